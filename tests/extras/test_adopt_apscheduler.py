@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import horae
 from horae.extras.importers.apscheduler import read_program
-from horae.extras.importers.headline import adopt
+from horae.extras.importers.job import import_job
 from horae.timing.zone import changes, zone
 from scale import scaled
 
@@ -94,7 +94,7 @@ def test_a_call_fires_as_the_library_itself_would(trigger: str) -> None:
     theirs, walked = of_the_library(trigger, 60), job.fires(NOW, 60, None)
     end = min(theirs[-1], walked[-1])
     assert quiet([at for at in walked if at <= end]) == quiet([at for at in theirs if at <= end])
-    adopted = adopt(job, now=NOW)
+    adopted = import_job(job, now=NOW)
     assert adopted.is_taken, adopted.reason
     odd = [each for each in adopted.proof.seams if each.at <= adopted.proof.moments[-1]]
     missing = sum(not each.is_ours for each in odd)

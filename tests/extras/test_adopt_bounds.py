@@ -15,10 +15,9 @@ import pytest
 from horae.extras.importers.apscheduler import read_program
 from horae.extras.importers.crontab import read_crontab
 from horae.extras.importers.github import read_workflow
-from horae.extras.importers.headline import Proofs, adopt
-from horae.extras.importers.job import MOST, MOST_REFUSALS, MOST_ZONES, Reading
+from horae.extras.importers.job import MOST, MOST_REFUSALS, MOST_ZONES, Proofs, Reading, import_job
+from horae.extras.importers.rule import Fold, ForeignRule, Gap
 from horae.extras.importers.systemd import read_timer
-from horae.extras.importers.walk import Fold, Gap, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +55,7 @@ def imported(read: Callable[[str], Reading], text: str) -> tuple[Reading, int]:
     """Read a text and compare its jobs, as a command does; return how many were taken, too."""
     before, reading = time.process_time(), read(text)
     proofs: Proofs = {}
-    taken = sum(adopt(job, now=NOW, proofs=proofs).is_taken for job in reading.jobs)
+    taken = sum(import_job(job, now=NOW, proofs=proofs).is_taken for job in reading.jobs)
     assert time.process_time() - before < BOUND
     assert all(len(str(each)) < 1_000 for each in reading.remarks)
     return reading, taken
@@ -120,13 +119,13 @@ def test_only_so_many_zones_are_looked_at_and_the_others_are_named() -> None:
     lines = [f"CRON_TZ={zones[n]}\n0 9 * * * x{n}" for n in range(MOST_ZONES + 1)]
     reading = crontab("\n".join([*lines, lines[0]]))
     proofs: Proofs = {}
-    adopted = [adopt(job, now=NOW, proofs=proofs) for job in reading.jobs]
+    adopted = [import_job(job, now=NOW, proofs=proofs) for job in reading.jobs]
     assert [each.is_taken for each in adopted] == [True] * MOST_ZONES + [False, True]
     assert adopted[-2].reason == f"there are more than {MOST_ZONES} time zones; split the file"
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_the_walk_comes_on_the_days_that_counting_day_by_day_finds(seed: int) -> None:
+def test_a_rule_comes_on_the_days_that_counting_day_by_day_finds(seed: int) -> None:
     rng, zone = random.Random(seed), ZoneInfo("Europe/Berlin")
     days = frozenset(rng.sample(range(1, 32), rng.randint(1, 3)))
     weekdays = frozenset(rng.sample(range(7), rng.randint(1, 7)))
@@ -145,7 +144,7 @@ def test_the_walk_comes_on_the_days_that_counting_day_by_day_finds(seed: int) ->
         if day.month in months and (years is None or day.year in years) and is_day(day)
     ]
     noon = frozenset({12}), is_day, Gap.SKIPPED, Fold.FIRST, months, years
-    moments = Walk(frozenset({0}), frozenset({0}), *noon).moments("Europe/Berlin", NOW)
+    moments = ForeignRule(frozenset({0}), frozenset({0}), *noon).times("Europe/Berlin", NOW)
     assert list(islice(moments, len(expected))) == expected
 
 

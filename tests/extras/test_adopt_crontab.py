@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import horae
-from horae.extras.importers.crontab import command_of, plain_days, read_crontab, title_of, walk_of
-from horae.extras.importers.fields import UnfitError
-from horae.extras.importers.headline import adopt
+from horae.extras.importers.crontab import (
+    command_of,
+    foreign_rule,
+    plain_days,
+    read_crontab,
+    title_of,
+)
+from horae.extras.importers.job import import_job
+from horae.extras.importers.rule import UnfitError
 from horae.org.document import read
 from horae.timing.cron import Cron
 from scale import scaled
@@ -62,7 +68,7 @@ LINES = """\
 def test_a_real_line_fires_as_it_did(line: str, zone_name: str) -> None:
     reading = read_crontab(line, zone_name=zone_name)
     assert [each for each in reading.remarks if "home directory" not in each.what] == []
-    adopted = adopt(reading.jobs[0], now=NOW)
+    adopted = import_job(reading.jobs[0], now=NOW)
     assert adopted.is_taken, adopted.reason
     assert adopted.proof.asked == adopted.proof.equal == 50
     assert adopted.proof.seams == ()
@@ -113,7 +119,7 @@ def test_no_line_is_dropped_without_a_word() -> None:
 
 def test_a_day_that_never_comes_is_not_taken() -> None:
     job = read_crontab("0 0 30 2 * never", zone_name="UTC").jobs[0]
-    adopted = adopt(job, now=NOW)
+    adopted = import_job(job, now=NOW)
     assert not adopted.is_taken
     assert "matches no date" in adopted.reason
 
@@ -181,7 +187,7 @@ def test_every_job_has_a_short_id_that_no_other_has() -> None:
         "# Back up the machine in the cellar\n0 1 * * * a\n0 2 * * * b\n0 3 * * * …\n0 4 * * * 7\n"
     )
     jobs = read_crontab(text, zone_name="UTC").jobs
-    adopted = [adopt(job, now=NOW, ids={"b", "b-2"}) for job in jobs]
+    adopted = [import_job(job, now=NOW, ids={"b", "b-2"}) for job in jobs]
     names = ["back-up-the-machine-in", "b-3", "job-4", "job-7"]
     assert [each.job.name for each in adopted] == names
     assert [read(each.text).headlines[0].props["ID"] for each in adopted] == names
@@ -231,12 +237,12 @@ def test_a_title_is_short_and_says_what_runs() -> None:
 @pytest.mark.parametrize("comment", ["TODO x", "COMMENT x", "x :a:b:", "[#A] x", "DONE", "* x"])
 def test_a_comment_that_org_would_read_otherwise_still_gives_one_headline(comment: str) -> None:
     job = read_crontab(f"# {comment}\n0 1 * * * x\n", zone_name="UTC").jobs[0]
-    assert adopt(job, now=NOW).is_taken
+    assert import_job(job, now=NOW).is_taken
 
 
 def test_two_jobs_of_one_title_get_two_titles() -> None:
     job = read_crontab("0 1 * * * x\n", zone_name="UTC").jobs[0]
-    assert adopt(job, now=NOW, taken={"x", "x (2)"}).job.title == "x (3)"
+    assert import_job(job, now=NOW, taken={"x", "x (2)"}).job.title == "x (3)"
 
 
 def test_a_huge_file_is_taken_up_to_a_bound() -> None:
@@ -252,7 +258,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
     lines = [*(job.line for job in reading.jobs), *(each.line for each in reading.remarks)]
     assert all(1 <= line <= text.count("\n") + 1 for line in lines)
     for job in reading.jobs[:3]:
-        adopted = adopt(job, now=NOW)
+        adopted = import_job(job, now=NOW)
         assert adopted.is_taken or adopted.reason
 
 
@@ -276,7 +282,7 @@ def test_the_walk_along_the_clock_agrees_with_our_evaluator(
     cron: str, start: datetime, zone_name: str
 ) -> None:
     try:
-        walk = walk_of(tuple(cron.split()))
+        rule = foreign_rule(tuple(cron.split()))
     except UnfitError:
         return  # a star before one day field: cron wants both to be met, which we cannot say
     if ",*" in cron.split(maxsplit=1)[0] + cron.split()[1]:
@@ -284,7 +290,7 @@ def test_the_walk_along_the_clock_agrees_with_our_evaluator(
     cron = " ".join(plain_days(cron.split()))
     start = start.replace(microsecond=0)
     end = start + timedelta(days=400)
-    theirs = list(islice(walk.moments(zone_name, start, end), 20))
+    theirs = list(islice(rule.times(zone_name, start, end), 20))
     ours = [at.astimezone(UTC) for at in islice(Cron(cron, zone_name).between(start, end), 20)]
     assert [at for at in theirs if at <= end] == ours
 
@@ -296,6 +302,6 @@ def test_both_clock_changes_are_walked_as_debians_cron_takes_them(
 ) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     end = start + timedelta(days=365)
-    walk = walk_of(tuple(cron.split()))
-    theirs = [at for at in walk.moments(zone_name, start, end) if at <= end]
+    rule = foreign_rule(tuple(cron.split()))
+    theirs = [at for at in rule.times(zone_name, start, end) if at <= end]
     assert theirs == [at.astimezone(UTC) for at in Cron(cron, zone_name).between(start, end)]

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 import horae
 from horae.extras.importers.github import read_workflow
-from horae.extras.importers.headline import adopt
+from horae.extras.importers.job import import_job
 from scale import scaled
 
 NOW = datetime(2026, 11, 14, 12, 0, tzinfo=UTC)
@@ -41,7 +41,7 @@ WORKFLOWS = {
 def test_a_real_workflow_fires_as_it_did(name: str) -> None:
     reading = read_workflow(WORKFLOWS[name], name=name)
     assert all(each.is_taken for each in reading.remarks)
-    adopted = adopt(reading.jobs[0], now=NOW)
+    adopted = import_job(reading.jobs[0], now=NOW)
     assert adopted.is_taken, adopted.reason
     assert adopted.proof.asked == adopted.proof.equal == 50
     assert adopted.job.zone == "UTC"
@@ -50,7 +50,7 @@ def test_a_real_workflow_fires_as_it_did(name: str) -> None:
 
 
 def test_the_steps_of_a_shell_become_a_component() -> None:
-    adopted = adopt(read_workflow(WORKFLOWS["env.yml"], name="env.yml").jobs[0], now=NOW)
+    adopted = import_job(read_workflow(WORKFLOWS["env.yml"], name="env.yml").jobs[0], now=NOW)
     world = horae.tangle(adopted.text)["worlds"][0]
     assert [each["lang"] for each in world["components"]] == ["bash"]
     assert world["components"][0]["src"] == (

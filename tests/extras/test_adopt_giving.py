@@ -15,8 +15,8 @@ from horae.extras.exporters.units import (
     timer_pair,
 )
 from horae.extras.importers.crontab import read_crontab
-from horae.extras.importers.fields import UnfitError, spelt
-from horae.extras.importers.headline import adopt, clone_of, meanings
+from horae.extras.importers.job import clone_of, import_job, meanings
+from horae.extras.importers.rule import UnfitError, spelt
 from horae.org.document import read
 
 NOW = datetime(2026, 11, 14, 12, 0, tzinfo=UTC)
@@ -102,7 +102,7 @@ def test_a_rule_that_ends_is_not_given_away() -> None:
 
 def test_there_and_back_again_is_the_same_rule() -> None:
     job = read_crontab("*/20 9-17 * * 1-5 x", zone_name="Europe/Berlin").jobs[0]
-    adopted = adopt(job, now=NOW)
+    adopted = import_job(job, now=NOW)
     assert adopted.entry is not None
     assert to_crontab(adopted.entry, now=NOW).rules == ("*/20 9-17 * * 1-5",)
 
@@ -111,14 +111,14 @@ def test_a_headline_whose_moments_differ_is_refused() -> None:
     from dataclasses import replace
 
     job = read_crontab("0 9 * * 1 x", zone_name="UTC").jobs[0]
-    adopted = adopt(replace(job, schedule="0 9 * * 2"), now=NOW)
+    adopted = import_job(replace(job, schedule="0 9 * * 2"), now=NOW)
     assert not adopted.is_taken
     assert adopted.reason == "the scheduled times would differ, first at 2026-11-16T09:00:00Z"
 
 
 def test_a_headline_that_a_plan_has_is_known_again() -> None:
     job = read_crontab("0 9 * * 1 x", zone_name="UTC").jobs[0]
-    text = adopt(job, now=NOW).text
+    text = import_job(job, now=NOW).text
     twin = clone_of(text, meanings(read(text.replace("* x", "* Another title", 1))))
     assert twin is not None
     assert twin.title == "Another title"

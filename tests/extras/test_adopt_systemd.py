@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 import horae
 from horae.core.after import parse_after
-from horae.extras.importers.fields import UnfitError
-from horae.extras.importers.headline import adopt
+from horae.extras.importers.job import import_job
 from horae.extras.importers.oncalendar import read_event
+from horae.extras.importers.rule import UnfitError
 from horae.extras.importers.systemd import milliseconds, read_timer, settings_of, unit_of
 from horae.timing.cron import Cron
 from scale import scaled
@@ -49,7 +49,7 @@ def test_a_real_timer_fires_as_it_did(name: str) -> None:
         f"[Timer]\n{TIMERS[name]}\n", name=f"{name}.timer", service=SERVICE, zone_name="UTC"
     )
     assert [str(each) for each in reading.remarks] == []
-    adopted = adopt(reading.jobs[0], now=NOW)
+    adopted = import_job(reading.jobs[0], now=NOW)
     assert adopted.is_taken, adopted.reason
     assert adopted.proof.asked == adopted.proof.equal
     assert adopted.proof.asked == (5 if name == "years" else 50)
@@ -82,7 +82,7 @@ def test_what_a_failure_starts_becomes_an_alert() -> None:
         "gone.service is not next to the timer",
         "OnFailure=x-%H.service is not imported",
     ]
-    adopted = adopt(alerts[0], now=NOW, after="report")
+    adopted = import_job(alerts[0], now=NOW, after="report")
     assert adopted.entry is not None
     assert adopted.entry.rule == parse_after("failed of report")
     assert adopted.text == (
@@ -130,7 +130,7 @@ EVENTS = [
 @pytest.mark.parametrize("event", EVENTS)
 def test_the_walk_agrees_with_systemd_itself(event: str) -> None:
     found = read_event(event)
-    ours = list(islice(found.walk.moments(found.zone or "UTC", NOW), 20))
+    ours = list(islice(found.rule.times(found.zone or "UTC", NOW), 20))
     assert ours == asked(event, 20)
 
 
@@ -198,7 +198,7 @@ def test_the_cron_that_is_written_comes_when_the_walk_does(event: str) -> None:
     except UnfitError:
         return
     end = NOW + timedelta(days=800)
-    theirs = [at for at in islice(found.walk.moments("UTC", NOW, end), 20) if at <= end]
+    theirs = [at for at in islice(found.rule.times("UTC", NOW, end), 20) if at <= end]
     assert theirs == list(islice(Cron(found.cron).between(NOW, end), 20))
 
 
@@ -214,13 +214,13 @@ def test_any_event_is_walked_as_systemd_walks_it(event: str, place: str) -> None
     theirs = asked(event + place, 6)
     if not theirs and re.search("~[^ ]*,", event):
         return  # systemd 252 refuses some lists of last days (~1,2,23) and takes others (~1,2,22)
-    assert list(islice(found.walk.moments(found.zone or "UTC", NOW), 6)) == theirs
+    assert list(islice(found.rule.times(found.zone or "UTC", NOW), 6)) == theirs
 
 
 def test_clock_changes_that_the_two_take_differently_are_named() -> None:
     timer = "[Timer]\nOnCalendar=*-*-* 02:30 Europe/Berlin\n"
     job = read_timer(timer, name="x.timer", service=SERVICE, zone_name="UTC").jobs[0]
-    proof = adopt(job, now=NOW).proof
+    proof = import_job(job, now=NOW).proof
     assert proof.holds
     # systemd leaves the hour out that does not exist; horae fires at the first moment after it.
     assert [(each.at, each.is_ours) for each in proof.seams] == [

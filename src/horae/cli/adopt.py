@@ -16,13 +16,12 @@ from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.core.entry import CronRule, OnceRule, key_time
 from horae.core.text import moment_text, words
 from horae.errors import Exit, HoraeError
-from horae.extras.importers.headline import Adopted, adopt, clone_of, in_words, meanings
+from horae.extras.importers.job import ImportedJob, clone_of, import_job, in_words, meanings
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from horae.extras.importers.headline import Proofs
-    from horae.extras.importers.job import Reading
+    from horae.extras.importers.job import Proofs, Reading
     from horae.org.plan import Headline, Plan
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -31,7 +30,7 @@ _THERE: Final = "in the other scheduler"
 _ONLY: Final = "one rule or one time; write a headline instead (without --tasks)"
 
 
-class _Options(NamedTuple):
+class ImportRequest(NamedTuple):
     """What all readers are asked alike."""
 
     paths: tuple[str, ...]
@@ -47,7 +46,7 @@ class _Options(NamedTuple):
         return self.output.form is Form.TABLE
 
 
-class _Remark(NamedTuple):
+class RemarkLine(NamedTuple):
     """Something to say about a place of a file."""
 
     line: int
@@ -78,12 +77,14 @@ def _options(command: _Command) -> _Command:
     return command
 
 
-def _asked(**given: Any) -> _Options:
+def _asked(**given: Any) -> ImportRequest:
     if given["into"] and given["tasks"]:
         raise click.UsageError("use --into or --tasks, not both.")
     now, where = moment_and_zone(given.pop("now"), tz=given.pop("tz"))
     output = Output.of(given.pop("form"))
-    return _Options(**given, output=output, now=now.replace(microsecond=0), zone_name=where.key)
+    return ImportRequest(
+        **given, output=output, now=now.replace(microsecond=0), zone_name=where.key
+    )
 
 
 @import_.command()
@@ -175,7 +176,7 @@ def apscheduler(**given: Any) -> int:
     )
 
 
-def _import(asked: _Options, understand: Callable[[str, str], Reading]) -> int:
+def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> int:
     """Read, prove, report and write; 1 says that something was not taken."""
     from horae.org.document import read
 
@@ -185,7 +186,7 @@ def _import(asked: _Options, understand: Callable[[str, str], Reading]) -> int:
     known = meanings(plan)
     ids = titles | {each.props.get("ID", "") for each in plan.headlines}
     followed = ""  # what the last job goes by, for the alerts that stand behind it
-    found: list[tuple[str, Adopted]] = []
+    found: list[tuple[str, ImportedJob]] = []
     data: dict[str, list[object]] = {"jobs": [], "remarks": []}
     for path in asked.paths:
         try:
@@ -194,12 +195,12 @@ def _import(asked: _Options, understand: Callable[[str, str], Reading]) -> int:
             asked.output.say(error)
             code = code or error.exit_code
             continue
-        lines = [_Remark(each.line, f"{path}:{each}") for each in reading.remarks]
+        lines = [RemarkLine(each.line, f"{path}:{each}") for each in reading.remarks]
         data["remarks"] += [{"file": path, **each._asdict()} for each in reading.remarks]
         missed = any(not each.is_taken for each in reading.remarks)
         proofs: Proofs = {}
         for job in reading.jobs:
-            adopted = adopt(
+            adopted = import_job(
                 job, now=asked.now, taken=titles, ids=ids, after=followed, proofs=proofs
             )
             twin = clone_of(adopted.text, known) if adopted.is_taken else None
@@ -208,7 +209,7 @@ def _import(asked: _Options, understand: Callable[[str, str], Reading]) -> int:
                 followed = _name_of(twin) if twin else adopted.job.name * adopted.is_taken
             if not asked.is_text:
                 data["jobs"].append({"file": path, **_data(adopted)})
-            lines += [_Remark(job.line, f"{path}:{line}") for line in _said(adopted)]
+            lines += [RemarkLine(job.line, f"{path}:{line}") for line in _said(adopted)]
             if adopted.is_taken and not adopted.reason:
                 titles.add(adopted.job.title)
                 ids.add(adopted.job.name)
@@ -228,7 +229,9 @@ def _name_of(headline: Headline) -> str:
     return headline.props.get("ID") or headline.title
 
 
-def _judged(adopted: Adopted, twin: Headline | None, asked: _Options, *, is_idle: bool) -> Adopted:
+def _judged(
+    adopted: ImportedJob, twin: Headline | None, asked: ImportRequest, *, is_idle: bool
+) -> ImportedJob:
     """Return a job with the reason why it is not written, if it is not."""
     from dataclasses import replace
 
@@ -243,13 +246,13 @@ def _judged(adopted: Adopted, twin: Headline | None, asked: _Options, *, is_idle
     return adopted
 
 
-def _fits_task(adopted: Adopted) -> bool:
+def _fits_task(adopted: ImportedJob) -> bool:
     assert adopted.entry is not None
     rule = adopted.entry.rule
     return isinstance(rule, OnceRule) or (isinstance(rule, CronRule) and len(rule.crons) == 1)
 
 
-def _said(adopted: Adopted) -> Iterator[str]:
+def _said(adopted: ImportedJob) -> Iterator[str]:
     job, proof = adopted.job, adopted.proof
     if not adopted.is_taken or adopted.reason:
         yield f"{job.line}:1: not imported: {job.title!r}: {adopted.reason}"
@@ -270,7 +273,7 @@ def _said(adopted: Adopted) -> Iterator[str]:
         yield f"{job.line}:1: note: when the clock changes, {', '.join(shown)}{more}"
 
 
-def _data(adopted: Adopted) -> dict[str, object]:
+def _data(adopted: ImportedJob) -> dict[str, object]:
     job, proof, entry = adopted.job, adopted.proof, adopted.entry
     return {
         "line": job.line,
@@ -293,7 +296,7 @@ def _data(adopted: Adopted) -> dict[str, object]:
     }
 
 
-def _write(asked: _Options, found: list[Adopted]) -> None:
+def _write(asked: ImportRequest, found: list[ImportedJob]) -> None:
     """Put the headlines where they are wanted."""
     if not found:
         return
@@ -333,7 +336,7 @@ def _append(path: str, text: str) -> None:
     edit(path, [Splice(end, end, f"{gap}{text}".encode())], expected=old.digest)
 
 
-def _add_tasks(directory: str, found: list[Adopted], now: datetime) -> Iterator[str]:
+def _add_tasks(directory: str, found: list[ImportedJob], now: datetime) -> Iterator[str]:
     """Write a task for each job, which comes back from its next moment on."""
     from horae.sources.board.tasks import Board
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from horae.core.entry import Origin
-    from horae.extras.exporters.giving import Given
+    from horae.extras.exporters.giving import ExportedRule
 
 _DAYS: Final = 365
 _BEGINNING: Final = "BEGIN:VCALENDAR"
@@ -121,9 +121,9 @@ def crontab(
     run it at its next 50 times.
     """
     from horae.extras.exporters.giving import to_crontab
-    from horae.extras.importers.fields import UnfitError
+    from horae.extras.importers.rule import UnfitError
 
-    hand = _Exporter(paths, program=program, now=now, tz=tz)
+    hand = EntryExport(paths, program=program, now=now, tz=tz)
     zones: dict[str, list[str]] = {}
     for entry in hand.entries:
         if entry.zone != hand.zone_name and not cron_tz:
@@ -168,9 +168,9 @@ def systemd(
     """
     from horae.cli.service import put
     from horae.extras.exporters.giving import to_calendar
-    from horae.extras.importers.fields import UnfitError
+    from horae.extras.importers.rule import UnfitError
 
-    hand = _Exporter(paths, program=program, now=now, tz=tz)
+    hand = EntryExport(paths, program=program, now=now, tz=tz)
     for entry in hand.entries:
         try:
             given = to_calendar(entry, now=hand.now)
@@ -187,7 +187,7 @@ def systemd(
     return hand.exit_code
 
 
-class _Exporter:
+class EntryExport:
     """The entries of plans, on their way to another scheduler."""
 
     def __init__(
@@ -213,7 +213,7 @@ class _Exporter:
         _say(entry.origin, f"{entry.title!r} is left out: {what}; {remedy}")
         self.exit_code = self.exit_code or Exit.FINDINGS
 
-    def say(self, entry: Entry, given: Given) -> None:
+    def say(self, entry: Entry, given: ExportedRule) -> None:
         """Say how the moments compare."""
         proof = given.proof
         count = f"{proof.equal} of {proof.asked} next times match"
@@ -227,7 +227,7 @@ class _Exporter:
     def _words(self, entry: Entry) -> tuple[str, ...]:
         return (self._program, "run", "--root", self._root, self._name(entry))
 
-    def units(self, entry: Entry, given: Given) -> Iterator[tuple[str, str]]:
+    def units(self, entry: Entry, given: ExportedRule) -> Iterator[tuple[str, str]]:
         """Yield the names and texts of a timer and its service."""
         from horae.extras.exporters.giving import makes_good
         from horae.extras.exporters.units import timer_pair

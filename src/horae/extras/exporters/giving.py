@@ -11,11 +11,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import CatchUp, CronRule, OnceRule, RepeaterRule
-from horae.extras.importers.crontab import walk_of
-from horae.extras.importers.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, numbers
-from horae.extras.importers.headline import prove
-from horae.extras.importers.job import walking
+from horae.extras.importers.crontab import foreign_rule
+from horae.extras.importers.job import prove
 from horae.extras.importers.oncalendar import read_event
+from horae.extras.importers.rule import (
+    MONTHS,
+    NICKNAMES,
+    SUNDAY_FIRST,
+    YEARS,
+    Dialect,
+    UnfitError,
+    fires_of,
+    numbers,
+)
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import zone
 
@@ -24,45 +32,36 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.entry import Entry
-    from horae.extras.importers.headline import Proof
+    from horae.extras.importers.job import Proof
 
-_NICKNAMES: Final = {
-    "@YEARLY": "0 0 1 1 *",
-    "@ANNUALLY": "0 0 1 1 *",
-    "@MONTHLY": "0 0 1 * *",
-    "@WEEKLY": "0 0 * * 0",
-    "@DAILY": "0 0 * * *",
-    "@MIDNIGHT": "0 0 * * *",
-    "@HOURLY": "0 * * * *",
-}
 _SECOND: Final = Dialect("second", 0, 59)
 _MINUTE: Final = Dialect("minute", 0, 59)
 _HOUR: Final = Dialect("hour", 0, 23)
 _DAY: Final = Dialect("day of month", 1, 31)
 _MONTH: Final = Dialect("month", 1, 12, MONTHS)
 _WEEKDAY: Final = Dialect("weekday", 0, 7, SUNDAY_FIRST)
-_YEAR: Final = Dialect("year", 1970, 2199)
+_YEAR: Final = Dialect("year", *YEARS)
 _LONG_NAME: Final = re.compile(r"([A-Z]{3})[A-Z]+")
 _TO_SUNDAY: Final = re.compile(r"([1-6]|[A-Z]{3})-SUN\b")
 _DAY_NAMES: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 _OWN: Final = "keep the entry in horae"
 
 
-class Given(NamedTuple):
+class ExportedRule(NamedTuple):
     """A rule in the words of another scheduler, and how its moments compare with ours."""
 
     rules: tuple[str, ...]
     proof: Proof
 
 
-def to_crontab(entry: Entry, *, now: datetime) -> Given:
+def to_crontab(entry: Entry, *, now: datetime) -> ExportedRule:
     """Return the five fields of each line that a crontab needs; raises UnfitError."""
     rules = tuple(dict.fromkeys(_five(each) for each in _crons(entry)))
-    fires = walking(tuple(walk_of(tuple(rule.split())) for rule in rules), entry.zone)
-    return _proven(Given(rules, prove(entry, fires, now=now)))
+    fires = fires_of(tuple(foreign_rule(tuple(rule.split())) for rule in rules), entry.zone)
+    return _proven(ExportedRule(rules, prove(entry, fires, now=now)))
 
 
-def to_calendar(entry: Entry, *, now: datetime) -> Given:
+def to_calendar(entry: Entry, *, now: datetime) -> ExportedRule:
     """Return the calendar events of systemd that mean the same; raises UnfitError."""
     if isinstance(entry.rule, OnceRule):
         wall = entry.rule.at.astimezone(zone(entry.zone))
@@ -70,8 +69,8 @@ def to_calendar(entry: Entry, *, now: datetime) -> Given:
     else:
         events = [event for cron in _crons(entry) for event in calendar_of(cron)]
     rules = tuple(dict.fromkeys(f"{event} {entry.zone}" for event in events))
-    fires = walking(tuple(read_event(rule).walk for rule in rules), entry.zone)
-    return _proven(Given(rules, prove(entry, fires, now=now)))
+    fires = fires_of(tuple(read_event(rule).rule for rule in rules), entry.zone)
+    return _proven(ExportedRule(rules, prove(entry, fires, now=now)))
 
 
 def makes_good(entry: Entry) -> bool:
@@ -79,7 +78,7 @@ def makes_good(entry: Entry) -> bool:
     return entry.policy.catchup is not CatchUp.NONE
 
 
-def _proven(given: Given) -> Given:
+def _proven(given: ExportedRule) -> ExportedRule:
     proof = given.proof
     if proof.holds:
         return given
@@ -126,7 +125,7 @@ def _of_repeater(rule: RepeaterRule) -> str:
 
 def _seven(expression: str) -> list[str]:
     """Return all seven fields of an expression of ours, in plain names."""
-    text = _NICKNAMES.get(expression.strip().upper(), expression).upper()
+    text = NICKNAMES.get(expression.strip().lower(), expression).upper()
     fields = [_LONG_NAME.sub(r"\1", field) for field in text.split()]
     if len(fields) == 5:
         fields = ["0", *fields]

@@ -19,26 +19,29 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
-from horae.extras.importers.fields import (
+from horae.extras.importers.job import ForeignJob, Reading, shortened
+from horae.extras.importers.rule import (
     CRON_NAMES,
     MONTHS,
     SUNDAY_FIRST,
+    YEARS,
     Dialect,
+    Fold,
+    ForeignRule,
+    Gap,
     UnfitError,
     day_fields,
+    fires_of,
     numbers,
     spelt,
 )
-from horae.extras.importers.job import Job, Reading, shortened, walking
-from horae.extras.importers.walk import Fold, Gap, Walk
 from horae.timing.duration import format_duration
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from horae.extras.importers.job import Fires
-    from horae.extras.importers.walk import Days
+    from horae.extras.importers.rule import Fires, IsDay
 
 Literal: TypeAlias = "str | int | float | bool | datetime | timedelta | None"
 _MONDAY_FIRST: Final = {name: (day - 1) % 7 for name, day in SUNDAY_FIRST.items()}
@@ -47,7 +50,7 @@ _MONDAY_FIRST: Final = {name: (day - 1) % 7 for name, day in SUNDAY_FIRST.items(
 _FIELDS: Final = ("year", "month", "day", "week", "day_of_week", "hour", "minute", "second")
 _LEAST: Final = {"month": "1", "day": "1", "hour": "0", "minute": "0", "second": "0"}
 _DIALECTS: Final = {
-    "year": Dialect("year", 1970, 2199),
+    "year": Dialect("year", *YEARS),
     "month": Dialect("month", 1, 12, MONTHS),
     "day": Dialect("day", 1, 31),
     "day_of_week": Dialect("day_of_week", 0, 6, _MONDAY_FIRST),
@@ -64,14 +67,14 @@ _LARGEST: Final = 1_000_000_000  # of any number, and seconds of an interval
 _FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
 
 
-class _Trigger(NamedTuple):
+class ProgramTrigger(NamedTuple):
     """A trigger as it is written: its kind, and the values by their names."""
 
     kind: str
     values: dict[str, Literal]
 
 
-class _Rule(NamedTuple):
+class TriggerRule(NamedTuple):
     """A trigger as we write it, and when it fires."""
 
     zone: str
@@ -104,7 +107,7 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
         for each in ast.walk(tree)
         if isinstance(each, ast.Call | ast.FunctionDef | ast.AsyncFunctionDef)
     ]
-    reader = _Reader(name, _own_zone(nodes) or zone_name, now, reading)
+    reader = ProgramReader(name, _own_zone(nodes) or zone_name, now, reading)
     if (line := _defaults(nodes)) is not None:
         what = "job_defaults of the scheduler are not imported"
         reading.note(line, 1, what, "check :CATCHUP: and :OVERLAP: of each headline")
@@ -156,7 +159,7 @@ def _defaults(nodes: Sequence[ast.AST]) -> int | None:
     return None
 
 
-class _Reader:
+class ProgramReader:
     def __init__(self, name: str, zone_name: str, now: datetime, reading: Reading) -> None:
         self._module = name.rpartition("/")[2].removesuffix(".py")
         self._zone = zone_name
@@ -185,7 +188,7 @@ class _Reader:
         remedy = "make sure that importing the module does not start a scheduler"
         self._reading.note(call.lineno, call.col_offset + 1, what, remedy)
         self._reading.jobs.append(
-            Job(
+            ForeignJob(
                 call.lineno,
                 title or "Job",
                 rule.fires,
@@ -199,7 +202,7 @@ class _Reader:
         )
 
     def _props(
-        self, keywords: Mapping[str | None, ast.expr], rule: _Rule
+        self, keywords: Mapping[str | None, ast.expr], rule: TriggerRule
     ) -> Iterator[tuple[str, str]]:
         """Yield the policies: by default it makes good nothing and runs not beside itself."""
         grace, coalesce = keywords.get("misfire_grace_time"), keywords.get("coalesce")
@@ -216,7 +219,7 @@ class _Reader:
         if rule.until:
             yield "UNTIL", rule.until
 
-    def _trigger(self, call: ast.Call) -> _Trigger:
+    def _trigger(self, call: ast.Call) -> ProgramTrigger:
         at = 0 if _name(call.func) == "scheduled_job" else 1
         node = _argument(call, at, "trigger")
         if node is None:
@@ -228,12 +231,12 @@ class _Reader:
                    "coalesce", "max_instances", "next_run_time", "jobstore", "executor",
                    "replace_existing"}  # fmt: skip
             given = {each.arg: each.value for each in call.keywords if each.arg not in own}
-            return _Trigger(node.value, self._values(given))
+            return ProgramTrigger(node.value, self._values(given))
         if isinstance(node, ast.Call):
             return self._trigger_object(node)
         raise UnfitError(f"the trigger {_shown(node)} is not a literal", "write it into the call")
 
-    def _trigger_object(self, node: ast.Call) -> _Trigger:
+    def _trigger_object(self, node: ast.Call) -> ProgramTrigger:
         name = _name(node.func)
         given = {each.arg: each.value for each in node.keywords}
         if name == "from_crontab":
@@ -250,7 +253,7 @@ class _Reader:
                 self._reading.note(node.lineno, node.col_offset + 1, what, remedy)
             names = ("minute", "hour", "day", "month", "day_of_week")
             values: dict[str, Literal] = dict(zip(names, text.split(), strict=True))
-            return _Trigger("cron", values | self._values(given))
+            return ProgramTrigger("cron", values | self._values(given))
         kind = _TRIGGERS.get(name)
         if kind is None:
             raise UnfitError(
@@ -259,7 +262,7 @@ class _Reader:
         if node.args:
             order = {"date": ("run_date", "timezone"), "interval": tuple(_LENGTHS), "cron": _FIELDS}
             given |= dict(zip(order[kind], node.args, strict=False))
-        return _Trigger(kind, self._values(given))
+        return ProgramTrigger(kind, self._values(given))
 
     def _values(self, given: Mapping[str | None, ast.expr]) -> dict[str, Literal]:
         found: dict[str, Literal] = {}
@@ -276,7 +279,7 @@ class _Reader:
                 found[key] = value
         return found
 
-    def _rule(self, trigger: _Trigger) -> _Rule:
+    def _rule(self, trigger: ProgramTrigger) -> TriggerRule:
         values = dict(trigger.values)
         place = str(values.pop("timezone", None) or self._zone)
         zone(place)
@@ -297,7 +300,7 @@ class _Reader:
                 )
         return rule._replace(jitter=length)
 
-    def _cron(self, values: dict[str, Literal], place: str) -> _Rule:
+    def _cron(self, values: dict[str, Literal], place: str) -> TriggerRule:
         """Return the rule of a cron trigger, of which every field must be met."""
         end = self._moment(values.pop("end_date", None), place)
         start = self._moment(values.pop("start_date", None), place)
@@ -311,29 +314,19 @@ class _Reader:
         texts = _filled({key: str(value) for key, value in values.items()})
         if texts["week"] != "*":
             raise UnfitError("week: weeks of the year are not supported", "name the days or months")
-        fields = {key: numbers(texts[key], _DIALECTS[key]) for key in ("hour", "minute", "second")}
-        months = numbers(texts["month"], _DIALECTS["month"])
+        seconds, minutes, hours, months = (
+            numbers(texts[key], _DIALECTS[key]) for key in ("second", "minute", "hour", "month")
+        )
         years = None if texts["year"] == "*" else numbers(texts["year"], _DIALECTS["year"])
         weekdays = frozenset(
             (each + 1) % 7 for each in numbers(texts["day_of_week"], _DIALECTS["day_of_week"])
         )
-        day, weekday = _days(texts["day"], weekdays)
-        parts = [spelt(fields["minute"], 0, 59), spelt(fields["hour"], 0, 23), day,
-                 spelt(months, 1, 12), weekday]  # fmt: skip
-        second = spelt(fields["second"], 0, 59)
-        if years is not None:
-            parts = [second, *parts, spelt(years, 1970, 2199)]
-        elif second != "0":
-            parts = [second, *parts]
-        walk = Walk(
-            fields["second"], fields["minute"], fields["hour"], _is_day(texts["day"], weekdays),
-            Gap.SHIFTED, Fold.BOTH, months, years,
-        )  # fmt: skip
-        return _Rule(
-            place, _bounded(walking((walk,), place), end), " ".join(parts), until=_until(end)
-        )
+        fields, is_day = _days(texts["day"], weekdays), _is_day(texts["day"], weekdays)
+        rule = ForeignRule(seconds, minutes, hours, is_day, Gap.SHIFTED, Fold.BOTH, months, years)
+        fires = _bounded(fires_of((rule,), place), end)
+        return TriggerRule(place, fires, rule.cron(*fields), until=_until(end))
 
-    def _interval(self, values: dict[str, Literal], place: str) -> _Rule:
+    def _interval(self, values: dict[str, Literal], place: str) -> TriggerRule:
         """Return the rule of an interval, which counts real time from its start."""
         end = self._moment(values.pop("end_date", None), place)
         start = self._moment(values.pop("start_date", None), place)
@@ -360,9 +353,9 @@ class _Reader:
             moments = (first + (number + n) * step for n in range(most))
             return [at for at in moments if at > after and at <= (until or _FAR)]
 
-        return _Rule("UTC", _bounded(fires, end), schedule, stamp, _until(end))
+        return TriggerRule("UTC", _bounded(fires, end), schedule, stamp, _until(end))
 
-    def _date(self, values: dict[str, Literal], place: str) -> _Rule:
+    def _date(self, values: dict[str, Literal], place: str) -> TriggerRule:
         at = self._moment(values.get("run_date"), place)
         if at is None:
             raise UnfitError("the job runs once, immediately", "give it a run_date")
@@ -379,8 +372,8 @@ class _Reader:
             raise UnfitError("run_date is not a whole second", "round it")
         if wall.second or wall.fold:
             cron = f"{at.second} {at.minute} {at.hour} {at.day} {at.month} * {at.year}"
-            return _Rule("UTC", fires, cron)
-        return _Rule(place, fires, stamp=f"<{wall:%Y-%m-%d %a %H:%M}>")
+            return TriggerRule("UTC", fires, cron)
+        return TriggerRule(place, fires, stamp=f"<{wall:%Y-%m-%d %a %H:%M}>")
 
     def _moment(self, value: Literal, place: str) -> datetime | None:
         """Return a moment that is written as a text or a datetime; None is none."""
@@ -469,7 +462,7 @@ def _days(text: str, weekdays: frozenset[int]) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=2_000)  # so that equal triggers are compared once
-def _is_day(text: str, weekdays: frozenset[int]) -> Days:
+def _is_day(text: str, weekdays: frozenset[int]) -> IsDay:
     """Return on which days the trigger fires: both fields must be met."""
     plain = [item.strip() for item in text.split(",")]
     odd = [item for item in plain if item.lower() == "last" or _NTH.fullmatch(item)]

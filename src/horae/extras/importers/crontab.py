@@ -14,32 +14,34 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
-from horae.extras.importers.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, numbers
-from horae.extras.importers.job import LONGEST_LINE, Job, Reading, walking
-from horae.extras.importers.walk import Fold, Gap, Walk
+from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading
+from horae.extras.importers.rule import (
+    MONTHS,
+    NICKNAMES,
+    SUNDAY_FIRST,
+    Dialect,
+    Fold,
+    ForeignRule,
+    Gap,
+    UnfitError,
+    fires_of,
+    numbers,
+)
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import date
 
-    from horae.extras.importers.walk import Days
+    from horae.extras.importers.rule import IsDay
 
-NICKNAMES: Final = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
-MINUTE: Final = Dialect("minute", 0, 59, has_open_step=False)
-HOUR: Final = Dialect("hour", 0, 23, has_open_step=False)
-DAY: Final = Dialect("day of month", 1, 31, has_open_step=False)
-MONTH: Final = Dialect("month", 1, 12, MONTHS, has_open_step=False)
-WEEKDAY: Final = Dialect("weekday", 0, 7, SUNDAY_FIRST, has_open_step=False)
-DIALECTS: Final = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
+DIALECTS: Final = (
+    Dialect("minute", 0, 59, has_open_step=False),
+    Dialect("hour", 0, 23, has_open_step=False),
+    Dialect("day of month", 1, 31, has_open_step=False),
+    Dialect("month", 1, 12, MONTHS, has_open_step=False),
+    Dialect("weekday", 0, 7, SUNDAY_FIRST, has_open_step=False),
+)
 
 # What cron does with a job besides running it: it makes good nothing, and runs beside itself.
 _POLICY: Final = (("CATCHUP", "none"), ("OVERLAP", "allow"))
@@ -60,7 +62,7 @@ _USER: Final = re.compile(r"[A-Za-z_][\w.-]*\$?(?::[\w.-]+)?")
 USERS: Final = frozenset({"root", "nobody", "www-data"})
 
 
-class _Line(NamedTuple):
+class CrontabLine(NamedTuple):
     """A line of jobs: its number, its five fields and where they stand, who, and what."""
 
     number: int
@@ -78,7 +80,7 @@ def read_crontab(
 
     *users* are names that are no commands.
     """
-    reader = _Reader(zone_name, is_system=is_system, users=users)
+    reader = CrontabReader(zone_name, is_system=is_system, users=users)
     for number, line in enumerate(text.split("\n"), 1):
         reader.take(number, line.removesuffix("\r"))
         if reader.reading.is_full:
@@ -87,7 +89,7 @@ def read_crontab(
     return reader.reading
 
 
-class _Reader:
+class CrontabReader:
     """Reads line by line: variables hold from where they stand."""
 
     def __init__(self, zone_name: str, *, is_system: bool, users: Collection[str]) -> None:
@@ -168,7 +170,7 @@ class _Reader:
             self.reading.refuse(number, placed.column, placed.what, placed.remedy)
             return
         try:
-            walk = walk_of(found.texts)
+            rule = foreign_rule(found.texts)
         except UnfitError as error:
             column = self._column_of(found, error)
             self.reading.refuse(number, column, error.what, error.remedy)
@@ -185,12 +187,11 @@ class _Reader:
         command = command_of(found.rest, self._variables)
         if is_plain(found.rest):
             self._elsewhere.append((number, found.column))
-        fires = walking((walk,), zone_name)
         self.reading.jobs.append(
-            Job(
+            ForeignJob(
                 number,
                 title,
-                fires,
+                fires_of((rule,), zone_name),
                 zone_name,
                 command,
                 " ".join(plain_days(found.texts)),
@@ -199,13 +200,13 @@ class _Reader:
             )
         )
 
-    def _column_of(self, line: _Line, error: UnfitError) -> int:
+    def _column_of(self, line: CrontabLine, error: UnfitError) -> int:
         """Return where a field stands that cannot be read."""
         words = [dialect.word for dialect in DIALECTS]
         word = next((each for each in reversed(words) if error.what.startswith(each)), words[0])
         return line.columns[words.index(word)] + error.offset
 
-    def _divided(self, number: int, line: str) -> _Line:
+    def _divided(self, number: int, line: str) -> CrontabLine:
         fields = list(_FIELD.finditer(line))
         first = fields[0]
         if first[0].startswith("@"):
@@ -236,7 +237,7 @@ class _Reader:
         places = [each.start() + 1 for each in fields[:5]]
         columns = tuple(places) if count == 5 else (first.start() + 1,) * 5
         rest = line[command.start() :].rstrip(" \t")
-        return _Line(number, texts, columns, user, rest, command.start() + 1)
+        return CrontabLine(number, texts, columns, user, rest, command.start() + 1)
 
     def _nickname(self, found: re.Match[str]) -> tuple[str, ...]:
         word = found[0]
@@ -264,17 +265,17 @@ class _PlacedError(Exception):
 
 
 @lru_cache(maxsize=2_000)
-def walk_of(texts: tuple[str, ...]) -> Walk:
+def foreign_rule(texts: tuple[str, ...], dialects: tuple[Dialect, ...] = DIALECTS) -> ForeignRule:
     """Return when cron fires for five fields; raises UnfitError."""
-    for text, dialect in zip(texts, DIALECTS, strict=True):
+    for text, dialect in zip(texts, dialects, strict=True):
         if "~" in text:
             what = f"{dialect.word} {text!r} is chosen at random each time cron starts"
             raise UnfitError(what, "write one value, and add :JITTER: to vary it")
     minutes, hours, days, months, weekdays = (
-        numbers(text, dialect) for text, dialect in zip(texts, DIALECTS, strict=True)
+        numbers(text, dialect) for text, dialect in zip(texts, dialects, strict=True)
     )
     is_starred = "*" in (texts[0][0], texts[1][0])
-    return Walk(
+    return ForeignRule(
         frozenset({0}),
         minutes,
         hours,
@@ -287,7 +288,7 @@ def walk_of(texts: tuple[str, ...]) -> Walk:
 
 def days_of(
     day_text: str, weekday_text: str, days: frozenset[int], weekdays: frozenset[int]
-) -> Days:
+) -> IsDay:
     """Return on which days cron fires: on either, unless one field begins with a star."""
 
     def by_date(day: date) -> bool:
@@ -310,9 +311,7 @@ def days_of(
     return lambda day: by_date(day) and by_weekday(day)
 
 
-def plain_days(
-    texts: Sequence[str], *, day: Dialect = DAY, weekday: Dialect = WEEKDAY
-) -> list[str]:
+def plain_days(texts: Sequence[str], dialects: tuple[Dialect, ...] = DIALECTS) -> list[str]:
     """Return five fields in which any day is a bare star, where cron takes it so.
 
     To cron a field that begins with a star lets the other one decide; to us `*/1` and `0-6`
@@ -324,9 +323,9 @@ def plain_days(
     fields = list(texts)
     if not fields[2].startswith("*") and not fields[4].startswith("*"):
         return fields
-    if numbers(fields[2], day) >= set(range(1, 32)):
+    if numbers(fields[2], dialects[2]) >= set(range(1, 32)):
         fields[2] = "*"
-    if {each % 7 for each in numbers(fields[4], weekday)} == set(range(7)):
+    if {each % 7 for each in numbers(fields[4], dialects[4])} == set(range(7)):
         fields[4] = "*"
     return fields
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.extras.importers.crontab import days_of, plain_days
-from horae.extras.importers.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, numbers
-from horae.extras.importers.job import Job, Reading, walking
-from horae.extras.importers.walk import Fold, Gap, Walk
+from horae.extras.importers.crontab import foreign_rule, plain_days
+from horae.extras.importers.job import ForeignJob, Reading
+from horae.extras.importers.rule import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, fires_of
 from horae.files.yaml import YamlError, YamlMap, read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from horae.extras.importers.rule import ForeignRule
     from horae.files.yaml import Data
 
 _DIALECTS: Final = (
@@ -63,22 +63,22 @@ def read_workflow(text: str, *, name: str) -> Reading:
         reading.refuse(line, 1, "has no `on: schedule:`", "keep it on GitHub")
         return reading
     rules = _rules(items, asked, reading)
-    if rules.walks:
+    if rules.rules:
         reading.jobs.append(_job(data, name, rules, reading))
     return reading
 
 
-class _Rules(NamedTuple):
-    """The rules of a schedule, as walks and as text, and where it stands."""
+class ScheduleRules(NamedTuple):
+    """The rules of a schedule, also as text, and where it stands."""
 
-    walks: tuple[Walk, ...]
+    rules: tuple[ForeignRule, ...]
     crons: tuple[str, ...]
     line: int
 
 
-def _rules(items: list[Data], asked: Data, reading: Reading) -> _Rules:
+def _rules(items: list[Data], asked: Data, reading: Reading) -> ScheduleRules:
     assert isinstance(asked, YamlMap)
-    found: dict[str, Walk] = {}
+    found: dict[str, ForeignRule] = {}
     first = asked.places["schedule"].line
     for item in items:
         if not isinstance(item, YamlMap) or not isinstance(cron := item.get("cron"), str):
@@ -95,29 +95,25 @@ def _rules(items: list[Data], asked: Data, reading: Reading) -> _Rules:
             )
             continue
         try:
-            walk = _walk(cron.split())
+            rule = _rule(cron.split())
         except UnfitError as error:
             reading.refuse(place.line, place.column, error.what, error.remedy)
             continue
-        fields = plain_days(cron.split(), day=_DIALECTS[2], weekday=_DIALECTS[4])
-        found.setdefault(" ".join(fields), walk)
+        fields = plain_days(cron.split(), _DIALECTS)
+        found.setdefault(" ".join(fields), rule)
         if cron.split()[0] in {"*", "*/1", "*/2", "*/3", "*/4"}:
             what = "GitHub runs a schedule at most every five minutes; horae runs it as written"
             reading.note(place.line, place.column, what, "write */5 for every five minutes")
-    return _Rules(tuple(found.values()), tuple(found), first)
+    return ScheduleRules(tuple(found.values()), tuple(found), first)
 
 
-def _walk(texts: list[str]) -> Walk:
+def _rule(texts: list[str]) -> ForeignRule:
     if len(texts) != 5:
         raise UnfitError(f"the cron has {len(texts)} fields", "GitHub uses five")
-    minutes, hours, days, months, weekdays = (
-        numbers(text, dialect) for text, dialect in zip(texts, _DIALECTS, strict=True)
-    )
-    is_day = days_of(texts[2], texts[4], days, weekdays)
-    return Walk(frozenset({0}), minutes, hours, is_day, Gap.SKIPPED, Fold.BOTH, months)
+    return foreign_rule(tuple(texts), _DIALECTS)  # in UTC no clock changes
 
 
-def _job(data: YamlMap, name: str, rules: _Rules, reading: Reading) -> Job:
+def _job(data: YamlMap, name: str, rules: ScheduleRules, reading: Reading) -> ForeignJob:
     """Return a job that runs the steps here if they are a shell's, else asks GitHub to."""
     title = data.get("name")
     command, script, strange = "", "", "has no steps to run"
@@ -136,10 +132,10 @@ def _job(data: YamlMap, name: str, rules: _Rules, reading: Reading) -> Job:
         what = "`concurrency` is not imported"
         at = data.places["concurrency"]
         reading.note(at.line, at.column, what, "write `:OVERLAP: skip` or `queue` instead of allow")
-    return Job(
+    return ForeignJob(
         rules.line,
         title if isinstance(title, str) else name,
-        walking(rules.walks, "UTC"),
+        fires_of(rules.rules, "UTC"),
         "UTC",
         command,
         "; ".join(rules.crons),

@@ -1,18 +1,26 @@
-"""What a reader of another scheduler's text hands back."""
+"""Jobs of other schedulers, their headlines, and the proof that both have the same times."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import datetime
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from horae.extras.importers.walk import merged
+from horae.core.arming import entries_of, rule_text
+from horae.core.entry import Entry, OnceRule, RepeaterRule
+from horae.core.project import project
+from horae.core.text import words
+from horae.errors import HoraeError
+from horae.org.document import read
+from horae.timing.zone import changes, zone
 
 if TYPE_CHECKING:
-    from horae.extras.importers.walk import Walk
+    from collections.abc import Collection, Mapping, Sequence
+
+    from horae.extras.importers.rule import Fires
+    from horae.org.plan import Headline, Plan
 
 # What bounds the work on one text, so that a megabyte takes about a second, whatever it holds.
 MOST: Final = 250  # jobs
@@ -23,8 +31,16 @@ LONGEST_LINE: Final = 10_000  # characters
 _LONGEST_WORD: Final = 60  # of a remark; what is longer was never meant to be read
 _LONGEST_REMARK: Final = 400
 _WORD: Final = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
-# When the other scheduler would fire: after a moment, at most so many, up to another moment.
-Fires: TypeAlias = Callable[[datetime, int, datetime | None], list[datetime]]
+
+FIRES: Final = 50
+_YEAR: Final = timedelta(days=366)
+_AROUND: Final = timedelta(hours=4)  # a change and what it moves
+_FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
+_BLANKS: Final = re.compile(r"\s+")
+_NAMED: Final = re.compile(r"[^\W_]+")
+_LONGEST_ID: Final = 24
+_LONGEST_TITLE: Final = 200
+_STARS: Final = re.compile(r"^(,*)(\*+ |#\+)", re.MULTILINE)
 
 
 class Remark(NamedTuple):
@@ -42,7 +58,7 @@ class Remark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ForeignJob:
     """One thing that another scheduler runs, as a headline of ours would say it."""
 
     line: int
@@ -63,7 +79,7 @@ class Job:
 class Reading:
     """What a text holds: jobs, and remarks about the rest. A reader fills it line by line."""
 
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[ForeignJob] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
     is_full: bool = False  # there is so much of it that the rest is left
 
@@ -104,12 +120,238 @@ def shortened(text: str) -> str:
     return plain if len(plain) <= _LONGEST_REMARK else f"{plain[:_LONGEST_REMARK]}…"
 
 
-def never(_after: datetime, _most: int, _end: datetime | None) -> list[datetime]:
-    """Say when a job fires that has no time of its own."""
-    return []
+class OneSidedTime(NamedTuple):
+    """A moment beside a clock change that only one of the two has."""
+
+    at: datetime
+    is_ours: bool
 
 
-@lru_cache(maxsize=2_000)
-def walking(walks: tuple[Walk, ...], zone_name: str) -> Fires:
-    """Return when any of some rules fires, by walking along the clock of a zone."""
-    return lambda after, most, end: merged(walks, zone_name, after, most, end)
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How the moments of a headline compare with those of the scheduler that it is from.
+
+    `differing` are those that only one of the two has, before the last that was compared;
+    `seams` are those that differ because a clock changes, also in the year to come.
+    """
+
+    asked: int  # how many moments of the other were compared
+    equal: int
+    differing: tuple[datetime, ...] = ()
+    seams: tuple[OneSidedTime, ...] = ()
+    moments: tuple[datetime, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing differs but what a clock change touches."""
+        return self.asked > 0 and not self.differing
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedJob:
+    """A job, the headline that stands for it, and the proof; or why it has none."""
+
+    job: ForeignJob
+    text: str
+    entry: Entry | None
+    proof: Proof
+    reason: str = ""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the headline may be written; an alert has no moments to be proven."""
+        return self.entry is not None and (self.job.is_alert or self.proof.holds)
+
+
+Proofs: TypeAlias = dict[str, dict[object, Proof]]  # by zone and rule
+
+
+def import_job(
+    job: ForeignJob,
+    *,
+    now: datetime,
+    taken: Collection[str] = (),
+    ids: Collection[str] = (),
+    after: str = "",
+    proofs: Proofs | None = None,
+) -> ImportedJob:
+    """Return a job as a headline whose title and :ID: no other has, with its proof.
+
+    *after* is what an alert follows. *proofs* keeps what was proven of the same file, so that
+    a rule is compared once however many jobs have it, and in no more zones than is bearable.
+    """
+    name = short_id(job.name) or short_id(job.title) or f"job-{job.line}"
+    job = replace(job, title=_free(_plain(job), taken, "{} ({})"), name=_free(name, ids, "{}-{}"))
+    if job.is_alert:
+        job = replace(job, props=(("AFTER", f"failed of {after}"), *job.props))
+    nothing = Proof(0, 0)
+    proofs = {} if proofs is None else proofs
+    if not job.is_alert and job.zone not in proofs and len(proofs) >= MOST_ZONES:
+        reason = f"there are more than {MOST_ZONES} time zones; split the file"
+        return ImportedJob(job, "", None, nothing, reason)
+    # The rule alone is read first: to say it in words, and before a command that may be long.
+    rule = _entry(headline_text(replace(job, command="true", script="", notes=()), said=""))
+    said = in_words(rule) if isinstance(rule, Entry) and not job.is_alert else ""
+    text = headline_text(job, said=said)
+    entry = _entry(text) if isinstance(rule, Entry) else rule
+    if not isinstance(entry, Entry):
+        return ImportedJob(job, text, None, nothing, entry)
+    if job.is_alert:
+        return ImportedJob(job, text, entry, nothing)
+    known = proofs.setdefault(job.zone, {})
+    key = (job.fires, job.schedule, job.stamp, dict(job.props).get("UNTIL"))
+    proof = known[key] = known.get(key) or prove(entry, job.fires, now=now)
+    return ImportedJob(job, text, entry, proof, _refusal(proof))
+
+
+def in_words(entry: Entry) -> str:
+    """Return an entry's rule as a sentence."""
+    said = words(entry.rule, zone_name=entry.zone)
+    if isinstance(entry.rule, RepeaterRule):
+        said = said.partition("; ")[0]  # what becomes of missed moments, :CATCHUP: says
+    where = "" if isinstance(entry.rule, OnceRule) else f" ({entry.zone})"
+    return f"{said[0].upper()}{said[1:]}{where}."
+
+
+def headline_text(job: ForeignJob, *, said: str) -> str:
+    """Return a job as it stands in a plan; *said* is its rule in words."""
+    tag = " :workflow:" if job.script else ""
+    lines = [f"* {job.title}{tag}"]
+    if job.stamp:
+        lines.append(f"SCHEDULED: {job.stamp}")
+    props = {
+        "ID": job.name,
+        "SCHEDULE": job.schedule,
+        "TZ": job.zone,
+        "COMMAND": job.command,
+        **dict(job.props),
+    }
+    width = max(len(key) for key, value in props.items() if value) + 2
+    drawer = [f"{f':{key}:':<{width}} {value}" for key, value in props.items() if value]
+    lines += [":PROPERTIES:", *drawer, ":END:"]
+    if said:
+        lines.append(said)
+    lines += [_STARS.sub(r",\1\2", note) for note in job.notes]
+    if job.script:
+        block = _STARS.sub(r",\1\2", job.script.rstrip("\n"))
+        lines += ["** Run :component:", "#+begin_src bash", block, "#+end_src"]
+    return "\n".join(lines) + "\n"
+
+
+def prove(entry: Entry, fires: Fires, *, now: datetime, most: int = FIRES) -> Proof:
+    """Compare the next moments of an entry with what another scheduler says of the same."""
+    theirs = fires(now, most, None)
+    ours = [each.at for each in islice(project(entry, now, _FAR), most)]
+    odd = _odd(ours, theirs, most)
+    place = zone(entry.zone)
+    near = [each.at for each in changes(place, now - _AROUND, now + _YEAR)]
+    near += [each.at for at in odd for each in changes(place, at - _AROUND, at + _AROUND)]
+    touched = {at for at in odd if any(abs(at - each) <= _AROUND for each in near)}
+    # A clock change that the next moments do not reach is looked at for itself.
+    seams = {at: odd[at] for at in touched}
+    for each in near:
+        if each > now:
+            seams |= _odd_around(entry, fires, each)
+    return Proof(
+        len(theirs),
+        len(set(theirs) & set(ours)),
+        tuple(sorted(odd.keys() - touched)),
+        tuple(OneSidedTime(at, is_ours=seams[at]) for at in sorted(seams)),
+        tuple(theirs),
+    )
+
+
+Meaning: TypeAlias = tuple[str | None, str, str | None]
+
+
+def meanings(plan: Plan) -> dict[Meaning, Headline]:
+    """Return the headlines of a plan that have a rule, by what they run and when."""
+    found: dict[Meaning, Headline] = {}
+    for each in plan.headlines:
+        if rule_text(each):
+            found.setdefault(_meaning(each), each)
+    return found
+
+
+def clone_of(text: str, known: Mapping[Meaning, Headline]) -> Headline | None:
+    """Return the headline that says the same and that is known already."""
+    return known.get(_meaning(read(text).headlines[0]))
+
+
+def _meaning(headline: Headline) -> Meaning:
+    return headline.props.get("COMMAND"), rule_text(headline), headline.props.get("TZ")
+
+
+def _odd(ours: Sequence[datetime], theirs: Sequence[datetime], most: int) -> dict[datetime, bool]:
+    """Return the moments that only one of two has, as far as both are known; True is ours."""
+    end = min(_last(ours, most), _last(theirs, most))
+    return {at: at in ours for at in set(ours) ^ set(theirs) if at <= end}
+
+
+def _last(moments: Sequence[datetime], most: int) -> datetime:
+    return moments[-1] if len(moments) == most else _FAR
+
+
+def _odd_around(entry: Entry, fires: Fires, change: datetime) -> dict[datetime, bool]:
+    """Return the moments around a clock change that only one of the two has."""
+    start, end = change - _AROUND, change + _AROUND
+    ours = [each.at for each in islice(project(entry, start, end), FIRES)]
+    return _odd(ours, fires(start, FIRES, end), FIRES)
+
+
+def _refusal(proof: Proof) -> str:
+    if proof.holds:
+        return ""
+    if not proof.asked:
+        return "the job never runs"
+    return f"the scheduled times would differ, first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _entry(text: str) -> Entry | str:
+    """Return the entry that a headline's text is read as, or why it is none."""
+    try:
+        found = list(entries_of(read(text), file="-", zone_name="UTC"))
+    except HoraeError as error:
+        return str(error)
+    if len(found) != 1:
+        return "the job cannot be written as one headline"
+    entry = found[0]
+    return entry if isinstance(entry, Entry) else entry.reason
+
+
+def _plain(job: ForeignJob) -> str:
+    """Return a title that is read back as it is written."""
+    title = _BLANKS.sub(" ", job.title).strip()[:_LONGEST_TITLE].strip()
+    headline = read(f"* {title}\n").headlines
+    is_plain = (
+        len(headline) == 1
+        and headline[0].title == title
+        and headline[0].state is None
+        and not headline[0].tags
+        and not title.startswith(("COMMENT", "TODO", "DONE", "[#"))
+        and title.isprintable()
+    )
+    return title if is_plain and title else f"Job of line {job.line}"
+
+
+def short_id(title: str) -> str:
+    """Return a short name for an :ID:, made of the first words of a title; "" if there are none.
+
+    >>> short_id("Back up /srv to the other machine"), short_id("cd /srv/shop && ./poll")
+    ('back-up-srv-to-the-other', 'cd-srv-shop-poll')
+    >>> short_id("42"), short_id("all")  # a number is an entry's, and :AFTER: knows the other
+    ('job-42', 'job-all')
+    """
+    found = ""
+    for word in _NAMED.findall(title.lower()):
+        longer = f"{found}-{word}" if found else word[:_LONGEST_ID]
+        if len(longer) > _LONGEST_ID:
+            break
+        found = longer
+    return f"job-{found}" if found == "all" or found.isdecimal() else found
+
+
+def _free(name: str, taken: Collection[str], form: str) -> str:
+    """Return a name that is not taken, with a number if need be."""
+    numbered = (form.format(name, number) for number in count(2))
+    return name if name not in taken else next(each for each in numbered if each not in taken)

@@ -16,8 +16,16 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from horae.errors import ScheduleError
-from horae.extras.importers.fields import Dialect, UnfitError, day_fields, numbers, spelt
-from horae.extras.importers.walk import Fold, Gap, Walk
+from horae.extras.importers.rule import (
+    YEARS,
+    Dialect,
+    Fold,
+    ForeignRule,
+    Gap,
+    UnfitError,
+    day_fields,
+    numbers,
+)
 from horae.timing.zone import zone
 
 _NAMES: Final = {
@@ -40,8 +48,7 @@ _WEEKDAYS: Final = {
     name: (number + 1) % 7 for number, day in enumerate(_DAYS) for name in (day, day[:3])
 }
 _DATE_WORD: Final = re.compile(r"(?:([^-~:]+)-)?([^-~:]+)([-~])([^-~:]+)")
-_FIRST_YEAR, _LAST_YEAR = 1970, 2199
-_YEAR: Final = Dialect("year", _FIRST_YEAR, _LAST_YEAR, dash="..", has_star_step=False)
+_YEAR: Final = Dialect("year", *YEARS, dash="..", has_star_step=False)
 _MONTH: Final = Dialect("month", 1, 12, dash="..", has_star_step=False)
 _DAY: Final = Dialect("day", 1, 31, dash="..", has_star_step=False)
 _LAST_DAYS: Final = _DAY._replace(high=28)  # as far back as every month goes
@@ -52,15 +59,15 @@ _LONGEST: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One calendar event: as our cron, in which zone (none is the machine's), and its walk."""
+class CalendarEvent:
+    """One calendar event: as our cron, in which zone (none is the machine's), and its rule."""
 
     cron: str
     zone: str | None
-    walk: Walk
+    rule: ForeignRule
 
 
-def read_event(text: str) -> Event:
+def read_event(text: str) -> CalendarEvent:
     """Return what a calendar event says; raises UnfitError."""
     if len(text) > _LONGEST or not text.isascii():
         raise UnfitError(
@@ -73,19 +80,7 @@ def read_event(text: str) -> Event:
     weekdays, date_text, time_text = _parts(body, text)
     years, months, days, from_end = _date(date_text)
     hours, minutes, seconds = _time(time_text)
-    second = spelt(seconds, 0, 59)
-    day, weekday = day_fields(days, weekdays, from_end=from_end)
-    fields = [
-        spelt(minutes, 0, 59),
-        spelt(hours, 0, 23),
-        day,
-        spelt(months, 1, 12),
-        weekday,
-    ]
-    if years is not None:
-        fields = [second, *fields, spelt(years, _FIRST_YEAR, _LAST_YEAR)]
-    elif second != "0":
-        fields = [second, *fields]
+    fields = day_fields(days, weekdays, from_end=from_end)
 
     def is_day(day: date) -> bool:
         length = calendar.monthrange(day.year, day.month)[1]
@@ -93,8 +88,8 @@ def read_event(text: str) -> Event:
         return number in days and day.isoweekday() % 7 in weekdays
 
     # What systemd 252 does: a time that is left out does not come, a second pass is not seen.
-    walk = Walk(seconds, minutes, hours, is_day, Gap.SKIPPED, Fold.FIRST, months, years)
-    return Event(" ".join(fields), place, walk)
+    rule = ForeignRule(seconds, minutes, hours, is_day, Gap.SKIPPED, Fold.FIRST, months, years)
+    return CalendarEvent(rule.cron(*fields), place, rule)
 
 
 def _zone_of(text: str) -> tuple[str, str | None]:
@@ -113,7 +108,7 @@ def _zone_of(text: str) -> tuple[str, str | None]:
     return body.strip(), last
 
 
-def _moment(body: str) -> Event:
+def _moment(body: str) -> CalendarEvent:
     """Return the event of `@1395716396`: one second."""
     if not re.fullmatch(r"@[0-9]{1,10}", body, re.ASCII):
         raise UnfitError(f"{body!r} is not a timestamp", "write it as 2026-12-31 09:00:00 UTC")

@@ -20,15 +20,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
-from horae.extras.importers.fields import UnfitError
-from horae.extras.importers.job import LONGEST_LINE, Job, Reading, never, walking
+from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading
 from horae.extras.importers.oncalendar import read_event
+from horae.extras.importers.rule import UnfitError, fires_of
 from horae.timing.duration import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from horae.extras.importers.oncalendar import Event
+    from horae.extras.importers.oncalendar import CalendarEvent
 
 _SECTION: Final = re.compile(r"\[([A-Za-z]+)\]")
 _ODD: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -68,7 +68,7 @@ _MOST_ALERTS: Final = 20
 _LIMIT: Final = 500  # lines of one unit that say something
 
 
-class Setting(NamedTuple):
+class UnitSetting(NamedTuple):
     """A line of a unit."""
 
     section: str
@@ -85,9 +85,9 @@ def _unknown(_name: str) -> str | None:
     return None
 
 
-def settings_of(text: str, reading: Reading | None = None) -> list[Setting]:
+def settings_of(text: str, reading: Reading | None = None) -> list[UnitSetting]:
     """Return the settings of a unit, in order; what is none is remarked upon."""
-    found: list[Setting] = []
+    found: list[UnitSetting] = []
     section = ""
     for number, line in _joined(text):
         if reading is not None and reading.is_full:
@@ -113,7 +113,7 @@ def settings_of(text: str, reading: Reading | None = None) -> list[Setting]:
                 reading.refuse(number, 1, what, "write Key=value")
             continue
         column = len(key) + 1 + len(value) - len(value.lstrip()) + 1
-        found.append(Setting(section, key.strip(), value.strip(), number, column))
+        found.append(UnitSetting(section, key.strip(), value.strip(), number, column))
     return found
 
 
@@ -142,7 +142,7 @@ def read_timer(
     failing = list(
         dict.fromkeys(word for each in _by_key(about)["OnFailure"] for word in each.value.split())
     )
-    alerts: list[Job] = []
+    alerts: list[ForeignJob] = []
     _name_lost(_about(settings, "Timer"), name, timer[0].line, reading, known=_NAMING)
     if command != _by_systemd(unit):
         _name_lost(about, unit, timer[0].line, reading, known=_NAMING | {*_FAILING})
@@ -158,10 +158,10 @@ def read_timer(
     props = tuple(_props(timer, work, reading))
     for place, (line, found) in events.items():
         reading.jobs.append(
-            Job(
+            ForeignJob(
                 line,
                 title.removesuffix(".timer"),
-                walking(tuple({event.cron: event.walk for event in found}.values()), place),
+                fires_of(tuple({event.cron: event.rule for event in found}.values()), place),
                 place,
                 command,
                 "; ".join(dict.fromkeys(event.cron for event in found)),
@@ -180,9 +180,9 @@ def unit_of(text: str, *, name: str) -> str:
     return _last(timer, "Unit") or f"{name.removesuffix('.timer')}.service"
 
 
-def _about(settings: Sequence[Setting], kind: str) -> list[Setting]:
+def _about(settings: Sequence[UnitSetting], kind: str) -> list[UnitSetting]:
     """Return what [Unit] says of a service or a timer, which is the section that follows it."""
-    found: list[Setting] = []
+    found: list[UnitSetting] = []
     below = "Service"
     for each in reversed(settings):
         if each.section == "Unit" and below == kind:
@@ -193,7 +193,7 @@ def _about(settings: Sequence[Setting], kind: str) -> list[Setting]:
 
 
 def _name_lost(
-    about: Sequence[Setting], unit: str, line: int, reading: Reading, *, known: frozenset[str]
+    about: Sequence[UnitSetting], unit: str, line: int, reading: Reading, *, known: frozenset[str]
 ) -> None:
     lost = [f"{each.key}={each.value}" for each in about if each.key not in known and each.value]
     if lost:
@@ -203,7 +203,7 @@ def _name_lost(
 
 def _alerts(
     names: Sequence[str], unit: str, line: int, reading: Reading, units: Units
-) -> list[Job]:
+) -> list[ForeignJob]:
     found = []
     if len(names) > _MOST_ALERTS:
         what = f"OnFailure= starts more than {_MOST_ALERTS} units; the rest are skipped"
@@ -219,7 +219,7 @@ def _alerts(
     return found
 
 
-def _alert(name: str, line: int, reading: Reading, units: Units) -> Job:
+def _alert(name: str, line: int, reading: Reading, units: Units) -> ForeignJob:
     """Return the alert that a unit becomes which systemd starts on a failure."""
     template, at, _ = name.partition("@")
     text = units(name) or (units(f"{template}@.service") if at else None)
@@ -231,10 +231,10 @@ def _alert(name: str, line: int, reading: Reading, units: Units) -> Job:
         remedy = "read HORAE_AFTER_ENTRY, HORAE_AFTER_STATUS and HORAE_AFTER_REASON instead"
         reading.note(line, 1, what, remedy)
     short = name.removesuffix(".service")
-    return Job(
+    return ForeignJob(
         line,
         _last(settings, "Description") or short,
-        never,
+        fires_of((), "UTC"),
         "",
         command,
         props=tuple(each for each in _props((), work, reading) if each[0] != "CATCHUP"),
@@ -274,9 +274,9 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _events(
-    timer: Sequence[Setting], zone_name: str, reading: Reading
-) -> dict[str, tuple[int, list[Event]]]:
-    found: dict[str, tuple[int, list[Event]]] = {}
+    timer: Sequence[UnitSetting], zone_name: str, reading: Reading
+) -> dict[str, tuple[int, list[CalendarEvent]]]:
+    found: dict[str, tuple[int, list[CalendarEvent]]] = {}
     before = len(reading.remarks)
     for each in timer:
         if reading.is_full:
@@ -339,7 +339,7 @@ def milliseconds(text: str) -> int | None:
 
 
 def _props(
-    timer: Sequence[Setting], work: Sequence[Setting], reading: Reading
+    timer: Sequence[UnitSetting], work: Sequence[UnitSetting], reading: Reading
 ) -> Iterator[tuple[str, str]]:
     is_persistent = _last(timer, "Persistent").lower() in _TRUE
     yield "CATCHUP", "latest" if is_persistent else "none"
@@ -366,7 +366,7 @@ def _length(length: int | None) -> str:
         return ""
 
 
-def _command(work: Sequence[Setting], unit: str, line: int, reading: Reading) -> str:
+def _command(work: Sequence[UnitSetting], unit: str, line: int, reading: Reading) -> str:
     """Return what a service runs; if that cannot be told, the call that starts the service."""
     by_systemd = _by_systemd(unit)
     found = _by_key(work)
@@ -443,9 +443,9 @@ def _word(word: str, *, is_plain: bool) -> str:
     )
 
 
-def _by_key(settings: Sequence[Setting]) -> defaultdict[str, list[Setting]]:
+def _by_key(settings: Sequence[UnitSetting]) -> defaultdict[str, list[UnitSetting]]:
     """Return settings by their keys; an empty one takes back those above it."""
-    found: defaultdict[str, list[Setting]] = defaultdict(list)
+    found: defaultdict[str, list[UnitSetting]] = defaultdict(list)
     for each in settings:
         if each.value:
             found[each.key].append(each)
@@ -454,5 +454,5 @@ def _by_key(settings: Sequence[Setting]) -> defaultdict[str, list[Setting]]:
     return found
 
 
-def _last(settings: Sequence[Setting], key: str) -> str:
+def _last(settings: Sequence[UnitSetting], key: str) -> str:
     return next((each.value for each in reversed(settings) if each.key == key), "")

@@ -1,13 +1,22 @@
-"""Lists, ranges and steps of numbers, as most schedulers write them, into sets of numbers."""
+"""Rules of other schedulers: sets of numbers, read from text, with their times and as our cron."""
 
 from __future__ import annotations
 
 import re
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from calendar import monthrange
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from zoneinfo import ZoneInfo
+
+from horae.timing.zone import changes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _NUMBER: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 CRON_NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -18,16 +27,155 @@ MONTHS: Final = {
     "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11, "dec": 12,
 }
 # fmt: on
+NICKNAMES: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+YEARS: Final = (1970, 2199)
+_DAY: Final = timedelta(days=1)
+_HOUR: Final = timedelta(hours=1)
+_TINY: Final = timedelta(seconds=1)
+_PATIENCE: Final = 250  # years; 50 leap days take 200
+# A month of each kind, by the weekday of its first day and its length: there are 28.
+_MONTH_KINDS: Final = {
+    monthrange(year, month): date(year, month, 1)
+    for year in range(2000, 2028)
+    for month in range(1, 13)
+}
+# A rule may ask for a day's number, its weekday and the length of its month, and nothing else.
+IsDay: TypeAlias = Callable[[date], bool]
+# When the other scheduler would fire: after a time, at most so many, up to another time.
+Fires: TypeAlias = Callable[[datetime, int, datetime | None], list[datetime]]
 
 
 class UnfitError(Exception):
-    """A part of a foreign rule that cannot be taken: which one, why, and what to do."""
+    """A part of a foreign rule that cannot be imported: which one, why, and what to do."""
 
     def __init__(self, what: str, remedy: str, *, offset: int = 0) -> None:
         super().__init__(what)
         self.what = what
         self.remedy = remedy
         self.offset = offset
+
+
+class Gap(StrEnum):
+    """What becomes of a time that the clock skips."""
+
+    SKIPPED = "is skipped"
+    AFTER = "runs at the first time after the change"
+    SHIFTED = "runs later by the length of the change"
+
+
+class Fold(StrEnum):
+    """What becomes of a time that the clock shows twice."""
+
+    FIRST = "runs only the first time"
+    BOTH = "runs both times"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRule:
+    """A rule of another scheduler, and what it does when the clock changes."""
+
+    seconds: frozenset[int]
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    is_day: IsDay
+    gap: Gap
+    fold: Fold
+    months: frozenset[int] = frozenset(range(1, 13))
+    years: frozenset[int] | None = None
+
+    def cron(self, day: str, weekday: str) -> str:
+        """Return the rule as our cron, with these two day fields."""
+        fields = [spelt(self.minutes, 0, 59), spelt(self.hours, 0, 23), day]
+        fields += [spelt(self.months, 1, 12), weekday]
+        second = spelt(self.seconds, 0, 59)
+        if self.years is not None:
+            return " ".join([second, *fields, spelt(self.years, *YEARS)])
+        return " ".join(fields if second == "0" else [second, *fields])
+
+    def times(
+        self, zone_name: str, after: datetime, end: datetime | None = None
+    ) -> Iterator[datetime]:
+        """Yield the times of the rule after another, in UTC."""
+        place, after = ZoneInfo(zone_name), after.astimezone(UTC)
+        for day in self._days(after.astimezone(place).date() - _DAY):
+            if end is not None and day > end.astimezone(place).date():
+                return
+            offset = _offset(zone_name, day)
+            times: Iterable[datetime]
+            if offset is None:
+                walls = self._walls(day, after - 2 * _DAY)
+                times = sorted({at for wall in walls for at in self._instants(wall, place)})
+            else:
+                times = (wall - offset for wall in self._walls(day, after + offset))
+            yield from (at for at in times if at > after and (end is None or at <= end))
+
+    def _days(self, first: date) -> Iterator[date]:
+        years = range(first.year, min(first.year + _PATIENCE, 9990))
+        for year in years if self.years is None else sorted(self.years.intersection(years)):
+            for month in sorted(self.months):
+                if (year, month) >= (first.year, first.month):
+                    for number in _days_of(self.is_day, *monthrange(year, month)):
+                        if (day := date(year, month, number)) >= first:
+                            yield day
+
+    def _walls(self, day: date, low: datetime) -> Iterator[datetime]:
+        """Yield the times of a day as the clock shows them, of hours that end after another."""
+        minutes, seconds = sorted(self.minutes), sorted(self.seconds)
+        for hour in sorted(self.hours):
+            block = datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
+            if block + _HOUR > low:
+                for minute in minutes:
+                    for second in seconds:
+                        yield block.replace(minute=minute, second=second)
+
+    def _instants(self, wall: datetime, place: ZoneInfo) -> tuple[datetime, ...]:
+        """Return when a scheduler takes the clock to show a time: once, twice or never."""
+        first, second = (wall.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
+        if first == second or (first < second and self.fold is Fold.FIRST):
+            return (first,)
+        if first < second:
+            return first, second
+        match self.gap:
+            case Gap.SKIPPED:
+                return ()
+            case Gap.SHIFTED:
+                return (first,)
+            case Gap.AFTER:
+                return tuple(change.at for change in changes(place, second - _TINY, first))
+
+
+@lru_cache(maxsize=20_000)
+def _days_of(is_day: IsDay, weekday: int, length: int) -> tuple[int, ...]:
+    """Return the days of a month that a rule takes, by the month's first weekday and length."""
+    first = _MONTH_KINDS[weekday, length]
+    return tuple(n for n in range(1, length + 1) if is_day(first.replace(day=n)))
+
+
+@lru_cache(maxsize=20_000)
+def _offset(zone_name: str, day: date) -> timedelta | None:
+    """Return how far a zone is from UTC on a day; None if that changes."""
+    start = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone_name))
+    offset = start.utcoffset()
+    return offset if offset == (start + _DAY).utcoffset() else None
+
+
+@lru_cache(maxsize=2_000)
+def fires_of(rules: tuple[ForeignRule, ...], zone_name: str) -> Fires:
+    """Return when any of some rules fires."""
+
+    def fires(after: datetime, most: int, end: datetime | None) -> list[datetime]:
+        found = {at for rule in rules for at in islice(rule.times(zone_name, after, end), most)}
+        return sorted(found)[:most]
+
+    return fires
 
 
 class Dialect(NamedTuple):
@@ -40,6 +188,9 @@ class Dialect(NamedTuple):
     dash: str = "-"
     has_star_step: bool = True  # */5
     has_open_step: bool = True  # 5/10, which counts on to the end
+
+    def __hash__(self) -> int:
+        return hash((self.word, self.high))
 
 
 def numbers(text: str, dialect: Dialect) -> frozenset[int]:
