@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from horae.core.clock import SystemClock
 from horae.core.decide import Status
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.ports import Ended, Process
 from horae.core.reason import Reason, ReasonCode
@@ -167,11 +167,11 @@ class Shifted(SystemClock):
         return super().now() + self._by
 
 
-def almanac_of(
+def engine_of(
     folder: Path, ledger: SqliteLedger, *, clock: SystemClock | None = None, slots: int = 4
-) -> Almanac:
+) -> Engine:
     """Return an engine for the plans in a folder."""
-    return Almanac(
+    return Engine(
         clock=clock or SystemClock(),
         ledger=ledger,
         runner=Instant(),
@@ -188,10 +188,10 @@ def data_of(folder: Path) -> Path:
 async def prepare(folder: Path) -> None:
     """Let a ledger know the plans in a folder, as an engine that ran before would leave it."""
     ledger = await SqliteLedger.open(data_of(folder), now=datetime.now(UTC))
-    almanac = almanac_of(folder, ledger)
-    await almanac.start()
+    engine = engine_of(folder, ledger)
+    await engine.start()
     # A stamp is believed only once a second look found the same bytes.
-    await almanac.rescan("org")
+    await engine.rescan("org")
     await ledger.close()
 
 
@@ -201,8 +201,8 @@ def register_text(folder: Path, count: int) -> Numbers:
     async def measure() -> Numbers:
         gauge = Gauge()
         ledger = await SqliteLedger.open(data_of(folder), now=datetime.now(UTC))
-        almanac = almanac_of(folder, ledger)
-        await almanac.start()
+        engine = engine_of(folder, ledger)
+        await engine.start()
         found = gauge.read()
         _expect(len(await ledger.entries()) == count, "every workflow is an entry")
         await ledger.close()
@@ -252,13 +252,13 @@ def _due(folder: Path, count: int, *, slots: int) -> Numbers:
         ledger = await Watched.open(data_of(folder), now=clock.now())
         assert isinstance(ledger, Watched)
         ledger.watch(count)
-        almanac = almanac_of(folder, ledger, clock=clock, slots=slots)
+        engine = engine_of(folder, ledger, clock=clock, slots=slots)
         calm_collector()  # as `horae up` does
-        runner = almanac.launch._runner
+        runner = engine.launch._runner
         assert isinstance(runner, Instant)
-        await almanac.start()
+        await engine.start()
         _expect(clock.now() < planned, "the engine is up before the moment comes")
-        turns = asyncio.create_task(almanac.run())
+        turns = asyncio.create_task(engine.run())
         over = asyncio.create_task(ledger.over.wait())
         cpu = time.process_time()
         await asyncio.wait({turns, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -266,7 +266,7 @@ def _due(folder: Path, count: int, *, slots: int) -> Numbers:
             turns.result()  # it never ends but by an error
         cpu = time.process_time() - cpu
         await _end(turns)
-        await almanac.launch.rest()
+        await engine.launch.rest()
         page = await ledger.receipts(statuses=(Status.DONE,), limit=count + 1)
         entries = {each.entry for each in page.receipts}
         _expect(len(entries) == len(page.receipts) == count, "each has one receipt, done")
@@ -303,10 +303,10 @@ def restart(folder: Path, count: int) -> Numbers:
         start = time.perf_counter()
         ledger = await SqliteLedger.open(data_of(folder), now=datetime.now(UTC))
         opened = time.perf_counter()
-        almanac = almanac_of(folder, ledger)
-        await almanac.start()
+        engine = engine_of(folder, ledger)
+        await engine.start()
         started = time.perf_counter()
-        await almanac.turn()
+        await engine.turn()
         turned = time.perf_counter()
         _expect(len(await ledger.entries()) == count, "every entry stands")
         _expect(not await ledger.open_runs(), "nothing has run")
@@ -327,15 +327,15 @@ def idle(folder: Path, count: int) -> Numbers:
     async def measure() -> Numbers:
         await prepare(folder)
         ledger = await SqliteLedger.open(data_of(folder), now=datetime.now(UTC))
-        almanac = almanac_of(folder, ledger)
-        await almanac.start()
-        turns = asyncio.create_task(almanac.run())
+        engine = engine_of(folder, ledger)
+        await engine.start()
+        turns = asyncio.create_task(engine.run())
         await asyncio.sleep(HALF_A_REST)
-        turned_at = almanac.turned_at
+        turned_at = engine.turned_at
         wall, cpu = time.perf_counter(), time.process_time()
         await asyncio.sleep(RESTED)
         found = {"share": (time.process_time() - cpu) / (time.perf_counter() - wall)}
-        _expect(almanac.turned_at != turned_at, "the loop has turned meanwhile")
+        _expect(engine.turned_at != turned_at, "the loop has turned meanwhile")
         await _end(turns)
         await ledger.close()
         return found

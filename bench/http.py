@@ -60,7 +60,7 @@ async def serve(root: Path) -> None:
         keys = Keys(house.data, clock=house.clock)
         front = Front(
             service=house.service,
-            almanac=house.almanac,
+            engine=house.engine,
             facts=house.facts,
             log_of=house.log_of,
             clock=house.clock,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from horae.core.clock import SystemClock
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.process.processes import Processes, Spec
 from horae.sources.plans.runner import CommandRunner, Place
@@ -93,17 +93,17 @@ class Counted(SqliteLedger):
         self.expected, self.over = ends, asyncio.Event()
 
 
-class Engine:
+class CommandBench:
     """An engine whose commands all come due together, once a day."""
 
-    def __init__(self, ledger: Counted, clock: Shifted, almanac: Almanac) -> None:
+    def __init__(self, ledger: Counted, clock: Shifted, engine: Engine) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._almanac = almanac
-        self._turns = asyncio.create_task(almanac.run())
+        self._engine = engine
+        self._turns = asyncio.create_task(engine.run())
 
     @classmethod
-    async def up(cls, folder: Path, processes: Processes) -> Engine:
+    async def up(cls, folder: Path, processes: Processes) -> CommandBench:
         """Return an engine that has just been started, with nothing due."""
         work = "".join(
             f"* True {number} :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n"
@@ -115,22 +115,22 @@ class Engine:
         ledger = await Counted.open(folder / ".horae", now=clock.now())
         assert isinstance(ledger, Counted)
         place = Place(folder, folder / ".horae", dict(os.environ), timedelta(minutes=1))
-        almanac = Almanac(
+        engine = Engine(
             clock=clock,
             ledger=ledger,
             runner=CommandRunner(processes, place),
             sources=[OrgSource(folder)],
             capacity=Capacity(slots=IN_FLIGHT),
         )
-        await almanac.start()
-        return cls(ledger, clock, almanac)
+        await engine.start()
+        return cls(ledger, clock, engine)
 
     async def rate(self) -> float:
         """Return how many runs a second are made when a day's work comes due at once."""
         self._ledger.expect(RUNS)
         self._clock.by += timedelta(days=1)
         start = time.perf_counter()
-        self._almanac.poke()
+        self._engine.poke()
         await self._ledger.over.wait()
         return RUNS / (time.perf_counter() - start)
 
@@ -138,7 +138,7 @@ class Engine:
         """Stop the engine."""
         self._turns.cancel()
         await asyncio.wait({self._turns})
-        await self._almanac.launch.rest()
+        await self._engine.launch.rest()
         await self._ledger.close()
 
 
@@ -212,7 +212,7 @@ async def measure(data: Path) -> None:
         await rate(one, numbers, IN_FLIGHT)
         plans = data / "plans"
         plans.mkdir()
-        engine = await Engine.up(plans, processes)
+        engine = await CommandBench.up(plans, processes)
         plain, many, single, kept = [], [], [], []
         for _ in range(ROUNDS):
             plain.append(popen_rate())

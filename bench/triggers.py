@@ -77,7 +77,7 @@ async def ours(place: Path) -> AsyncIterator[tuple[httpx.AsyncClient, House]]:
     async with open_house(load(str(place))) as house:
         front = Front(
             service=house.service,
-            almanac=house.almanac,
+            engine=house.engine,
             facts=house.facts,
             log_of=house.log_of,
             clock=house.clock,

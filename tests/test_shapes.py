@@ -229,9 +229,9 @@ async def look(here: Engine) -> None:
 async def read(here: Engine) -> None:
     """Let it read all there is, as after a change."""
     await read_again(here.house)
-    for name in here.house.almanac.sources:
+    for name in here.house.engine.sources:
         with suppress(LedgerWriteError):  # while there is no data directory
-            await here.house.almanac.rescan(name)
+            await here.house.engine.rescan(name)
 
 
 async def standing(here: Engine) -> set[str]:

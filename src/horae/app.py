@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.core.actor import acting, own_actor
 from horae.core.clock import SystemClock, machine_zone
-from horae.core.engine import AGAIN, LONGEST_REST, UNREAD, Almanac
+from horae.core.engine import AGAIN, LONGEST_REST, UNREAD, Engine
 from horae.core.entry import Work, key_time
 from horae.core.gate import Capacity
 from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, RunError
@@ -221,7 +221,7 @@ class House:
     root: Path
     clock: Clock
     ledger: BookLedger
-    almanac: Almanac
+    engine: Engine
     service: Service
     place: Place
     zone_name: str  # of the plans
@@ -253,17 +253,17 @@ class House:
 
     def facts(self) -> EngineFacts:
         """Return what is known of the engine itself."""
-        started_at = self.almanac.started_at
-        told = [str(each) for some in self.almanac.problems.values() for each in some]
-        trouble = [] if self.almanac.trouble is None else [str(self.almanac.trouble)]
-        if self.almanac.is_blank:
+        started_at = self.engine.started_at
+        told = [str(each) for some in self.engine.problems.values() for each in some]
+        trouble = [] if self.engine.trouble is None else [str(self.engine.trouble)]
+        if self.engine.is_blank:
             trouble.append(str(EmptyPlanError(self.root)))
         trouble += _misplaced(self.data)
         if self.dispatcher is not None and (error := self.dispatcher.problem) is not None:
             told.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
         unread = map(str, self.place.secrets.unread.values())
         problems = (
-            *map(broken_words, self.almanac.broken),
+            *map(broken_words, self.engine.broken),
             *trouble,
             *unread,
             *told,
@@ -280,9 +280,9 @@ class House:
 
     def is_well(self) -> bool:
         """Tell whether the loop turns, has a plan, and what it decides is written down."""
-        turned_at, now = self.almanac.turned_at, self.clock.now()
+        turned_at, now = self.engine.turned_at, self.clock.now()
         lags = turned_at is None or abs(now - turned_at) > 2 * LONGEST_REST
-        return not lags and self.almanac.trouble is None and not self.almanac.is_blank
+        return not lags and self.engine.trouble is None and not self.engine.is_blank
 
 
 def _misplaced(data: Path) -> list[str]:
@@ -343,17 +343,17 @@ class Rooms:
     home: str = ""  # what this machine is called there
     is_gone: Callable[[str], bool] = lambda _: False  # whether another machine is not there
     settings: EngineSettings | None = None  # of this machine, if another house knows them
-    engine: Almanac | None = None  # made last; until then nobody asks for it
+    built: Engine | None = None  # made last; until then nobody asks for it
 
     @property
-    def almanac(self) -> Almanac:
+    def engine(self) -> Engine:
         """The engine, once all it stands on is there."""
-        assert self.engine is not None, "the engine is asked for before it is made"
-        return self.engine
+        assert self.built is not None, "the engine is asked for before it is made"
+        return self.built
 
     def poke(self) -> None:
         """Let the engine look again."""
-        self.almanac.note_change()
+        self.engine.note_change()
 
 
 async def _open_rooms(config: Config, clock: Clock, stack: AsyncExitStack) -> Rooms:
@@ -416,13 +416,13 @@ def wire(rooms: Rooms) -> House:
         )
     )
     runners = _runners(rooms, workflows, hands, keeper)
-    rooms.engine = _almanac(rooms, runners, sources, triggers)
+    rooms.built = _engine(rooms, runners, sources, triggers)
     return House(
         rooms.config,
         rooms.root,
         rooms.clock,
         rooms.ledger,
-        rooms.almanac,
+        rooms.engine,
         _service(rooms),
         rooms.place,
         rooms.zone_name,
@@ -588,7 +588,7 @@ def _dispatcher(rooms: Rooms, board: CommittedBoard, roster: Roster | None) -> D
         environ=os.environ,
         ledger=rooms.ledger,
         clock=rooms.clock,
-        busy=lambda: busy_at(rooms.almanac.gate),
+        busy=lambda: busy_at(rooms.engine.gate),
         term=rooms.term,
     )
 
@@ -608,9 +608,9 @@ def _roster(config: Config) -> Roster | None:
 # What stands between them
 
 
-def _almanac(rooms: Rooms, runners: Runners, sources: list[Source], triggers: Triggers) -> Almanac:
+def _engine(rooms: Rooms, runners: Runners, sources: list[Source], triggers: Triggers) -> Engine:
     config = rooms.config
-    return Almanac(
+    return Engine(
         clock=rooms.clock,
         ledger=rooms.ledger,
         runner=runners,
@@ -649,7 +649,7 @@ def _service(rooms: Rooms) -> Service:
 
 def _refuse_blank(rooms: Rooms) -> None:
     """Raise an error while the plan root holds no plan."""
-    if rooms.engine is not None and rooms.engine.is_blank:
+    if rooms.built is not None and rooms.built.is_blank:
         raise EmptyPlanError(rooms.root)
 
 
@@ -731,9 +731,9 @@ async def keep(
     *watch* tells of plans that have changed, if looking at the files does not; what is
     *beside* goes on as long as all else does, and the end of one is the end of all.
     """
-    almanac = house.almanac
+    engine = house.engine
     mirror(house.data / ROOT_NAME, str(house.root))
-    await almanac.start()
+    await engine.start()
     await _apply_soon(house)
     dispatcher = house.dispatcher
 
@@ -743,7 +743,7 @@ async def keep(
             dispatcher.turned()
 
     parts = [
-        almanac.run(turned=after_turn),
+        engine.run(turned=after_turn),
         (watch or _watch)(house, stop),
         _poll(house, stop),
         _read_files_again(house),
@@ -754,13 +754,13 @@ async def keep(
         *beside,
     ]
     if dispatcher is not None:
-        parts.append(dispatcher.run(almanac.offer))
+        parts.append(dispatcher.run(engine.offer))
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if isinstance(error := task.exception(), LedgerError):
-                almanac.trouble = error  # told now: what runs may go on for a while
+                engine.trouble = error  # told now: what runs may go on for a while
             task.result()  # a part that failed ends all of it, and says why
     finally:
         left = set(tasks)
@@ -768,8 +768,8 @@ async def keep(
             for task in left:
                 task.cancel()
             _, left = await asyncio.wait(left, timeout=1)
-        await almanac.stop(within=house.config.run_drain)
-    await almanac.turn()
+        await engine.stop(within=house.config.run_drain)
+    await engine.turn()
 
 
 async def run_once(house: House, word: str, *, note: str = "") -> Filed:
@@ -797,15 +797,15 @@ async def _once(house: House, ask: Callable[[], Awaitable[ReceiptLine]]) -> File
     """Read all sources, ask for one run, make it, and return how its receipt ended."""
     _refuse_other_plans(house)
     mirror(house.data / ROOT_NAME, str(house.root))
-    almanac = house.almanac
-    await almanac.launch.look_back()
-    await almanac.read_all()
+    engine = house.engine
+    await engine.launch.look_back()
+    await engine.read_all()
     with acting(await own_actor(house.ledger, house.data)):
         asked = await ask()
-    almanac.launch.start(asked.filed)
-    await almanac.launch.rest()
-    if almanac.launch.failure is not None:
-        raise almanac.launch.failure
+    engine.launch.start(asked.filed)
+    await engine.launch.rest()
+    if engine.launch.failure is not None:
+        raise engine.launch.failure
     filed = await house.ledger.receipt(asked.filed.number)
     assert filed is not None, "it was just filed"
     await _follow_up(house, filed)
@@ -848,8 +848,8 @@ def new_id() -> str:
 
 async def read_again(house: House) -> None:
     """Read plans, triggers and agents again, and once more if the ledger cannot be written."""
-    for name in house.almanac.sources:
-        house.almanac.request(name)
+    for name in house.engine.sources:
+        house.engine.request(name)
     await _apply_soon(house)
 
 
@@ -925,7 +925,7 @@ def _note_once(notes: list[str], note: str) -> None:
 async def _apply(house: House) -> None:
     """Let triggers and their agents be as the files in the plan root say."""
     await house.settings.refresh()
-    if house.almanac.is_blank:
+    if house.engine.is_blank:
         return  # or all that files made would be disabled
     fresh_at = await house.ledger.fresh_at()
     try:
@@ -949,8 +949,8 @@ async def _apply(house: House) -> None:
             )
     if found.broken is not None and found.broken != house.store.broken_files:
         house.store.broken_files = found.broken
-        await house.almanac.rescan(TriggerSource.name)
-    kept = tuple(f"{each.item.origin.file}:" for each in house.almanac.broken)  # said as broken
+        await house.engine.rescan(TriggerSource.name)
+    kept = tuple(f"{each.item.origin.file}:" for each in house.engine.broken)  # said as broken
     wrong = [each for each in found.wrong if not each.startswith(kept)]
     house.notes[:] = [note for note in house.notes if not note.startswith(_FILES)]
     house.notes.extend(f"{_FILES}{each}" for each in wrong)
@@ -959,7 +959,7 @@ async def _apply(house: House) -> None:
     else:
         house.unread.set()
     if found.changes:
-        house.almanac.note_change()
+        house.engine.note_change()
 
 
 async def _poll(house: House, stop: asyncio.Event) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from calling import Call
 from core.world import story
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.entry import Entry, key_time
 from horae.core.project import project
 from horae.sources.board.recycle import is_net
@@ -404,14 +404,14 @@ def test_the_engine_keeps_the_moments_that_are_shown(call: Call, root: Path) -> 
     async def look() -> None:
         clock = ManualClock(now)
         ledger = await SqliteLedger.in_memory()
-        almanac = Almanac(
+        engine = Engine(
             clock=clock,
             ledger=ledger,
             runner=ScriptedRunner(clock=clock),
             sources=[OrgSource(root, zone_name="Europe/Berlin"), BoardSource(root, now=clock.now)],
         )
         for name in ("org", "board"):
-            await almanac.rescan(name)
+            await engine.rescan(name)
         entries = [each.item for each in await ledger.entries()]
         await ledger.close()
         streams = [

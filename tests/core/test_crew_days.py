@@ -1,6 +1,6 @@
 """Days of a crew under a clock of our own: the rhythm, the day and the cost of being idle.
 
-The almanac, the ledger and the crew's manifest are real; only what an agent does in its run
+The engine, the ledger and the crew's manifest are real; only what an agent does in its run
 is a script.
 """
 
@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from horae.core.decide import Status
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.ports import Ended, Process
 from horae.core.receipt import ENDS
@@ -202,7 +202,7 @@ class Box:
         )
 
     def _poked(self) -> None:
-        self.almanac.note_change()
+        self.engine.note_change()
 
     async def up(self) -> None:
         now = self.clock.now()
@@ -210,20 +210,20 @@ class Box:
         source = CrewSource(
             self.manifest, Rhythm(now), data=self.home, inline=True, now=self.clock.now
         )
-        self.almanac = Almanac(
+        self.engine = Engine(
             clock=self.clock,
             ledger=self.ledger,
             runner=ScriptedTicks(self.clock, self.script, self.home),
             sources=[source],
             capacity=self._capacity,
         )
-        await self.almanac.start()
-        self._turns = asyncio.create_task(self.almanac.run())
+        await self.engine.start()
+        self._turns = asyncio.create_task(self.engine.run())
         await self.advance(0 * SECOND)
 
     async def down(self) -> None:
         """Kill the engine, and with it all that runs."""
-        tasks = [*self.almanac.launch._tasks, *filter(None, [self._turns])]
+        tasks = [*self.engine.launch._tasks, *filter(None, [self._turns])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -236,7 +236,7 @@ class Box:
 
     async def write(self, text: str) -> None:
         self.manifest.write_text(text)
-        await self.almanac.rescan("crew")
+        await self.engine.rescan("crew")
 
     async def ticks(self, name: str) -> list[Filed]:
         """Return the receipts of an agent, oldest first."""
@@ -513,7 +513,7 @@ async def test_a_tick_in_the_boot_grace_comes_at_once_and_a_long_one_is_never_do
     async with box(tmp_path, member("lark", ":CONTINUOUS: true"), script) as here:
         await here.service.tick("lark")
         await here.advance(19 * MINUTE)
-        await here.almanac.rescan("crew")
+        await here.engine.rescan("crew")
         await here.advance(5 * MINUTE)
         assert [each.at - NOW for each in script.beats] == [
             0 * SECOND,

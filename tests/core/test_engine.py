@@ -1,4 +1,4 @@
-"""The almanac decides every moment once, in order and never early, whatever the clock does."""
+"""The engine decides every moment once, in order and never early, whatever the clock does."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_an_entry_goes_from_its_line_to_its_end_through_one_loop_and_one_l
 async def test_nothing_starts_early_not_even_by_a_microsecond() -> None:
     async with world(cron("Digest", "0 9 * * *")) as here:
         await here.until(NINE - timedelta(microseconds=1))
-        await here.almanac.turn()
+        await here.engine.turn()
         assert await here.history() == []
         await here.advance(timedelta(microseconds=1))
         assert await here.history() == [("04-01 09:00", "done")]
@@ -73,16 +73,16 @@ async def test_a_turn_with_nothing_due_writes_nothing() -> None:
     async with world(cron("Digest", "0 9 * * *"), stamped("Water", "<2026-04-02 .+1d>")) as here:
         before = here.ledger._writer.total_changes
         await here.advance(30 * MINUTE)
-        assert await here.almanac.turn() == here.clock.now() + LONGEST_REST
+        assert await here.engine.turn() == here.clock.now() + LONGEST_REST
         assert here.ledger._writer.total_changes == before
 
 
 @story
 async def test_it_never_rests_longer_than_half_a_minute_and_never_past_a_moment() -> None:
     async with world(cron("Digest", "0 9 * * *"), cron("Never", "", ":ID: x")) as here:
-        assert await here.almanac.turn() == NOW + timedelta(seconds=30)
+        assert await here.engine.turn() == NOW + timedelta(seconds=30)
         await here.until(NINE - 10 * SECOND)
-        assert await here.almanac.turn() == NINE
+        assert await here.engine.turn() == NINE
 
 
 @story
@@ -133,7 +133,7 @@ async def test_a_manual_run_does_not_move_the_next_slot() -> None:
     async with world(stamped("Water", "<2026-04-01 Wed 09:00 .+24h>")) as here:
         await here.until(NINE + HOUR)
         asked = Receipt("manual:1", Status.WAITING, because("requested"), NINE + HOUR, NINE + HOUR)
-        here.almanac.offer(await here.ledger.add(1, [asked], now=NINE + HOUR, term=1))
+        here.engine.offer(await here.ledger.add(1, [asked], now=NINE + HOUR, term=1))
         await here.advance(DAY)
         assert here.runs() == [
             "04-01 09:00 at 04-01 09:00",
@@ -201,7 +201,7 @@ async def test_ten_years_away_cost_a_few_rows_and_the_entry_goes_on() -> None:
 async def test_what_an_engine_left_waiting_is_offered_by_the_next_in_planned_order() -> None:
     async with world(cron("Late", "30 9 * * *"), cron("Early", "0 9 * * *")) as here:
         await here.down()
-        blind = here.engine()
+        blind = here.new_engine()
         await blind.start()
         blind._is_admitting = False
         await here.advance(2 * HOUR)
@@ -277,7 +277,7 @@ async def test_a_paused_entry_rests_and_goes_on_with_what_comes() -> None:
         await here.advance(2 * DAY)
         assert await here.history() == []
         assert await here.ledger.resume(1, now=here.clock.now(), term=1)
-        here.almanac.poke()
+        here.engine.poke()
         await here.advance(2 * HOUR)
         assert here.runs() == ["04-03 09:00 at 04-03 09:00"]
         assert [each.receipt.count for each in await here.receipts()] == [2, 1]
@@ -392,7 +392,7 @@ async def test_without_any_plan_nothing_is_decided_until_one_appears() -> None:
         await here.down()
         here.source.files, here.source.is_bare = {}, True
         await here.up()
-        assert here.almanac.is_blank
+        assert here.engine.is_blank
         await here.advance(2 * HOUR)
         assert await here.history() == []
         assert await here.numbers() == {"Digest": 1}
@@ -407,10 +407,10 @@ async def test_a_plan_that_is_meant_to_be_empty_lets_its_entries_go() -> None:
     async with world(cron("Digest", "0 9 * * *")) as here:
         await here.down()
         here.source.files, here.source.is_bare = {}, True
-        here.almanac = here.engine()
-        here.almanac.may_be_empty = True
-        await here.almanac.start()
-        assert not here.almanac.is_blank
+        here.engine = here.new_engine()
+        here.engine.may_be_empty = True
+        await here.engine.start()
+        assert not here.engine.is_blank
         assert await here.numbers() == {}
 
 
@@ -419,7 +419,7 @@ async def test_no_plan_is_no_trouble_if_the_ledger_never_knew_one() -> None:
     async with world() as here:
         here.source.is_bare = True
         await here.write()
-        assert not here.almanac.is_blank
+        assert not here.engine.is_blank
 
 
 # What can no longer be read
@@ -438,7 +438,7 @@ async def test_what_breaks_runs_its_last_good_text_and_an_alert_follows_once() -
         assert told.receipt.reason.startswith(
             "after Digest (broken): the edited entry cannot be read"
         )
-        assert [each.mark.title for each in here.almanac.broken] == ["Digest"]
+        assert [each.mark.title for each in here.engine.broken] == ["Digest"]
         await here.until(NINE + MINUTE)
         assert [each.title for _, each in here.started] == ["Tell", "Digest"]
         assert await here.ledger.text(here.started[1][1].digest) == digest
@@ -512,11 +512,11 @@ async def test_a_thousand_entries_of_one_second_are_decided_in_one_turn_in_plann
     async with world() as here:
         await here.down()
         here.source.files["plan.org"] = "".join(many)
-        almanac = here.engine(slots=1000)
-        await almanac.start()
+        engine = here.new_engine(slots=1000)
+        await engine.start()
         await here.until(NINE + SECOND)
-        await almanac.turn()
-        await almanac.launch.rest()
+        await engine.turn()
+        await engine.launch.rest()
         planned = [each.receipt.planned_at for _, each in here.started]
         assert planned == [NINE] * 500 + [NINE + SECOND] * 500
         assert [each.number for _, each in here.started] == [*range(1, 1001)]
@@ -529,19 +529,19 @@ async def test_more_than_one_batch_is_still_one_turn() -> None:
     async with world() as here:
         await here.down()
         here.source.files["plan.org"] = "".join(cron(f"Job {n}", "0 9 * * *") for n in range(count))
-        almanac = here.engine()
-        await almanac.start()
-        almanac._is_admitting = False
+        engine = here.new_engine()
+        await engine.start()
+        engine._is_admitting = False
         await here.until(NINE)
-        assert await almanac.turn() == NINE + LONGEST_REST
+        assert await engine.turn() == NINE + LONGEST_REST
         await here.advance(DAY)
-        await almanac.turn()  # none of them has run, so all of them are in the way
+        await engine.turn()  # none of them has run, so all of them are in the way
         statuses = [each.status for each in await here.receipts()]
         assert statuses == [Status.WAITING] * count + [Status.SKIPPED] * count
 
 
 @story
-async def test_two_almanacs_on_one_ledger_decide_each_moment_once(
+async def test_two_engines_on_one_ledger_decide_each_moment_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     roll = random.Random(1)
@@ -555,15 +555,15 @@ async def test_two_almanacs_on_one_ledger_decide_each_moment_once(
 
         monkeypatch.setattr(here.ledger, "decide", slow)
         here.source.files["plan.org"] = cron("Poll", "*/10 * * * *", ":OVERLAP: allow")
-        both = [here.engine(), here.engine()]
-        for almanac in both:
-            await almanac.start()
+        both = [here.new_engine(), here.new_engine()]
+        for engine in both:
+            await engine.start()
         for _ in range(36):
             await here.advance(10 * MINUTE)
             roll.shuffle(both)
-            wakes = await asyncio.gather(*(almanac.turn() for almanac in both))
+            wakes = await asyncio.gather(*(engine.turn() for engine in both))
             assert min(wakes) > here.clock.now()
-            await asyncio.gather(*(almanac.launch.rest() for almanac in both))
+            await asyncio.gather(*(engine.launch.rest() for engine in both))
         planned = [each.receipt.planned_at for _, each in here.started]
         assert planned == [NOW + n * 10 * MINUTE for n in range(1, 37)]
         assert len(await here.receipts()) == 36
@@ -606,7 +606,7 @@ async def test_an_engine_whose_term_is_over_stops() -> None:
     async with world(cron("Digest", "0 9 * * *")) as here:
         await here.down()
         with pytest.raises(StaleTermError):
-            await here.engine(term=2).start()
+            await here.new_engine(term=2).start()
 
 
 # All of it together
@@ -636,7 +636,7 @@ async def test_whatever_happens_every_moment_has_one_receipt_and_none_is_early(s
                     await here.ledger.pause(1, now=here.clock.now(), term=1)
                     await here.advance(roll.randrange(300) * MINUTE)
                     await here.ledger.resume(1, now=here.clock.now(), term=1)
-                    here.almanac.poke()
+                    here.engine.poke()
                 case _:
                     await here.advance(roll.randrange(1, 600) * MINUTE)
         await here.advance(MINUTE)
@@ -670,11 +670,11 @@ async def test_what_is_asked_for_while_a_scan_goes_on_is_read_by_another_scan() 
             return found
 
         here.source.scan = scan  # type: ignore[method-assign]
-        here.almanac.request("org")
+        here.engine.request("org")
         await here.advance(SECOND)
         here.source.files["plan.org"] += cron("Soon", "0 9 * * *")
         for _ in range(5):
-            here.almanac.request("org")
+            here.engine.request("org")
         await here.advance(SECOND)
         slow.set()
         await here.advance(SECOND)
@@ -694,11 +694,11 @@ async def test_what_is_asked_for_as_a_scan_ends_is_not_lost() -> None:
             return await read(index)
 
         here.source.scan = scan  # type: ignore[method-assign]
-        here.almanac.request("org")
-        task = here.almanac._readers["org"].request
+        here.engine.request("org")
+        task = here.engine._readers["org"].request
         assert task is not None
         # The first callback of a task that is done runs before all that it wakes.
-        task.add_done_callback(lambda _: here.almanac.request("org"))
+        task.add_done_callback(lambda _: here.engine.request("org"))
         await here.advance(SECOND)
         assert len(reads) == 2
 
@@ -720,7 +720,7 @@ async def test_an_alarm_whose_rest_is_over_is_told_again() -> None:
         [alarm] = [e.number for e in await here.ledger.entries() if e.mark.title == "Alarm"]
         until = NINE + 90 * MINUTE
         await here.ledger.pause(alarm, now=here.clock.now(), term=1, until=until)
-        here.almanac.note_change()
+        here.engine.note_change()
         await here.until(NINE + 2 * HOUR + MINUTE)
         told = [each for each in await here.receipts() if each.title == "Alarm"]
         assert [each.decided_at for each in told] == [NINE, NINE + 2 * HOUR]
@@ -733,7 +733,7 @@ async def test_a_scan_while_an_alert_is_looked_for_does_not_end_the_engine() -> 
 
         async def scanned(**asked: Any) -> Page:
             if asked.get("cursor") is not None:  # what came before the one that failed
-                await here.almanac.rescan("org")
+                await here.engine.rescan("org")
             return await receipts(**asked)
 
         here.ledger.receipts = scanned  # type: ignore[method-assign]

@@ -51,7 +51,7 @@ async def test_what_was_let_go_too_late_to_begin_waits_again(
     late = [Ended(Status.KILLED, because("it was never let go"), facts={"released": False})]
 
     async with world(DIGEST) as here:
-        hold = here.almanac.launch._runner.hold
+        hold = here.engine.launch._runner.hold
 
         async def once_late(job: Job) -> Held:
             held = await hold(job)
@@ -63,11 +63,11 @@ async def test_what_was_let_go_too_late_to_begin_waits_again(
             monkeypatch.setattr(held, "ended", told)
             return held
 
-        monkeypatch.setattr(here.almanac.launch._runner, "hold", once_late)
+        monkeypatch.setattr(here.engine.launch._runner, "hold", once_late)
         await here.until(NINE)
         [filed] = await here.receipts()
         assert (filed.status, filed.attempts) == (Status.DONE, 1)
-        assert not here.almanac.gate.holders
+        assert not here.engine.gate.holders
 
 
 @story
@@ -78,12 +78,12 @@ async def test_what_cannot_be_made_is_failed_with_the_reason_and_its_slot_is_fre
         raise RunError("there is no program 'backup'; install it or change :COMMAND:")
 
     async with world(DIGEST) as here:
-        monkeypatch.setattr(here.almanac.launch._runner, "hold", refuse)
+        monkeypatch.setattr(here.engine.launch._runner, "hold", refuse)
         await here.until(NINE)
         [filed] = await here.receipts()
         assert (filed.status, filed.attempts) == (Status.FAILED, 1)
         assert "there is no program 'backup'" in filed.receipt.reason
-        assert not here.almanac.gate.holders
+        assert not here.engine.gate.holders
 
 
 @story
@@ -94,12 +94,12 @@ async def test_what_somebody_must_do_something_for_is_held_and_tried_again_at_th
         raise HeldBackError("the agent wren has no command; write :COMMAND:")
 
     async with world(DIGEST) as here:
-        monkeypatch.setattr(here.almanac.launch._runner, "hold", refuse)
+        monkeypatch.setattr(here.engine.launch._runner, "hold", refuse)
         await here.until(NINE)
         [filed] = await here.receipts()
         assert (filed.status, filed.attempts) == (Status.HELD, 0)
         assert filed.receipt.reason == "the agent wren has no command; write :COMMAND:"
-        assert not here.almanac.gate.holders
+        assert not here.engine.gate.holders
         await here.outage(MINUTE)
         assert await here.history() == [("04-01 09:00", "done")]
 
@@ -109,7 +109,7 @@ async def test_a_launcher_that_was_lost_is_asked_again_and_nothing_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with world(DIGEST) as here:
-        runner = here.almanac.launch._runner
+        runner = here.engine.launch._runner
         hold, losses = runner.hold, [LauncherLostError("it ended")] * 2
 
         async def unsteady(job: Job) -> Held:
@@ -144,7 +144,7 @@ async def test_a_start_whose_answer_is_lost_lets_nothing_go_and_is_made_again(
         assert len(here.started) == 1
         [filed] = await here.receipts()
         assert (filed.status, filed.attempts) == (Status.DONE, 1)
-        assert not here.almanac.gate.holders
+        assert not here.engine.gate.holders
         assert all(run.ended_at for run in await here.ledger.runs_of(filed.number))
 
 
@@ -174,15 +174,15 @@ async def test_a_run_can_be_cancelled_and_says_why() -> None:
         await here.until(NINE + MINUTE)
         [filed] = await here.receipts()
         with acting("token:ops"):
-            assert here.almanac.launch.cancel(filed.number, because("cancelled"))
-        assert not here.almanac.launch.cancel(filed.number, because("cancelled twice"))
+            assert here.engine.launch.cancel(filed.number, because("cancelled"))
+        assert not here.engine.launch.cancel(filed.number, because("cancelled twice"))
         await here.advance(SECOND)
         [filed] = await here.receipts()
         assert (filed.status, filed.receipt.reason) == (Status.KILLED, "cancelled")
         told = [each for each in await here.ledger.events_after(0) if each.facts.get("status")]
         assert [each.actor for each in told if each.facts["status"] == "killed"] == ["token:ops"]
         assert {each.actor for each in told if each.facts["status"] != "killed"} == {"engine"}
-        assert not here.almanac.launch.cancel(filed.number, because("too late"))
+        assert not here.engine.launch.cancel(filed.number, because("too late"))
 
 
 @story
@@ -197,7 +197,7 @@ async def test_to_stop_lets_runs_end_and_interrupts_those_that_do_not() -> None:
         await here.until(NINE)
         import asyncio
 
-        stopping = asyncio.create_task(here.almanac.stop(within=10 * SECOND))
+        stopping = asyncio.create_task(here.engine.stop(within=10 * SECOND))
         await here.advance(11 * SECOND)
         await stopping
         assert {each.title: each.status for each in await here.receipts()} == {
@@ -217,7 +217,7 @@ async def test_to_stop_lets_runs_end_and_interrupts_those_that_do_not() -> None:
 async def left_behind(here: World, *, is_running: bool) -> Filed:
     """Leave a receipt as an engine that died left it."""
     await here.down()
-    blind = here.engine()
+    blind = here.new_engine()
     await blind.start()
     blind._is_admitting = False
     await here.until(NINE)
@@ -283,10 +283,10 @@ async def test_what_three_engines_died_over_while_starting_it_is_set_aside() -> 
     async with world(DIGEST) as here:
         filed = await left_behind(here, is_running=False)
         for _ in range(2):
-            await here.engine().start()
+            await here.new_engine().start()
             assert await here.history() == [("04-01 09:00", "waiting")]
             assert await here.ledger.start(filed.number, now=NINE, term=1)
-        await here.engine().start()
+        await here.new_engine().start()
         [filed] = await here.receipts()
         assert filed.status is Status.FAILED
         assert "the engine exited 3 times while starting the run" in filed.receipt.reason
@@ -300,12 +300,12 @@ async def test_what_three_engines_died_over_while_it_ran_is_set_aside_though_it_
     async with world(cron("Digest", "0 9 * * *", ":RETRY: 9 1s")) as here:
         filed = await left_behind(here, is_running=True)
         for _ in range(2):
-            await here.engine().start()
+            await here.new_engine().start()
             assert await here.history() == [("04-01 09:00", "waiting")]
             run = await here.ledger.start(filed.number, now=NINE, term=1)
             assert run is not None
             await here.ledger.running(run.number, Process(7, 7), now=NINE, term=1)
-        await here.engine().start()
+        await here.new_engine().start()
         [filed] = await here.receipts()
         assert filed.status is Status.INTERRUPTED
         assert "the engine exited 3 times during the run" in filed.receipt.reason
@@ -322,7 +322,7 @@ async def test_never_more_run_than_there_are_slots_and_the_first_planned_goes_fi
             await here.advance(10 * SECOND) if here.clock.now() > NINE else await here.until(
                 NINE + 21 * SECOND
             )
-            assert len(here.almanac.gate.holders) <= 4
+            assert len(here.engine.gate.holders) <= 4
         await here.advance(HOUR)
         planned = [each.receipt.planned_at for _, each in here.started]
         assert planned == sorted(planned)
@@ -334,12 +334,12 @@ async def test_a_skipped_receipt_leaves_the_line() -> None:
     many = [cron(f"Job {n}", "0 9 * * *") for n in range(5)]
     async with world(*many, script=hours) as here:
         await here.until(NINE)
-        [obstacle] = here.almanac.gate.obstacles(now=NINE)
+        [obstacle] = here.engine.gate.obstacles(now=NINE)
         assert obstacle.reason == "no slot is free; gate.slots is 4"
         assert await here.ledger.pause(obstacle.ask.entry, now=NINE, term=1)
-        here.almanac.note_change()
+        here.engine.note_change()
         await here.advance(0 * SECOND)
-        assert here.almanac.gate.obstacles(now=NINE) == []
+        assert here.engine.gate.obstacles(now=NINE) == []
 
 
 @story
@@ -351,12 +351,12 @@ async def test_a_run_inside_a_run_rides_in_its_parents_slot() -> None:
         parent = (await here.receipts())[0]
         number = (await here.numbers())["Inner"]
         asked = Receipt("manual:1", Status.WAITING, because("requested by a run"), NINE, NINE)
-        here.almanac.offer(
+        here.engine.offer(
             await here.ledger.add(number, [asked], now=NINE, term=1, parent=parent.number)
         )
         await here.advance(0 * SECOND)
         assert len(here.started) == 5
-        assert len({holder.slot for holder in here.almanac.gate.holders}) == 4
+        assert len({holder.slot for holder in here.engine.gate.holders}) == 4
 
 
 # Alerts
@@ -375,7 +375,7 @@ async def test_an_alert_runs_once_for_each_receipt_that_ends_as_it_waits_for() -
         return Ending() if filed.title == "Call me" else Ending(next(bad))
 
     async with world(DIGEST, cron("Other", "0 12 * * *"), alert("failed of Digest")) as here:
-        here.almanac.launch._runner._script = script  # type: ignore[attr-defined]
+        here.engine.launch._runner._script = script  # type: ignore[attr-defined]
         await here.until(NINE + HOUR)
         await here.advance(DAY)
         alerts = [each for _, each in here.started if each.title == "Call me"]
@@ -462,23 +462,23 @@ async def test_what_could_start_and_does_not_is_a_stall(monkeypatch: pytest.Monk
 
         monkeypatch.setattr(here.source, "settle", hang)
         await here.until(NINE + 3 * HOUR)
-        assert await here.almanac.stall() == "", "nothing waits"
+        assert await here.engine.stall() == "", "nothing waits"
         number = (await here.numbers())["Noon"]
         asked = Receipt(
             "manual:1", Status.WAITING, because("asked"), here.clock.now(), here.clock.now()
         )
         [filed] = await here.ledger.add(number, [asked], now=here.clock.now(), term=1)
         await here.advance(29 * SECOND)
-        assert await here.almanac.stall() == ""
+        assert await here.engine.stall() == ""
         await here.advance(2 * SECOND)
-        assert await here.almanac.stall() == (
+        assert await here.engine.stall() == (
             f"stalled since 2026-04-01T12:00:00Z: receipt {filed.number} (Noon, plan.org:6)"
             " does not start, although nothing blocks it; if this persists, restart the engine"
         )
         goes_on.set()
-        here.almanac.note_change()
+        here.engine.note_change()
         await here.advance(SECOND)
-        assert await here.almanac.stall() == ""
+        assert await here.engine.stall() == ""
         assert [each.title for _, each in here.started] == ["Digest", "Noon", "Noon"]
 
 
@@ -487,9 +487,9 @@ async def test_what_waits_for_its_turn_is_no_stall() -> None:
     hours = [cron(f"Job {each}", "0 9 * * *") for each in range(9)]
     async with world(*hours, script=lambda _: Ending(after=5 * MINUTE)) as here:
         await here.until(NINE)
-        assert (len(here.started), await here.almanac.stall()) == (4, "")
+        assert (len(here.started), await here.engine.stall()) == (4, "")
         await here.advance(4 * MINUTE)
-        assert (len(here.started), await here.almanac.stall()) == (4, "")
+        assert (len(here.started), await here.engine.stall()) == (4, "")
 
 
 @story

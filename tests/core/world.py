@@ -9,7 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 from horae.core.arming import scan_plan
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.source import Scan
 from horae.org.document import read
@@ -80,13 +80,13 @@ class World:
         self.started: list[tuple[datetime, Filed]] = []
         self._script = script
         self._turns: asyncio.Task[None] | None = None
-        self.almanac = self.engine()
+        self.engine = self.new_engine()
 
-    def engine(self, *, slots: int = 4, term: int = 1) -> Almanac:
-        """Return an almanac that has not read anything yet."""
+    def new_engine(self, *, slots: int = 4, term: int = 1) -> Engine:
+        """Return an engine that has not read anything yet."""
         runner = ScriptedRunner(clock=self.clock, script=self._script)
         runner.started = self.started
-        return Almanac(
+        return Engine(
             clock=self.clock,
             ledger=self.ledger,
             runner=runner,
@@ -97,14 +97,14 @@ class World:
 
     async def up(self) -> None:
         """Start an engine: take over what was left, read the plans, go on."""
-        self.almanac = self.engine()
-        await self.almanac.start()
-        self._turns = asyncio.create_task(self.almanac.run())
+        self.engine = self.new_engine()
+        await self.engine.start()
+        self._turns = asyncio.create_task(self.engine.run())
         await self.advance(0 * SECOND)
 
     async def down(self) -> None:
         """Kill the engine, and with it all that runs."""
-        tasks = [*self.almanac.launch._tasks, *filter(None, [self._turns])]
+        tasks = [*self.engine.launch._tasks, *filter(None, [self._turns])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -129,7 +129,7 @@ class World:
 
     async def write(self, *workflows: str, file: str = "plan.org") -> None:
         self.source.files[file] = "".join(workflows)
-        await self.almanac.rescan("org")
+        await self.engine.rescan("org")
 
     async def receipts(self) -> list[Filed]:
         """Return every receipt, oldest first."""
@@ -156,8 +156,8 @@ class World:
         ]
 
     def trouble(self) -> str | None:
-        """Return what keeps the almanac from writing."""
-        return None if self.almanac.trouble is None else self.almanac.trouble.code
+        """Return what keeps the engine from writing."""
+        return None if self.engine.trouble is None else self.engine.trouble.code
 
     def runs(self) -> list[str]:
         """Return when each run was planned, and when it started."""

@@ -149,7 +149,7 @@ async def settle(here: Engine, *, busy: int = 0) -> None:
         await here.rest(busy=busy)
         dispatcher = here.house.dispatcher
         filed = [] if dispatcher is None else await dispatcher.look(here.now)
-        here.house.almanac.offer(filed)
+        here.house.engine.offer(filed)
         if not filed and await here.house.ledger.newest_event() == before:
             return
 

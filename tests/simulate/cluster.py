@@ -201,7 +201,7 @@ class Cluster(World):
             self.tell(f"the lease of engine {life.number} has ended")
             self.watch.seen["led while another lived"] += 1
             self._ghosts.append(life)
-            self.almanac = None
+            self.engine = None
             self.unsettled.clear()
             self.is_stopping = False
             self._down.set()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from horae.core.engine import Almanac
+    from horae.core.engine import Engine
     from horae.core.ports import Ledger
     from simulate.runner import Child
     from simulate.world import World
@@ -179,9 +179,9 @@ class People:
 
     def ride(self, parent: Child) -> None:
         """Ask for a run inside a run, which waits for it."""
-        self._world.visit(lambda ledger, almanac: self._riding(ledger, almanac, parent))
+        self._world.visit(lambda ledger, engine: self._riding(ledger, engine, parent))
 
-    async def _releasing(self, ledger: Ledger, almanac: Almanac) -> None:
+    async def _releasing(self, ledger: Ledger, engine: Engine) -> None:
         """Let try again what was held back."""
         page = await ledger.receipts(statuses=(Status.HELD,), limit=1000)
         for filed in page.receipts:
@@ -191,9 +191,9 @@ class People:
                 reason = Reason(ReasonCode.RETRY_REQUESTED, "released by the user")
                 if await ledger.release(filed.number, reason=reason, now=now, term=_term()):
                     self._world.watch.seen["released"] += 1
-        almanac.note_change()
+        engine.note_change()
 
-    async def _approving(self, ledger: Ledger, almanac: Almanac) -> None:
+    async def _approving(self, ledger: Ledger, engine: Engine) -> None:
         asked = list(self._world.asked)
         if not asked:
             return
@@ -203,9 +203,9 @@ class People:
         reason = Reason(ReasonCode.APPROVED, "approved")
         if await ledger.release(number, reason=reason, now=now, term=_term()):
             self._world.watch.seen["approved"] += 1
-        almanac.note_change()
+        engine.note_change()
 
-    async def _riding(self, ledger: Ledger, almanac: Almanac, parent: Child) -> None:
+    async def _riding(self, ledger: Ledger, engine: Engine, parent: Child) -> None:
         """Ask for a run from inside a run."""
         known = [each for each in await ledger.entries() if each.is_armed]
         if not known or parent.stage is not Stage.LIVE:
@@ -216,9 +216,9 @@ class People:
         receipt = Receipt(key, Status.WAITING, _ASKED, now, now)
         filed = await ledger.add(entry, [receipt], now=now, term=_term(), parent=inside)
         parent.riders += [each.number for each in filed]
-        almanac.offer([each for each in filed if each.status is Status.WAITING])
+        engine.offer([each for each in filed if each.status is Status.WAITING])
 
-    async def _pausing(self, ledger: Ledger, almanac: Almanac) -> None:
+    async def _pausing(self, ledger: Ledger, engine: Engine) -> None:
         """Pause an entry, or let one go on that rests."""
         known = [each for each in await ledger.entries() if each.gone_at is None]
         if not known:
@@ -234,9 +234,9 @@ class People:
             await ledger.pause(
                 chosen.number, now=now, term=_term(), note="paused by the user", until=until
             )
-        almanac.note_change()
+        engine.note_change()
 
-    async def _asking(self, ledger: Ledger, almanac: Almanac) -> None:
+    async def _asking(self, ledger: Ledger, engine: Engine) -> None:
         """Ask for a run now; if the answer is not heard, ask again by the same name."""
         known = [each for each in await ledger.entries() if each.is_armed]
         if not known:
@@ -253,10 +253,10 @@ class People:
                     raise
                 await asyncio.sleep(1)
             else:
-                almanac.offer([each for each in filed if each.status is Status.WAITING])
+                engine.offer([each for each in filed if each.status is Status.WAITING])
                 return
 
-    async def _backfilling(self, ledger: Ledger, almanac: Almanac) -> None:
+    async def _backfilling(self, ledger: Ledger, engine: Engine) -> None:
         """Ask for runs of moments that are past."""
         known = [
             each.item
@@ -277,7 +277,7 @@ class People:
             for each in moments
         ]
         filed = await ledger.add(entry.number, asked, now=now, term=_term())
-        almanac.offer([each for each in filed if each.status is Status.WAITING])
+        engine.offer([each for each in filed if each.status is Status.WAITING])
 
 
 def _term() -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from horae.core import after, decide as misfire, engine as almanac, gate, launch, project, receipt
+from horae.core import after, decide as misfire, engine, gate, launch, project, receipt
 from horae.core.decide import GRACE, Decision, Status
 from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
 from horae.core.project import Moment
@@ -122,19 +122,19 @@ def catch_up_from_now(patch: pytest.MonkeyPatch) -> None:
         late = [each for each in decision.receipts if now - each.planned_at > GRACE]
         return Decision((), now, entry.ended_at) if late else decision
 
-    patch.setattr(almanac, "decide", decided)
+    patch.setattr(engine, "decide", decided)
 
 
 def keep_the_slot_of_what_failed(patch: pytest.MonkeyPatch) -> None:
     """Free a slot only after a good end."""
-    leave, release = almanac.Almanac._leave, Gate.release
+    leave, release = engine.Engine._leave, Gate.release
 
-    def left(self: almanac.Almanac, number: int, filed: Filed | None) -> None:
+    def left(self: engine.Engine, number: int, filed: Filed | None) -> None:
         is_bad = filed is not None and filed.status is Status.FAILED
         patch.setattr(Gate, "release", (lambda *_: None) if is_bad else release)
         leave(self, number, filed)
 
-    patch.setattr(almanac.Almanac, "_leave", left)
+    patch.setattr(engine.Engine, "_leave", left)
 
 
 def keep_the_streak(patch: pytest.MonkeyPatch) -> None:
@@ -189,9 +189,9 @@ def forget_the_attempts(patch: pytest.MonkeyPatch) -> None:
 
 def start_what_was_started(patch: pytest.MonkeyPatch) -> None:
     """Offer receipts whose runs have ended, and start whatever is offered."""
-    leave = almanac.Almanac._leave
+    leave = engine.Engine._leave
 
-    def left(self: almanac.Almanac, number: int, filed: Filed | None) -> None:
+    def left(self: engine.Engine, number: int, filed: Filed | None) -> None:
         leave(self, number, filed)
         if filed is not None:
             self.gate.offer((filed,))
@@ -199,7 +199,7 @@ def start_what_was_started(patch: pytest.MonkeyPatch) -> None:
     def may(status: Status, then: Status, *, has_retry: bool = False) -> bool:
         return then is Status.STARTING or receipt.may_become(status, then, has_retry=has_retry)
 
-    patch.setattr(almanac.Almanac, "_leave", left)
+    patch.setattr(engine.Engine, "_leave", left)
     patch.setattr(book, "may_become", may)
 
 
@@ -248,16 +248,16 @@ def tell_only_of_failures(patch: pytest.MonkeyPatch) -> None:
     def told(status: Status, **facts: Any) -> frozenset[Occasion]:
         return after.occasions(status, **facts) if status is Status.FAILED else frozenset()
 
-    patch.setattr(almanac, "occasions", told)
+    patch.setattr(engine, "occasions", told)
 
 
 def forget_what_was_released(patch: pytest.MonkeyPatch) -> None:
     """Look at the ledger's changes, and offer nothing of what waits again."""
 
-    async def looked(self: almanac.Almanac) -> None:
+    async def looked(self: engine.Engine) -> None:
         self._has_changed = False
 
-    patch.setattr(almanac.Almanac, "_look_at_changes", looked)
+    patch.setattr(engine.Engine, "_look_at_changes", looked)
 
 
 def stop_without_a_last_word(patch: pytest.MonkeyPatch) -> None:

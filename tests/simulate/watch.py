@@ -39,7 +39,7 @@ from simulate.door import WatchedGate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from horae.core.engine import Almanac
+    from horae.core.engine import Engine
     from horae.core.ports import Event, Filed, Listed, Step
     from simulate.runner import Child
     from simulate.world import World
@@ -360,8 +360,8 @@ class Watch:
                 self.fail("I5", f"{seen.name} runs beside {other.filed.number}: {sorted(both)}")
         if world.clock.now() < filed.receipt.start_at and seen.steps == world.steps_back:
             self.fail("I6", f"{seen.name} was started before {filed.receipt.start_at}")
-        if world.almanac is not None:
-            slots = {each.ask.number: each.slot for each in world.almanac.gate.holders}
+        if world.engine is not None:
+            slots = {each.ask.number: each.slot for each in world.engine.gate.holders}
             live = [each.filed.number for each in world.children.live.values()]
             used = {slots.get(number, -number) for number in (*live, filed.number)}
             if len(used) > world.slots:
@@ -374,17 +374,17 @@ class Watch:
 
     def rests(self, *, is_idle: bool) -> None:
         """Look at an engine that rests because by its own word nothing is to be done."""
-        almanac, world = self._world.almanac, self._world
-        if almanac is None or almanac.trouble is not None or almanac.launch.is_unsure:
+        engine, world = self._world.engine, self._world
+        if engine is None or engine.trouble is not None or engine.launch.is_unsure:
             return
         now = world.clock.now()
         self._again = 0 if is_idle else self._again + 1
         if self._again > 2000:
             self.fail("liveness", f"an entry is due and is not decided, at {now}")
-        stories = set(almanac.launch.receipts)
-        holders = {each.ask.number for each in almanac.gate.holders}
-        if isinstance(almanac.gate, WatchedGate):
-            holders.update(almanac.gate.refused)
+        stories = set(engine.launch.receipts)
+        holders = {each.ask.number for each in engine.gate.holders}
+        if isinstance(engine.gate, WatchedGate):
+            holders.update(engine.gate.refused)
         if holders != stories:
             self.fail("I7", f"slots are held by {sorted(holders)}, and {sorted(stories)} run")
         for number, seen in self._open.items():
@@ -396,7 +396,7 @@ class Watch:
         if world.loop.timers > _MOST_TIMERS + len(world.children.live):
             self.fail("I18", f"{world.loop.timers} timers are set")
 
-    def stopped(self, almanac: Almanac, within: timedelta, took: timedelta | None) -> None:
+    def stopped(self, engine: Engine, within: timedelta, took: timedelta | None) -> None:
         """Look at an engine that was told to stop, and has."""
         world = self._world
         self.seen["stopped in good order"] += 1
@@ -406,7 +406,7 @@ class Watch:
             )
         if took is not None and took > within + _STOPPING:
             self.fail("liveness", f"stopping took {took}; the limit is {within}")
-        if almanac.launch.is_unsure or almanac.trouble is not None:
+        if engine.launch.is_unsure or engine.trouble is not None:
             return  # the ledger could not be written: the next engine looks back
         for seen in self._open.values():
             if seen.status in {Status.STARTING, Status.RUNNING}:
@@ -415,7 +415,7 @@ class Watch:
     async def at_last(self) -> None:
         """Look at a world that has been calm for two days."""
         world, now = self._world, self._world.clock.now()
-        if world.almanac is None or world.almanac.trouble is not None:
+        if world.engine is None or world.engine.trouble is not None:
             self.fail("liveness", "the engine is not healthy after the last fault")
             return
         for seen in self._open.values():
@@ -430,7 +430,7 @@ class Watch:
                 self.fail("liveness", f"receipt {late[0].number} was never followed up")
         for listed in await world.ledger.entries():
             self._ticks_on(listed, now)
-        if set(world.children.live) - {run.number for run in world.almanac.launch.runs.values()}:
+        if set(world.children.live) - {run.number for run in world.engine.launch.runs.values()}:
             self.fail("liveness", "a run is alive that the engine does not track")
 
     # Alerts

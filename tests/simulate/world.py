@@ -16,7 +16,7 @@ from random import Random
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.ports import LedgerBusyError, LedgerWriteError, StaleTermError
 from simulate.door import SimDoorman, WatchedGate
@@ -129,7 +129,7 @@ class World:
         *,
         audit: Callable[[World], Awaitable[None]] | None = None,
         trace: Callable[[str], object] | None = None,
-        engine: type[Almanac] = Almanac,
+        engine: type[Engine] = Engine,
     ) -> None:
         self.setting = setting
         self.roll = None if setting.seed is None else Random(setting.seed)
@@ -149,7 +149,7 @@ class World:
         self.children = Children(self)
         self.watch = Watch(self)
         self.people = People(self, dice)
-        self.almanac: Almanac | None = None
+        self.engine: Engine | None = None
         self.wake_at: Any = None  # what the ledger last said comes next
         self.unsettled: dict[int, None] = {}
         self.asked: dict[int, datetime] = {}  # receipts that somebody must approve, and until when
@@ -234,24 +234,24 @@ class World:
 
     def request(self, source: str) -> None:
         """Let the engine know that a source has changed, if there is one."""
-        if self.almanac is None or self._context is None:
+        if self.engine is None or self._context is None:
             self._dirty[source] = None
         else:
-            self._context.copy().run(self.almanac.request, source)
+            self._context.copy().run(self.engine.request, source)
 
-    def visit(self, errand: Callable[[Ledger, Almanac], Awaitable[None]]) -> None:
+    def visit(self, errand: Callable[[Ledger, Engine], Awaitable[None]]) -> None:
         """Let somebody ask the engine for something, if it is up; it may die over it."""
-        almanac, life, context = self.almanac, self.life, self._context
-        if almanac is None or life is None or context is None:
+        engine, life, context = self.engine, self.life, self._context
+        if engine is None or life is None or context is None:
             return
 
         async def visiting() -> None:
             try:
-                await errand(unsteady(self, life), almanac)
+                await errand(unsteady(self, life), engine)
             except (LedgerBusyError, LedgerWriteError) as error:
                 self.tell(f"answer to the user: {error.code}")
                 # What they asked for may be kept after all, so the engine has to look.
-                almanac.note_change()
+                engine.note_change()
             except StaleTermError:
                 self.tell("answer to the user: another engine leads")
 
@@ -271,7 +271,7 @@ class World:
         if life is not self.life:
             return
         self.is_stopping = False
-        self.almanac = None
+        self.engine = None
         self.unsettled.clear()
         self._down.set()
 
@@ -299,13 +299,13 @@ class World:
             self._down.clear()
             task = self._begin()
             await self._down.wait()
-            if over.is_set() and self.almanac is not None:
+            if over.is_set() and self.engine is not None:
                 await self._finish()
             await self._let_go(task)
             if not over.is_set():
                 await self._rest_in_outage()
         await self._shelf.close(self.ledger)
-        if self.almanac is None and self.setting.level is not Level.NONE:
+        if self.engine is None and self.setting.level is not Level.NONE:
             self.watch.fail("liveness", "no engine is running at the end")
 
     async def _let_go(self, task: asyncio.Task[None]) -> None:
@@ -327,20 +327,20 @@ class World:
     async def _engine(self, life: Life) -> None:
         """Be an engine, until something ends it."""
         try:
-            almanac = self._make(life)
-            await almanac.start()
-            self._lead(life, almanac)
+            engine = self._make(life)
+            await engine.start()
+            self._lead(life, engine)
             for name in [*self._dirty]:
-                almanac.request(name)
+                engine.request(name)
             self._dirty.clear()
-            turns = asyncio.create_task(almanac.run())
+            turns = asyncio.create_task(engine.run())
             told = asyncio.create_task(life.told.wait())
             await asyncio.wait([turns, told], return_when=asyncio.FIRST_COMPLETED)
             turns.cancel()
             await asyncio.wait([turns])
             if not turns.cancelled():
                 turns.result()  # it fell over
-            await self._stop(life, almanac)
+            await self._stop(life, engine)
         except (LedgerBusyError, LedgerWriteError) as error:
             self.crash(f"at start: {error.code}", life)
         except StaleTermError as error:
@@ -355,11 +355,11 @@ class World:
         self.watch.fail("engine", f"engine {life.number} raised an error: {error}")
         self.crash("after an error", life)
 
-    def _make(self, life: Life) -> Almanac:
+    def _make(self, life: Life) -> Engine:
         ledger = unsteady(self, life)
         capacity = Capacity(self.setting.slots, self.setting.crew)
         doorman = SimDoorman(self, life, ledger)
-        almanac = self._engine_type(
+        engine = self._engine_type(
             clock=self._clock_of(life),
             ledger=ledger,
             runner=SimRunner(self, life),
@@ -368,30 +368,30 @@ class World:
             term=life.term,
             doorman=doorman if self.roll is not None else None,
         )
-        almanac.gate = WatchedGate(self, capacity)
-        doorman.poke = almanac.note_change
-        return almanac
+        engine.gate = WatchedGate(self, capacity)
+        doorman.poke = engine.note_change
+        return engine
 
     def _clock_of(self, life: Life) -> SimClock:  # noqa: ARG002 - of several each has its own
         return self.clock
 
-    def _lead(self, life: Life, almanac: Almanac) -> None:
+    def _lead(self, life: Life, engine: Engine) -> None:
         """Take note that an engine has begun."""
         if life is self.life:
-            self.almanac = almanac
+            self.engine = engine
 
-    async def _stop(self, life: Life, almanac: Almanac) -> None:
+    async def _stop(self, life: Life, engine: Engine) -> None:
         """End an engine as `horae up` does when it is told to: nothing of it is left."""
         assert self.roll is not None
         self.is_stopping = life is self.life
         within = timedelta(seconds=self.roll.choice((0, 15, 90, 1800)))
         began, steps = self.loop.time(), self.steps_back
         self.tell(f"the engine receives a stop request: at most {within}")
-        await almanac.stop(within=within)
-        await almanac.turn()
+        await engine.stop(within=within)
+        await engine.turn()
         took = timedelta(seconds=self.loop.time() - began)
         self.tell(f"the engine stopped after {took}")
-        self.watch.stopped(almanac, within, took if steps == self.steps_back else None)
+        self.watch.stopped(engine, within, took if steps == self.steps_back else None)
         self._end_life(life)
 
     async def _rest_in_outage(self) -> None:
@@ -470,7 +470,7 @@ class World:
                 self.is_full = True
                 self.loop.call_later(self.roll.choice((3, 60, 1500)), self._make_room)
             case Fault.STOP:
-                if self.life is not None and self.almanac is not None and self.roll.random() < 0.5:
+                if self.life is not None and self.engine is not None and self.roll.random() < 0.5:
                     self.life.told.set()
                 else:
                     self.stops_at_a_start = True
@@ -497,9 +497,9 @@ class World:
     def _horizon(self) -> datetime | None:
         """Return what the engine itself waits for, as far as it is known outside."""
         self.watch.rests(is_idle=True)
-        if self.almanac is None or self.unsettled:
+        if self.engine is None or self.unsettled:
             return self.clock.now()
-        others = (self.wake_at, self.almanac.gate.next_at, *self.asked.values())
+        others = (self.wake_at, self.engine.gate.next_at, *self.asked.values())
         return min((each for each in others if each is not None), default=None)
 
     def _late(self) -> timedelta:

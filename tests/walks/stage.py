@@ -220,7 +220,7 @@ class Engine:
 
     async def rest(self, *, busy: int = 0) -> None:
         """Return when all that has come due is done, but for so many runs that go on."""
-        running = self.house.almanac.launch
+        running = self.house.engine.launch
         async with asyncio.timeout(LIMIT):
             while True:
                 await self._turn()
@@ -233,7 +233,7 @@ class Engine:
 
     async def _turn(self) -> None:
         turns = self.turns
-        self.house.almanac.poke()
+        self.house.engine.poke()
         while self.turns == turns:
             if self.keeping is not None and self.keeping.done():
                 self.keeping.result()
@@ -264,9 +264,9 @@ class Engine:
     async def reread(self) -> None:
         """Let the plans be read again, as after an edit."""
         # Only what runs already may go on: the loop begins, beside a scan, what that found due.
-        busy = len(self.house.almanac.launch.receipts)
-        for name in self.house.almanac.sources:
-            await self.house.almanac.rescan(name)
+        busy = len(self.house.engine.launch.receipts)
+        for name in self.house.engine.sources:
+            await self.house.engine.rescan(name)
         await self.rest(busy=busy)
 
     async def tick(self, name: str = "wren") -> Filed:

@@ -210,7 +210,7 @@ async def test_without_gitops_nothing_is_pulled(ground: Ground) -> None:
         (peer / "news.txt").write_text("from anywhere\n")
         ground.commit("News", at=peer)
         git("push", "-q", at=peer)
-        await here.house.almanac.launch.rest()
+        await here.house.engine.launch.rest()
         ground.agent("echo NO-WORK")
         await here.tick()
         assert not (ground.root / "news.txt").exists()

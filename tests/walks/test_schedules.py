@@ -98,7 +98,7 @@ async def test_something_outside_of_it_has_to_wake_up_and_read_the_line(ground: 
 
     In the document only a keeper ticks, and its agent reads the plan; nothing fires a workflow
     but a request from outside. Here a workflow is run by the engine when its time has come, with
-    a receipt; agents are told that the almanac keeps it.
+    a receipt; agents are told that the engine keeps it.
     """
     ground.write("plan.org", REVIEW)
     async with engine(ground, now=NINE - MINUTE) as here:

@@ -267,7 +267,7 @@ def front_of(house: House, keys: Keys) -> Front:
 
     return Front(
         service=house.service,
-        almanac=house.almanac,
+        engine=house.engine,
         facts=house.facts,
         log_of=house.log_of,
         clock=house.clock,
@@ -278,7 +278,7 @@ def front_of(house: House, keys: Keys) -> Front:
             Board(house.root / "board" / "tasks"),
             clock=house.clock,
             ledger=house.ledger,
-            changed=lambda: house.almanac.request("board"),
+            changed=lambda: house.engine.request("board"),
         ),
     )
 
@@ -296,7 +296,7 @@ async def _main(root: Path, port: int) -> None:
         serving = asyncio.create_task(serve_tcp(wire, listener, stop=stop))
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
         keeping = asyncio.create_task(keep(house, stop=stop))
-        while house.almanac.turned_at is None:
+        while house.engine.turned_at is None:
             await asyncio.sleep(0.01)
         sys.stdout.write(f"{keys.link()}\n")
         sys.stdout.flush()

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from horae.app import Runners
 from horae.core.actor import local_actor
 from horae.core.clock import SystemClock
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.entry import Work
 from horae.core.gate import Capacity
 from horae.core.service import Service
@@ -229,7 +229,7 @@ async def engine(
     async with Processes(data) as processes:
         place = Place(root, data, os.environ, timedelta(seconds=60))
         registry, store = Registry(command=lambda: ("cat",)), BookTriggers(ledger)
-        almanac = Almanac(
+        engine = Engine(
             clock=clock,
             ledger=ledger,
             runner=Runners(
@@ -247,7 +247,7 @@ async def engine(
             ledger=ledger,
             clock=clock,
             ids=new_id,
-            poke=almanac.note_change,
+            poke=engine.note_change,
             agent_state=agent_state,
         )
 
@@ -256,12 +256,12 @@ async def engine(
                 registry.get(name)
 
         asking = Asking(
-            ledger=ledger, clock=clock, ids=new_id, poke=almanac.note_change, check=known
+            ledger=ledger, clock=clock, ids=new_id, poke=engine.note_change, check=known
         )
         board = Board(root / "board" / "tasks")
         front = Front(
             service=service,
-            almanac=almanac,
+            engine=engine,
             facts=lambda: EngineFacts(True, str(data), pid=os.getpid()),
             log_of=lambda run: place.directory_of(run) / LOG_NAME,
             clock=clock,
@@ -272,18 +272,18 @@ async def engine(
                 ledger=ledger,
                 clock=clock,
                 ids=lambda: str(uuid4()),
-                poke=almanac.note_change,
+                poke=engine.note_change,
             ),
             workflows=AskedWorkflows(
                 WorkflowRunner(processes, place, clock=clock), place, clock=clock, ids=new_id
             ),
             agent_runs=asking,
-            tasks=AskedTasks(board, clock=clock, ledger=ledger, changed=almanac.note_change),
+            tasks=AskedTasks(board, clock=clock, ledger=ledger, changed=engine.note_change),
         )
         here = Here(front, data)
         here.serving = app(front)
-        await almanac.start()
-        turning = asyncio.create_task(almanac.run())
+        await engine.start()
+        turning = asyncio.create_task(engine.run())
 
         async def actor_of(user: int, run: str) -> str:
             return await local_actor(ledger, uid=user, run=run)
@@ -297,7 +297,7 @@ async def engine(
             await here.client.aclose()
             here.stop.set()
             await serving
-            await almanac.stop(within=timedelta(0))
+            await engine.stop(within=timedelta(0))
             turning.cancel()
             with suppress(asyncio.CancelledError):
                 await turning

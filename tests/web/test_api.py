@@ -380,13 +380,13 @@ async def test_health_tells_whether_the_loop_turns_and_can_write(tmp_path: Path)
             while (found := await health())[0] != 200:
                 await asyncio.sleep(0.01)
         assert (found[1]["ok"], found[1]["problems"]) == (True, [])
-        almanac, now = here.front.almanac, here.front.clock.now()
-        almanac.turned_at = now - timedelta(seconds=90)
+        loop, now = here.front.engine, here.front.clock.now()
+        loop.turned_at = now - timedelta(seconds=90)
         assert (await health())[1]["problems"] == ["the scheduling loop has not run for 90 s"]
-        almanac.turned_at = now + timedelta(hours=1)
+        loop.turned_at = now + timedelta(hours=1)
         assert "the clock was set back" in (await health())[1]["problems"][0]
-        almanac.turned_at = now
-        almanac.trouble = LedgerWriteError("/somewhere", "the disk is full", remedy="make room")
+        loop.turned_at = now
+        loop.trouble = LedgerWriteError("/somewhere", "the disk is full", remedy="make room")
         status, said = await health()
         assert (status, said["ledger_writable"]) == (503, False)
         assert said["problems"] == ["the ledger cannot be written: the disk is full"]
@@ -533,8 +533,8 @@ async def test_a_bug_is_told_without_its_insides(
     async with engine(tmp_path) as here:
         front = here.front
         broken = Front(
-            service=front.almanac,  # type: ignore[arg-type]
-            almanac=front.almanac,
+            service=front.engine,  # type: ignore[arg-type]
+            engine=front.engine,
             facts=front.facts,
             log_of=front.log_of,
             clock=front.clock,
@@ -543,7 +543,7 @@ async def test_a_bug_is_told_without_its_insides(
         async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
             said = problem(await client.get("/api/v1/status"))
         assert (said["status"], said["code"]) == (500, "error")
-        assert "Almanac" not in json.dumps(said)
+        assert "Engine" not in json.dumps(said)
         assert "AttributeError" in caplog.text, "whoever keeps the engine sees where"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from core.world import story
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.service import Service
 from horae.core.views import EngineFacts
 from horae.sources.plans.source import OrgSource
@@ -67,17 +67,17 @@ async def shown(root: Path, data: Path) -> AsyncIterator[Shown]:
     """Give what the API shows of the plans beneath a root, at a moment that stays."""
     clock = ManualClock(NOW)
     ledger = await SqliteLedger.in_memory()
-    almanac = Almanac(
+    engine = Engine(
         clock=clock,
         ledger=ledger,
         runner=ScriptedRunner(clock=clock),
         sources=[OrgSource(root, zone_name="UTC")],
     )
-    await almanac.rescan("org")
+    await engine.rescan("org")
     service = Service(ledger=ledger, clock=clock, ids=lambda: "x")
     front = Front(
         service=service,
-        almanac=almanac,
+        engine=engine,
         facts=lambda: EngineFacts(True, ""),
         log_of=lambda _: root,
         clock=clock,

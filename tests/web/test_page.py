@@ -301,7 +301,7 @@ async def test_what_waits_says_what_it_waits_for(tmp_path: Path) -> None:
 @story
 async def test_a_stall_stands_above_all_else(tmp_path: Path) -> None:
     async with opened(tmp_path) as there:
-        here, almanac = there.here, there.here.front.almanac
+        here, engine = there.here, there.here.front.engine
         async with asyncio.timeout(5):
             while (await here.client.get("/readyz")).status_code != 200:
                 await asyncio.sleep(0.02)  # until the engine has turned once
@@ -310,7 +310,7 @@ async def test_a_stall_stands_above_all_else(tmp_path: Path) -> None:
         asked = Receipt("manual:1", Status.WAITING, because("asked, and nobody heard"), ago, ago)
         number = (await here.get("entries/digest"))["entry"]
         [filed] = await here.front.ledger.add(number, [asked], now=ago, term=1)
-        almanac._moved_at -= timedelta(minutes=1)
+        engine._moved_at -= timedelta(minutes=1)
         answer = await here.client.get("/readyz")
         stall = answer.json()["problems"][0]
         assert answer.status_code == 503
@@ -322,7 +322,7 @@ async def test_a_stall_stands_above_all_else(tmp_path: Path) -> None:
         call = [sys.executable, "-m", "horae.cli.main", "status", "--data", str(here.data)]
         told = await asyncio.to_thread(subprocess.check_output, call, text=True)
         assert told.splitlines()[0] == stall
-        almanac.note_change()
+        engine.note_change()
         assert (await here.ended(filed.number))["status"] == "done"
         assert (await here.client.get("/readyz")).status_code == 200
 

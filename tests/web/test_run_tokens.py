@@ -194,7 +194,7 @@ async def test_a_run_that_is_cancelled_or_never_made_leaves_no_token(tmp_path: P
         held = tokens.find(token)
         assert held is not None
         assert held.actor == "agent:Ask"
-        here.house.almanac.launch.cancel(filed.number, because("enough"))
+        here.house.engine.launch.cancel(filed.number, because("enough"))
         async with asyncio.timeout(20):
             await held.ended.wait()
         assert tokens.find(token) is None

@@ -29,7 +29,7 @@ from horae.cli.export import ics
 from horae.cli.simulate import simulate
 from horae.cli.times import agenda, next_
 from horae.core.decide import Status
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.entry import Entry
 from horae.core.gate import Capacity
 from horae.core.ports import Process
@@ -200,15 +200,15 @@ class House:
 
     async def lived(self, end: datetime) -> list[tuple[Fire, str]]:
         """Let the engine live until a moment, and return what it decided for which moments."""
-        almanac, ledger = self.front.almanac, self.front.ledger
+        engine, ledger = self.front.engine, self.front.ledger
         assert ledger is not None
         # From one thing to the next: that nothing is due in between, the ledger says itself.
         began = self.clock.now()
         while (due_at := await ledger.wake_at()) is not None and due_at <= end:
             await self.clock.advance(max(due_at - self.clock.now(), timedelta(0)))
-            await almanac.turn()
+            await engine.turn()
             await self.clock.advance(timedelta(0))  # until what it started is over
-            await almanac.turn()
+            await engine.turn()
         page = await ledger.receipts(since=began, limit=100_000)
         # Nobody brings a task back here, and so its nets are still there; elsewhere none is shown.
         planned = [
@@ -289,7 +289,7 @@ async def house(root: Path, data: Path) -> AsyncIterator[House]:
         BoardSource(root, now=clock.now),
         TriggerSource(ledger, triggers=store),
     ]
-    almanac = Almanac(
+    engine = Engine(
         clock=clock,
         ledger=ledger,
         runner=ScriptedRunner(clock=clock),
@@ -297,10 +297,10 @@ async def house(root: Path, data: Path) -> AsyncIterator[House]:
         capacity=Capacity(1000),
     )
     assert (await sync(str(root), triggers, store, environ={})).wrong == []
-    await almanac.start()
+    await engine.start()
     front = Front(
         service=Service(ledger=ledger, clock=clock, ids=_numbers(), agent_state=agent_state),
-        almanac=almanac,
+        engine=engine,
         facts=lambda: EngineFacts(True, ""),
         log_of=lambda _: root,
         clock=clock,
@@ -310,7 +310,7 @@ async def house(root: Path, data: Path) -> AsyncIterator[House]:
     wire = httpx.ASGITransport(app(front, pages=routes(front)))
     async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
         yield House(front, clock, client)
-    await almanac.stop(within=timedelta(0))
+    await engine.stop(within=timedelta(0))
     await ledger.close()
 
 

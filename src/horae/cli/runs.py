@@ -482,7 +482,7 @@ async def show_while(
     at = 0
     while True:
         is_over = running.done()
-        for live in house.almanac.launch.runs.values():
+        for live in house.engine.launch.runs.values():
             path = house.log_of(live)
         if path is None and is_over and running.exception() is None:  # it was quicker than we
             path = house.log_of((await house.ledger.runs_of(running.result().number))[-1])

@@ -296,7 +296,7 @@ async def run_plans(
     async with open_house(config) as house:
         from horae.web.app import open_porch
 
-        house.almanac.may_be_empty = empty_plan
+        house.engine.may_be_empty = empty_plan
         newest = await house.ledger.newest_event()
         porch = await open_porch(house)
         (begin or _say_where)(house, porch.link)
@@ -310,7 +310,7 @@ async def run_plans(
         told = asyncio.create_task(porch.serve(stop))
         _notify("READY=1")
         calm_collector()
-        house.almanac.longest_rest = min(house.almanac.longest_rest, _watched_every() / 2)
+        house.engine.longest_rest = min(house.engine.longest_rest, _watched_every() / 2)
         try:
             await keep(house, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
         finally:
@@ -394,11 +394,11 @@ async def _log_all(
 
 async def _log_beginning(house: House) -> None:
     """Log once which agent ticks first and when, and what could not run."""
-    while house.almanac.turned_at is None:
+    while house.engine.turned_at is None:
         await asyncio.sleep(_REFRESH / 5)
-    engine = house.facts()
-    stands = await house.service.status(engine)
-    for problem in (each for each in stands.problems if each not in engine.problems):
+    facts = house.facts()
+    stands = await house.service.status(facts)
+    for problem in (each for each in stands.problems if each not in facts.problems):
         log.warning("%s", problem)
     if not stands.entries and not stands.unarmed:
         log.warning("%s has no entries; `horae init` writes an example plan", house.root)
@@ -421,7 +421,7 @@ async def _log_problems(house: House) -> None:
         if loop.time() >= look_at:
             look_at = loop.time() + _STALLED
             try:
-                stall = await house.almanac.stall()
+                stall = await house.engine.stall()
             except LedgerError as error:  # a problem of its own, of which the engine knows
                 log.debug("cannot look for a stall: %s", error)
         problems = house.facts().problems
@@ -519,11 +519,11 @@ async def _show_screen(house: House, events: AsyncIterator[Event], stop: asyncio
     listening = asyncio.create_task(listen())
     with Live(console=console(), auto_refresh=False, screen=False, transient=True) as live:
         while not stop.is_set():
-            if house.almanac.turned_at is None:  # before the first turn nothing is decided yet
+            if house.engine.turned_at is None:  # before the first turn nothing is decided yet
                 await asyncio.sleep(_REFRESH / 5)
                 continue
             stands = await house.service.status(house.facts(), limit=8)
-            waits = house.almanac.gate.obstacles(now=house.clock.now())
+            waits = house.engine.gate.obstacles(now=house.clock.now())
             live.update(drawn(house, stands, waits, lines), refresh=True)
             with suppress(TimeoutError):  # the wait is over
                 await asyncio.wait_for(stop.wait(), _REFRESH)
@@ -540,6 +540,6 @@ async def _sum_up(house: House, *, after: int) -> None:
         told = (str(event.facts["status"]) for event in events if event.kind == "receipt")
         counts.update(status for status in told if status in FINAL)
     said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    since = key_time(house.almanac.started_at or house.clock.now())
+    since = key_time(house.engine.started_at or house.clock.now())
     what = f"receipts since {since}: {said}" if said else f"no receipts since {since}"
     log.info("stopped; %s", what)

@@ -382,9 +382,9 @@ class Member:
         """Keep the hours for all members, as long as the leader's lease holds."""
         rooms = self._rooms(self.ledger, term=term)
         house = wire(rooms)
-        house.almanac.commit = self._head
-        house.almanac.may_be_empty = self.may_be_empty
-        gate = house.almanac.gate
+        house.engine.commit = self._head
+        house.engine.may_be_empty = self.may_be_empty
+        gate = house.engine.gate
         gate.homes.update(await self.ledger.homes())
         await self._count_machines(house)
         assert self.keys is not None, "a member has its keys before it joins"
@@ -422,7 +422,7 @@ class Member:
 
     async def _listen(self, house: House) -> None:
         """Let the engine know what members have written down."""
-        launch = house.almanac.launch
+        launch = house.engine.launch
         assert isinstance(launch, Carried)
         looked_at = self.clock.elapsed()
         async for events in self._events():
@@ -431,11 +431,11 @@ class Member:
                 await launch.look_at_all()
                 looked_at = self.clock.elapsed()
             if any(_is_news(each, house) for each in events):
-                house.almanac.note_change()
+                house.engine.note_change()
 
     async def _reap(self, house: House, term: int) -> None:
         """Take back what machines had that are lost, and count those that are there."""
-        launch = house.almanac.launch
+        launch = house.engine.launch
         assert isinstance(launch, Carried)
         while True:
             try:
@@ -454,7 +454,7 @@ class Member:
                     for number in taken:
                         await launch.look(number)
                         await self._note_lost(number, lost.name, term=term)
-                    house.almanac.note_change()
+                    house.engine.note_change()
                 await self._count_machines(house)
             except (LedgerBusyError, LedgerWriteError) as error:
                 log.debug("cannot look for lost nodes: %s", error)
@@ -479,10 +479,10 @@ class Member:
         """Let the gate know which machines there are."""
         self.members = await self.ledger.leases.members()
         machines = machines_of(self.members)
-        gate = house.almanac.gate
+        gate = house.engine.gate
         if gate.capacity.machines != machines:
             gate.capacity = replace(gate.capacity, machines=machines)
-            house.almanac.poke()
+            house.engine.poke()
 
     async def _follow_plan(self, house: House, stop: asyncio.Event) -> None:
         """Read the plan again when its branch has moved."""
@@ -492,8 +492,8 @@ class Member:
                 house.notes[:] = [each for each in house.notes if each != note]
                 note = self.plan_trouble
                 house.notes.extend([note] if note else [])
-            if house.almanac.commit != self._head:
-                house.almanac.commit = self._head
+            if house.engine.commit != self._head:
+                house.engine.commit = self._head
                 await read_again(house)
             await self._moved.wait()
             self._moved.clear()
@@ -658,7 +658,7 @@ def _is_news(event: Event, house: House) -> bool:
     if event.kind != "receipt":
         return event.kind in {"paused", "resumed", "restored"}
     is_waiting = event.facts.get("status") == Status.WAITING
-    return is_waiting and event.receipt is not None and not house.almanac.gate.knows(event.receipt)
+    return is_waiting and event.receipt is not None and not house.engine.gate.knows(event.receipt)
 
 
 async def _until(stop: asyncio.Event) -> None:

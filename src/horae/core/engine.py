@@ -1,4 +1,4 @@
-"""The almanac: the one loop that decides, starts and settles, and rests until the next moment.
+"""The engine: the one loop that decides, starts and settles, and rests until the next moment.
 
 Every entry stands in the ledger by its next moment. A turn reads the clock once, asks the
 rules about all that has come due, and writes the answers in batches before anybody hears of
@@ -77,7 +77,7 @@ class Doorman(Protocol):
         ...
 
 
-class Almanac:
+class Engine:
     """All entries of all sources, and the loop that keeps them.
 
     With a *shared* ledger the machines of a cluster make the runs; *home* is this one.

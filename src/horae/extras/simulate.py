@@ -11,7 +11,7 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from horae.core.decide import Status
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.entry import Overlap
 from horae.core.ports import Ended, Process
 from horae.core.reason import Reason, ReasonCode
@@ -95,7 +95,7 @@ class Simulation:
         """Run an engine until a time, and kill it before what is due at that time."""
         others = asyncio.all_tasks()
         traced = _TracedLedger(self, ledger)
-        engine = Almanac(
+        engine = Engine(
             clock=self.clock,
             ledger=cast("Ledger", traced),
             runner=_Runner(self),

@@ -79,7 +79,7 @@ async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASG
         ledger=house.ledger,
         clock=house.clock,
         ids=new_id,
-        poke=house.almanac.note_change,
+        poke=house.engine.note_change,
         check=lambda name: _refuse_unready(house, name),
         zone_name=house.zone_name,
         term=house.term,
@@ -87,7 +87,7 @@ async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASG
     limit, most = house.config.plan_max_bytes, house.config.plan_max_files
     front = Front(
         service=house.service,
-        almanac=house.almanac,
+        engine=house.engine,
         facts=house.facts,
         log_of=house.log_of,
         clock=house.clock,
@@ -102,7 +102,7 @@ async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASG
             Board(house.root / house.tasks, root=house.root, limit=limit, most=most),
             clock=house.clock,
             ledger=house.ledger,
-            changed=lambda: house.almanac.request("board"),
+            changed=lambda: house.engine.request("board"),
         ),
         changes=(lambda: commits(Git(house.root))) if is_repository(house.root) else None,
         nodes=nodes,

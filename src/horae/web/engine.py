@@ -44,7 +44,7 @@ async def nodes(front: Front, _: Request, __: RequestFields) -> dict[str, object
 
 async def gate(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """List the receipts that hold a slot, and those that wait and why."""
-    gate, limit = front.almanac.gate, asked.limit(100)
+    gate, limit = front.engine.gate, asked.limit(100)
     line = gate.obstacles(now=front.clock.now())
     holding = []
     for each in gate.holders:
@@ -114,13 +114,13 @@ async def edits(front: Front, _: Request, asked: RequestFields) -> dict[str, obj
 
 async def rescan(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """Read the plans again now."""
-    known, source = list(front.almanac.problems), asked.text("source")
+    known, source = list(front.engine.problems), asked.text("source")
     if source and source not in known:
         raise RequestError(f"source must be one of {', '.join(known)}, not {source!r}")
     names = [source] if source else known
     for name in names:
-        await front.almanac.rescan(name)
-    problems = front.almanac.problems
+        await front.engine.rescan(name)
+    problems = front.engine.problems
     return {
         "sources": [{"source": each, "problems": [*map(str, problems[each])]} for each in names]
     }

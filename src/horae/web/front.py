@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from horae.core.engine import Almanac
+    from horae.core.engine import Engine
     from horae.core.ports import Clock, Ledger, Run
     from horae.core.service import Service
     from horae.core.views import EngineFacts, StatusReport
@@ -99,7 +99,7 @@ class Front:
     """What of an engine others may use through the API."""
 
     service: Service
-    almanac: Almanac
+    engine: Engine
     facts: Callable[[], EngineFacts]
     log_of: Callable[[Run], Path]
     clock: Clock
@@ -118,8 +118,8 @@ class Front:
 
     async def status(self, *, limit: int) -> StatusReport:
         """Return how things stand, and whether the engine stands still."""
-        engine = replace(self.facts(), stall=await self.almanac.stall())
-        return await self.service.status(engine, limit=limit)
+        facts = replace(self.facts(), stall=await self.engine.stall())
+        return await self.service.status(facts, limit=limit)
 
 
 def offered(what: T | None, name: str) -> T:

@@ -29,8 +29,8 @@ async def health(front: Front, _: Request, __: RequestFields) -> Response:
 
 def _answer(front: Front, *more: str) -> Response:
     """Return how the loop is; *more* is what else keeps the engine from its work."""
-    now, turned_at = front.clock.now(), front.almanac.turned_at
-    trouble = front.almanac.trouble
+    now, turned_at = front.clock.now(), front.engine.turned_at
+    trouble = front.engine.trouble
     lag = timedelta(0) if turned_at is None else now - turned_at - LONGEST_REST
     problems = [*more]
     if turned_at is None:
@@ -55,8 +55,8 @@ def _answer(front: Front, *more: str) -> Response:
 
 async def ready(front: Front, _: Request, __: RequestFields) -> Response:
     """Report whether the engine can start runs: healthy, not stalled, and with a plan."""
-    stall = await front.almanac.stall()
-    return _answer(front, *([stall] if stall else ()), *_BLANK if front.almanac.is_blank else ())
+    stall = await front.engine.stall()
+    return _answer(front, *([stall] if stall else ()), *_BLANK if front.engine.is_blank else ())
 
 
 _BLANK: Final = ("the plan root contains no plan; nothing is scheduled until one appears",)

@@ -153,10 +153,10 @@ class Counts:
         self._waiting.set(counts.get(Status.WAITING, 0))
         self._held.set(counts.get(Status.HELD, 0))
         self._entries.set(stands.entries)
-        self._slots.set(front.almanac.gate.capacity.slots)
-        almanac = front.almanac
-        is_well = almanac.trouble is None and not almanac.is_blank
-        self._well.set(is_well and almanac.turned_at is not None)
+        self._slots.set(front.engine.gate.capacity.slots)
+        engine = front.engine
+        is_well = engine.trouble is None and not engine.is_blank
+        self._well.set(is_well and engine.turned_at is not None)
         self._next_of.clear()
         moments = [each.next_at.timestamp() for each in stands.coming if each.next_at is not None]
         self._next.set(min(moments, default=float("nan")))

@@ -94,9 +94,9 @@ async def cancel(front: Front, request: Request, asked: RequestFields) -> HasDat
     number = path_number(request)
 
     def end(receipt: int, reason: Reason) -> bool:
-        live = front.almanac.launch.runs.get(receipt)
+        live = front.engine.launch.runs.get(receipt)
         is_it = live is not None and live.number == number  # not an attempt after it
-        return is_it and front.almanac.launch.cancel(receipt, reason)
+        return is_it and front.engine.launch.cancel(receipt, reason)
 
     return await front.service.cancel(number, end=end, reason=asked.text("reason"))
 
@@ -112,14 +112,14 @@ async def why(front: Front, _: Request, asked: RequestFields) -> HasData:
 
 def with_obstacles(front: Front, why: WhyReport) -> WhyReport:
     """Return why with what keeps from starting what waits at the gate."""
-    obstacles = front.almanac.gate.obstacles(now=front.clock.now())
+    obstacles = front.engine.gate.obstacles(now=front.clock.now())
     said = {each.ask.number: each.reason for each in obstacles}
     return replace(why, answers=at_the_gate(why.answers, said))
 
 
 def _is_live(front: Front, run: Run) -> bool:
     """Tell whether the engine still has a run; if not, its end is in the ledger."""
-    live = front.almanac.launch.runs.get(run.receipt)
+    live = front.engine.launch.runs.get(run.receipt)
     return live is not None and live.number == run.number
 
 

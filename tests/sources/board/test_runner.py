@@ -23,7 +23,7 @@ import pytest
 
 from horae.core.clock import SystemClock
 from horae.core.decide import Receipt, Status
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.entry import Work, key_time
 from horae.core.explain import parse_ask
 from horae.core.gate import Capacity
@@ -131,15 +131,15 @@ class Hall:
 
     home: Home
     ledger: SqliteLedger
-    almanac: Almanac
+    engine: Engine
     dispatcher: Dispatcher
     runner: DispatchRunner
     service: Service
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Return when something holds, or fail with what went wrong meanwhile."""
-        await until(lambda: self.almanac.launch.failure or condition(), limit=LIMIT)
-        assert self.almanac.launch.failure is None
+        await until(lambda: self.engine.launch.failure or condition(), limit=LIMIT)
+        assert self.engine.launch.failure is None
 
     async def history(self, number: int) -> list[tuple[str, str, str]]:
         """Return the receipts of a task, oldest first: key, status and reason."""
@@ -158,7 +158,7 @@ class Hall:
             if sum(each.settled_at is not None for each in page.receipts) >= times:
                 return await self.history(number)
             assert loop.time() < gives_up_at, f"task {number}: {await self.history(number)}"
-            assert self.almanac.launch.failure is None, self.almanac.launch.failure
+            assert self.engine.launch.failure is None, self.engine.launch.failure
             await asyncio.sleep(0.02)
 
 
@@ -179,7 +179,7 @@ async def open_hall(
             environ=os.environ,
             ledger=ledger,
             clock=clock,
-            busy=lambda: busy_at(almanac.gate),
+            busy=lambda: busy_at(engine.gate),
             rest=rest,
         )
         runner = DispatchRunner(
@@ -195,25 +195,25 @@ async def open_hall(
         source = BoardSource(
             home.root, now=clock.now, follow_up=runner.settle, changed=dispatcher.note_change
         )
-        almanac = Almanac(
+        engine = Engine(
             clock=clock,
             ledger=ledger,
             runner=runner,
             sources=[source],
             capacity=Capacity(slots=4, crew=crew),
         )
-        service = Service(ledger=ledger, clock=clock, ids=lambda: "x", poke=almanac.note_change)
-        await almanac.start()
+        service = Service(ledger=ledger, clock=clock, ids=lambda: "x", poke=engine.note_change)
+        await engine.start()
         parts = [
-            asyncio.create_task(almanac.run(turned=dispatcher.turned)),
-            asyncio.create_task(dispatcher.run(almanac.offer)),
+            asyncio.create_task(engine.run(turned=dispatcher.turned)),
+            asyncio.create_task(dispatcher.run(engine.offer)),
         ]
         try:
-            yield Hall(home, ledger, almanac, dispatcher, runner, service)
+            yield Hall(home, ledger, engine, dispatcher, runner, service)
             for part in parts:
                 assert not part.done(), part.exception()
         finally:
-            await almanac.stop(within=timedelta(0))
+            await engine.stop(within=timedelta(0))
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
@@ -291,9 +291,9 @@ async def test_every_outcome_moves_the_task(home: Home) -> None:
     home.task(6, does="sleep 60")
     async with open_hall(home) as hall:
         await hall.until(lambda: 6 in home.begun())
-        await hall.until(lambda: len(hall.almanac.launch.receipts) == 1)
-        [receipt] = hall.almanac.launch.receipts
-        hall.almanac.launch.cancel(receipt, because("it rains"))
+        await hall.until(lambda: len(hall.engine.launch.receipts) == 1)
+        [receipt] = hall.engine.launch.receipts
+        hall.engine.launch.cancel(receipt, because("it rains"))
         ends = [(await hall.until_ended(n))[0][1] for n in range(1, 7)]
     assert ends == ["done", "done", "no_work", "failed", "failed", "killed"]
     tasks = [home.read(number) for number in range(1, 7)]
@@ -329,7 +329,7 @@ async def test_what_a_person_saves_before_it_begins_wins(home: Home) -> None:
     home.task(2)
     async with open_hall(home, crew=1) as hall:
         await hall.until(lambda: home.begun() == [1])
-        await hall.until(lambda: hall.almanac.gate.obstacles(now=NOW))  # the other one waits
+        await hall.until(lambda: hall.engine.gate.obstacles(now=NOW))  # the other one waits
         home.save(2, blocked="no water")
         before = (home.tasks / "002-bed.md").read_bytes()
         (home.path / "go").touch()
@@ -339,7 +339,7 @@ async def test_what_a_person_saves_before_it_begins_wins(home: Home) -> None:
         assert (home.tasks / "002-bed.md").read_bytes() == before
         # And when the person has done with it, it goes out again.
         home.save(2, blocked=None, priority="high")
-        await hall.almanac.rescan("board")
+        await hall.engine.rescan("board")
         assert [key for key, _, _ in await hall.until_ended(2, times=2)][1] == "dispatch:2"
     assert home.begun() == [1, 2]
 
@@ -392,7 +392,7 @@ async def test_after_kill_9_the_claim_is_taken_back_and_the_task_goes_out_once_m
         engine.wait()
     async with open_hall(home, rest=lambda _: timedelta(0)) as hall:
         history = await hall.until_ended(1, times=2)
-        await hall.almanac.turn()
+        await hall.engine.turn()
         assert history == await hall.history(1)
     assert [(key, status) for key, status, _ in history] == [
         ("dispatch:1", "interrupted"),
@@ -482,11 +482,11 @@ async def test_a_run_that_ends_before_its_task_is_claimed_is_not_tried_at_once_f
         assert "wren.org" in reason
         await hall.until(lambda: hall.dispatcher.next_at is not None)
         hall.dispatcher.note_change()
-        hall.almanac.poke()
+        hall.engine.poke()
         await asyncio.sleep(0.5)
         assert len(await hall.history(1)) == 1
         home.save(1, title="Bed one")  # whoever changes it need not wait
-        hall.almanac.request("board")
+        hall.engine.request("board")
         assert len(await hall.until_ended(1, times=2)) == 2
 
 

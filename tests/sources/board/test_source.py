@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.decide import Receipt, Status
-from horae.core.engine import Almanac
+from horae.core.engine import Engine
 from horae.core.entry import (
     CatchUp,
     Entry,
@@ -272,8 +272,8 @@ async def test_of_two_tasks_with_one_title_both_are_named_and_each_goes_by_its_n
     clock, ledger = ManualClock(WEDNESDAY), await SqliteLedger.in_memory()
     runner = RecycleRunner(root, clock=clock, inline=True)
     source = BoardSource(root, now=wednesday, inline=True)
-    almanac = Almanac(clock=clock, ledger=ledger, runner=runner, sources=[source])
-    await almanac.rescan("board")
+    engine = Engine(clock=clock, ledger=ledger, runner=runner, sources=[source])
+    await engine.rescan("board")
     service = Service(ledger=ledger, clock=clock, ids=lambda: "x")
     with pytest.raises(AmbiguousEntryError, match="2 entries are called 'report'") as told:
         await service.named("report")
@@ -286,7 +286,7 @@ async def test_of_two_tasks_with_one_title_both_are_named_and_each_goes_by_its_n
     assert (await service.named("task:2:work")).mark.title == "Report (work)"
     (root / "board/tasks/1.md").unlink()
     for _ in range(2):
-        await almanac.rescan("board")
+        await engine.rescan("board")
         await clock.advance(3 * SECOND)
     assert (await service.named("Report")).mark.address == "task:2"
     await ledger.close()
@@ -445,7 +445,7 @@ def test_people_see_what_cannot_be_read_beside_the_rest(root: Path) -> None:
     assert hours_of(root / "nowhere", now=WEDNESDAY) == Hours((), (), ())
 
 
-class Engine:
+class BoardStage:
     """One engine after another over a real board and a real ledger, in a time of our own."""
 
     def __init__(self, root: Path, ledger: SqliteLedger, now: datetime) -> None:
@@ -453,10 +453,10 @@ class Engine:
         self.ledger = ledger
         self.clock = ManualClock(now)
         self.turns: asyncio.Task[None] | None = None
-        self.almanac = self.made()
+        self.engine = self.made()
 
-    def made(self) -> Almanac:
-        return Almanac(
+    def made(self) -> Engine:
+        return Engine(
             clock=self.clock,
             ledger=self.ledger,
             runner=RecycleRunner(self.root, clock=self.clock, inline=True),
@@ -464,14 +464,14 @@ class Engine:
         )
 
     async def up(self) -> None:
-        self.almanac = self.made()
-        await self.almanac.start()
-        self.turns = asyncio.create_task(self.almanac.run())
+        self.engine = self.made()
+        await self.engine.start()
+        self.turns = asyncio.create_task(self.engine.run())
         await self.advance(SECOND)
 
     async def down(self) -> None:
         assert self.turns is not None
-        tasks = [*self.almanac.launch._tasks, self.turns]
+        tasks = [*self.engine.launch._tasks, self.turns]
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -498,7 +498,7 @@ class Engine:
     async def notice(self) -> None:
         """Let the engine notice that the board has changed, as a watch does."""
         for _ in range(2):  # what is gone is gone when it is missed twice
-            await self.almanac.rescan("board")
+            await self.engine.rescan("board")
             await self.advance(3 * SECOND)
 
     async def history(self) -> list[tuple[str, str, str]]:
@@ -528,9 +528,9 @@ REPORT = task(
 )
 
 
-async def engine_on(root: Path, now: datetime = MONDAY) -> Engine:
+async def engine_on(root: Path, now: datetime = MONDAY) -> BoardStage:
     put(root, "042-report.md", REPORT)
-    engine = Engine(root, await SqliteLedger.in_memory(), now)
+    engine = BoardStage(root, await SqliteLedger.in_memory(), now)
     await engine.up()
     return engine
 
@@ -676,7 +676,7 @@ def test_in_a_year_of_stops_no_trigger_is_lost_or_answered_twice(root: Path, cro
 
     @story
     async def year() -> None:
-        engine = Engine(root, await SqliteLedger.in_memory(), MONDAY)
+        engine = BoardStage(root, await SqliteLedger.in_memory(), MONDAY)
         last = datetime.fromisoformat("2026-03-23T09:00:05Z")
         await engine.up()
         end = MONDAY + scaled(52) * 7 * DAY
@@ -701,7 +701,7 @@ def test_in_a_year_of_stops_no_trigger_is_lost_or_answered_twice(root: Path, cro
     year()
 
 
-async def accounts_agree(engine: Engine, cron: str, *, since: datetime) -> None:
+async def accounts_agree(engine: BoardStage, cron: str, *, since: datetime) -> None:
     """Look whether what came back answers every trigger once, wherever that is written."""
     done: list[Filed] = []
     page = await engine.ledger.receipts(statuses=(Status.DONE,), limit=1000)

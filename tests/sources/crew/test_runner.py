@@ -181,7 +181,7 @@ class Kept:
     async def begin(self, name: str = "wren") -> Filed:
         """Let an agent tick as if its time had come: whether it can is not asked before."""
         house = self.house
-        poke = house.almanac.note_change
+        poke = house.engine.note_change
         service = Service(
             ledger=house.ledger, clock=house.clock, ids=new_id, poke=poke, agent_state=agent_state
         )
@@ -518,7 +518,7 @@ async def test_a_running_tick_is_not_doubled_and_status_answers_at_once(ground: 
         assert time.monotonic() - began < 1
         with pytest.raises(Exception, match="a tick has been running since "):
             await here.house.service.tick("wren")
-        assert here.house.almanac.launch.cancel(asked.filed.number, because("enough"))
+        assert here.house.engine.launch.cancel(asked.filed.number, because("enough"))
         assert (await here.over(asked.filed.number)).status is Status.KILLED
         assert not (await here.agent()).is_running
 
@@ -765,7 +765,7 @@ async def test_a_run_that_ended_while_no_engine_looked_still_moves_the_day(groun
     async with kept(ground) as here:
         filed = await here.tick()
         run = await here.run_of(filed)
-        runner = here.house.almanac.launch._runner
+        runner = here.house.engine.launch._runner
         found = await runner.look_back(filed, run)
         assert getattr(found, "outcome", None) is Status.DONE
         memory = read_memory(getattr(found, "memory", None) or "")
@@ -1018,8 +1018,8 @@ async def test_a_tick_whose_reason_is_not_gone_is_not_tried_in_vain(ground: Grou
         with (ground.root / "horae.toml").open("a") as file:
             file.write("[agent]\ncommand = 4\n")
         (ground.root / "wren.org").write_text("* wren\nno agent at all\n")
-        for source in here.house.almanac.sources:
-            await here.house.almanac.rescan(source)
+        for source in here.house.engine.sources:
+            await here.house.engine.rescan(source)
         again = await here.house.ledger.receipt(filed.number)
         assert again is not None
         assert again.status is Status.HELD

@@ -61,7 +61,7 @@ class BoardTask:
 
 @dataclass(frozen=True, slots=True)
 class Appointment:
-    """A workflow of the plans with its last receipt: the almanac's work, not the agent's."""
+    """A workflow of the plans with its last receipt: the engine's work, not the agent's."""
 
     title: str
     origin: Origin

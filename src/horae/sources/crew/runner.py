@@ -384,7 +384,7 @@ class KeeperRunner:
         return plans
 
     async def _appointments(self) -> list[Appointment]:
-        """Return what the almanac keeps and comes next, each with its last receipt."""
+        """Return what the engine keeps and comes next, each with its last receipt."""
         found = []
         for known in await self._ledger.coming(limit=MOST):
             if known.source != "org":

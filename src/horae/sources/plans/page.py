@@ -34,7 +34,7 @@ LINES: Final = 2000  # of a plan on one page
 async def plans(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
     """The plans that the engine keeps."""
     files = sorted(await house.papers.plans())
-    problems = [str(each) for some in house.front.almanac.problems.values() for each in some]
+    problems = [str(each) for some in house.front.engine.problems.values() for each in some]
     values: dict[str, object] = {"files": files[:FILES], "more": len(files) - FILES}
     return Sheet("plans.html", "Plan", "plan", {**values, "problems": problems})
 

@@ -100,7 +100,7 @@ async def _told(front: Front, kept: AgentRuns, run: str) -> AsyncIterator[bytes]
         await front.clock.wait(never, until=front.clock.now() + LOOK)
         said, attempt = await _looked(kept, run), await kept.run_of(run)
     if attempt is not None:
-        live = front.almanac.launch.runs
+        live = front.engine.launch.runs
 
         def goes_on() -> bool:
             here = live.get(attempt.receipt)

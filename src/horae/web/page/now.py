@@ -44,13 +44,13 @@ async def now(house: PageContext, look: PageTime, _: Request) -> Sheet:
     stands = await front.status(limit=12)
     going = [await _going(front, line) for line in stands.running]
     ended = await front.service.history(statuses=ENDS, limit=ENDED)
-    obstacles = islice(front.almanac.gate.obstacles(now=look.now), 100)
+    obstacles = islice(front.engine.gate.obstacles(now=look.now), 100)
     values: dict[str, object] = {
         "stands": stands,
         "going": going,
         "reasons": {each.ask.number: each.reason for each in obstacles},
-        "slots": front.almanac.gate.capacity.slots,
-        "held": len(front.almanac.gate.holders),
+        "slots": front.engine.gate.capacity.slots,
+        "held": len(front.engine.gate.holders),
         "ended": ended.lines,
         "tags": {
             each.number: tag_of_entry(await front.service.named(str(each.number)))

@@ -115,7 +115,7 @@ def endpoint_of(house: PageContext, show: Show) -> Callable[[Request], Awaitable
         except HoraeError as error:
             status = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
             sheet = Sheet("error.html", status.phrase, "", {"error": str(error)})
-        trouble = house.front.almanac.trouble
+        trouble = house.front.engine.trouble
         common = {
             "look": look,
             "title": sheet.title,
@@ -125,7 +125,7 @@ def endpoint_of(house: PageContext, show: Show) -> Callable[[Request], Awaitable
             "static": f"/static/{house.static.version}",
             "version": house.static.version,
             "trouble": None if trouble is None else str(trouble),
-            "started_at": house.front.almanac.started_at,
+            "started_at": house.front.engine.started_at,
         }
         template = house.templates.get_template(sheet.template)
         # Not in the loop: a long page takes a while to write, and the engine must not wait.
