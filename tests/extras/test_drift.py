@@ -9,19 +9,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.extras.drift import (
-    Drift,
-    Nth,
-    Often,
-    Period,
-    Rule,
-    Stamped,
-    TimeOfDay,
-    When,
-    caret,
-    claims,
-    drift,
-)
+from horae.extras.drift.check import Drift, claims, drift
+from horae.extras.drift.when import Nth, Often, Period, Rule, Stamped, TimeOfDay, When
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_at, parse_repeater
 from scale import scaled
@@ -281,23 +270,6 @@ def test_a_rule_that_never_comes_is_left_to_the_check_that_says_so() -> None:
     assert said("Runs daily", "<9999-12-31 Fri 23:00 +1y>") == []
 
 
-def test_the_caret_stands_under_the_words() -> None:
-    text = "* Digest\nIt runs\tevery Sunday at 06:00, mostly.\n"
-    [found] = drift(text, Cron("0 6 * * *"))
-    assert caret(text, found) == (
-        "It runs every Sunday at 06:00, mostly.\n        ^^^^^^^^^^^^^^^^^^^^^"
-    )
-
-
-def test_the_caret_finds_its_place_in_a_long_line_and_stops_at_its_end() -> None:
-    text = f"Run the {'very ' * 40}small job every\nMonday"
-    [found] = drift(text, Cron("0 6 * * *"))
-    line, marks = caret(text, found).split("\n")
-    assert len(line) <= 72
-    assert line[marks.index("^") :] == "every"
-    assert marks.strip() == "^^^^^"
-
-
 VOCABULARY = (
     "every each once twice daily weekly monthly hourly yearly on at the 1st 15th 31st first last"
     " second of month day week hour minutes 15 9 9am 5pm 09:00 noon midnight and , or to Monday"
@@ -341,7 +313,6 @@ def test_no_text_is_too_odd_to_be_read(text: str, when: Rule) -> None:
         end = claim.end
     for found in drift(text, when):
         assert found.said == text[found.start : found.end]
-        assert caret(text, found).count("\n") == 1
 
 
 # fmt: off

@@ -150,8 +150,7 @@ def github_actions(**given: Any) -> int:
     from horae.extras.importers.github import read_workflow
 
     return _import(
-        _asked(**given),
-        lambda text, path: read_workflow(text, name=os.path.basename(path)),
+        _asked(**given), lambda text, path: read_workflow(text, name=os.path.basename(path))
     )
 
 

@@ -21,7 +21,7 @@ WEEKDAYS: Final = (
     "SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY",
 )
 # fmt: on
-_NICKNAMES: Final = {
+NICKNAMES: Final = {
     "@YEARLY": "0 0 1 1 *",
     "@ANNUALLY": "0 0 1 1 *",
     "@MONTHLY": "0 0 1 * *",
@@ -113,8 +113,8 @@ def split_fields(expression: str) -> Sequence[str]:
     if len(expression) > _LONGEST or not expression.isascii():
         raise _unfit(expression)
     parts = expression.upper().split()
-    if len(parts) == 1 and parts[0] in _NICKNAMES:
-        parts = _NICKNAMES[parts[0]].split()
+    if len(parts) == 1 and parts[0] in NICKNAMES:
+        parts = NICKNAMES[parts[0]].split()
     match len(parts):
         case 5:
             return ("0", *parts, "*")
@@ -307,7 +307,7 @@ def _not_a_nickname(word: str) -> str:
         return "@reboot is not supported; write the times to run at"
     if lower.startswith("@every"):
         return "@every is not supported; write '*/5 * * * *' for every 5 minutes"
-    known = [name.lower() for name in _NICKNAMES]
+    known = [name.lower() for name in NICKNAMES]
     if close := get_close_matches("@" + lower.lstrip("@"), known, n=1, cutoff=0.75):
         return f"{word!r} is not known; did you mean {close[0]}?"
     if word.startswith("@"):

@@ -2,21 +2,124 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from horae.core.entry import CronRule, RepeaterRule
 from horae.core.text import sayings
-from horae.extras.drift import Stamped, drift
+from horae.extras.drift.agreement import (
+    all_said,
+    facts_of,
+    in_zone,
+    is_kept_by,
+    together,
+    wholes_of,
+)
+from horae.extras.drift.context import heard_in
+from horae.extras.drift.sentence import sentences_of
+from horae.extras.drift.suggestion import in_words, suggested
+from horae.extras.drift.when import Stamped
 from horae.org.check.finding import shown
 from horae.org.plan import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from horae.core.entry import Rule
+    from horae.extras.drift.when import Claim, Rule as SpokenRule
     from horae.org.plan import Diagnostic, Headline
     from horae.sources.plans.check import CheckedWorkflow
     from horae.timing.cron import Cron
+
+# Around a sentence: the start of a line or the end of another one; a zone and the end of it.
+_BEFORE: Final = r"(?:^[ \t]*|(?<=[.!?;:])[ \t]+)"
+_BEHIND: Final = r"(?=[ \t]*(?:\([\w/+-]+\)[ \t]*)?(?:[.;]|\r?$))"
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Words that the rule does not keep, what the rule means, and the rule they would mean.
+
+    The suggestion has the form of the rule it is for: a cron expression, a repeater alone
+    where nothing else of the timestamp changes, or the whole timestamp. Where that form
+    cannot say it, it is the other one, and None where neither can.
+    """
+
+    start: int
+    end: int
+    said: str
+    means: str
+    suggestion: str | None
+
+
+def drift(text: str, rule: SpokenRule, *more: SpokenRule, own: Collection[str] = ()) -> list[Drift]:
+    """Return the words of a text that its rule does not keep, in order.
+
+    Words that any one of several rules keeps, or all together, are kept. *own* are sentences
+    with which we say the rule ourselves: word for word, they are true, however little of them
+    is understood here.
+
+    >>> from horae.timing.cron import Cron
+    >>> for found in drift("Runs every weekday at 9", Cron("0 9 * * *")):
+    ...     print(found.said, "|", found.means, "|", found.suggestion)
+    every weekday at 9 | at 09:00 every day | 0 9 * * MON-FRI
+    >>> drift("Runs every weekday at 9", Cron("0 9 * * 1-5"))
+    []
+    >>> text, rule = "At 09:00 on the 1st to the 7th of the month.", Cron("0 9 1-7 * *")
+    >>> [found.said for found in drift(text, rule)], drift(text, rule, own=[rule.describe()])
+    (['At 09:00 on the 1st'], [])
+    """
+    spoken = [in_zone(claim, rule) for claim in claims(text)]
+    each = [facts_of(one) for one in (rule, *more)] if spoken else []
+    if not each or not all(len(facts.days) > 1 or facts.is_once for facts in each):
+        return []
+    wholes = wholes_of(spoken)
+    said = all_said(spoken)
+    every = [*each, together(each)] if more else each
+    is_kept = cache(lambda when, whole: any(is_kept_by(when, whole, said, f) for f in every))
+    spans = _spans(text, own)
+    is_own = [any(a <= claim.start and claim.end <= b for a, b in spans) for claim in spoken]
+    lost = [
+        not (ours or is_kept(claim.when, wholes[claim]))
+        for claim, ours in zip(spoken, is_own, strict=True)
+    ]
+    # A name may say anything ("Daily digest") where a sentence says how it really is.
+    is_said = bool(spans) or any(
+        claim.when.is_about_days and not bad for claim, bad in zip(spoken, lost, strict=True)
+    )
+    means = "; ".join(in_words(one) for one in (rule, *more))
+    suggest = cache(lambda whole: suggested(whole, rule, each[0]))
+    return [
+        Drift(claim.start, claim.end, text[claim.start : claim.end], means, suggest(wholes[claim]))
+        for claim, bad in zip(spoken, lost, strict=True)
+        if bad and not (claim.is_name and (is_said or each[0].is_once))
+    ]
+
+
+def _spans(text: str, sentences: Collection[str]) -> list[tuple[int, int]]:
+    """Return where sentences stand in a text, each whole, in whatever lines."""
+    return [
+        found.span()
+        for sentence in sentences
+        for found in re.finditer(
+            _BEFORE + r"\s+".join(map(re.escape, sentence.split())) + _BEHIND,
+            text,
+            re.IGNORECASE | re.MULTILINE,
+        )
+    ]
+
+
+def claims(text: str) -> list[Claim]:
+    """Return what a text claims about its own schedule, in order.
+
+    >>> [text[c.start:c.end] for text in ["Daily at 6, the digest"] for c in claims(text)]
+    ['Daily at 6']
+    >>> claims("Archive the daily logs")
+    []
+    """
+    return [claim for sentence in sentences_of(text) for claim in heard_in(sentence)]
 
 
 def check_drift(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:

@@ -6,61 +6,16 @@ from enum import StrEnum
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from horae.extras.drift.lexicon import (
-    ABOUT_OTHERS,
-    ACTIVITIES,
-    AUXILIARIES,
-    BEGINNING,
-    BLOCKERS,
-    DETERMINERS,
-    DONE,
-    EVENTS,
-    FILLERS,
-    FINITE,
-    FOLLOWING,
-    HEDGES,
-    LABELS,
-    LEVELLING,
-    MAKING,
-    MEASURES,
-    NOT_BEFORE_ADVERB,
-    NOT_BEFORE_EVERY,
-    NOT_BEFORE_TIME,
-    PARTICIPLES,
-    PERIODICALS,
-    PLANNING,
-    QUALITIES,
-    RARE,
-    REMINDING,
-    RUNNING,
-    SELF,
-    SENDING,
-    STATES,
-    STRANGERS,
-    SUMMING,
-    VERBS,
-)
-from horae.extras.drift.phrase import (
-    FREQUENCIES,
-    Manner,
-    Phrase,
-    number_of,
-    phrase_at,
-)
-from horae.extras.drift.sentence import (
-    MASK,
-    Sentence,
-)
-from horae.extras.drift.when import (
-    Claim,
-    When,
-)
+from horae.extras.drift import lexicon
+from horae.extras.drift.phrase import FREQUENCIES, Manner, Phrase, number_of, phrase_at
+from horae.extras.drift.sentence import MASK, Sentence
+from horae.extras.drift.when import Claim, When
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class _Place(NamedTuple):
+class PhrasePlace(NamedTuple):
     """A phrase in its sentence, with the words around it."""
 
     sentence: Sentence
@@ -76,7 +31,7 @@ class _Place(NamedTuple):
     @property
     def is_free(self) -> bool:
         """Whether no noun follows to which the phrase could belong."""
-        return self.after in FOLLOWING or self.after == MASK or not self.after[:1].isalnum()
+        return self.after in lexicon.FOLLOWING or self.after == MASK or not self.after[:1].isalnum()
 
     @property
     def is_row(self) -> bool:
@@ -91,7 +46,7 @@ class _Place(NamedTuple):
         return self.kind is Manner.TIME and all(word.low.isdecimal() for word in words)
 
 
-class _Manner(StrEnum):
+class ClaimManner(StrEnum):
     """How words speak of this schedule."""
 
     SAID = "said"  # a statement
@@ -109,7 +64,7 @@ def heard_in(sentence: Sentence) -> Iterator[Claim]:
         manner = _manner(place) if place else None
         if manner and phrase.when:
             begin, end = sentence.words[index].start, sentence.words[phrase.end - 1].end
-            yield Claim(begin, end, phrase.when, sentence.start, manner is _Manner.NAME)
+            yield Claim(begin, end, phrase.when, sentence.start, manner is ClaimManner.NAME)
             if index == first:
                 # What follows "Every Monday," is a sentence of its own.
                 first = phrase.end + (sentence.low(phrase.end) in (",", ":"))
@@ -120,18 +75,18 @@ def _opening(sentence: Sentence) -> int:
     """Return where a sentence begins behind its stars, marks, state, cookie and fillers."""
     for index, word in enumerate(sentence.words):
         is_mark = not word.low[0].isalnum() and word.low not in ("(", "@")
-        if not is_mark and word.text not in STATES and word.low not in FILLERS:
+        if not is_mark and word.text not in lexicon.STATES and word.low not in lexicon.FILLERS:
             return index
     return len(sentence.words)
 
 
 def _place(
     sentence: Sentence, first: int, index: int, phrase: Phrase, *, is_second: bool
-) -> _Place | None:
+) -> PhrasePlace | None:
     if phrase.when is None:
         return None
     left = [word.low for word in sentence.words[first:index]]
-    return _Place(
+    return PhrasePlace(
         sentence,
         index,
         phrase.end,
@@ -144,7 +99,7 @@ def _place(
     )
 
 
-def _manner(place: _Place) -> _Manner | None:
+def _manner(place: PhrasePlace) -> ClaimManner | None:
     """Return how a phrase speaks of this schedule, None if it does not."""
     left = _unlabelled(place)
     if left is None or place.sentence.is_question or _is_hedged(place) or _is_blocked(left):
@@ -153,33 +108,33 @@ def _manner(place: _Place) -> _Manner | None:
     if place.kind is Manner.ADVERB:
         return _manner_of_adverb(place, left)
     if not left:
-        return _Manner.SAID if _leads(place) else None
+        return ClaimManner.SAID if _leads(place) else None
     is_said = place.is_free and _may_follow(place, left) and _is_own(place, left)
-    return _Manner.SAID if is_said else None
+    return ClaimManner.SAID if is_said else None
 
 
-def _unlabelled(place: _Place) -> list[str] | None:
+def _unlabelled(place: PhrasePlace) -> list[str] | None:
     """Return the words since a label such as `Schedule:`; None if it speaks of something else."""
     left = place.left
     if ":" not in left:
         return left
     cut = len(left) - left[::-1].index(":")
-    is_label = cut > 1 and left[cut - 2] in LABELS
+    is_label = cut > 1 and left[cut - 2] in lexicon.LABELS
     if not is_label and (not place.sentence.is_title or _is_blocked(left[:cut])):
         return None
     return left[cut:]
 
 
-def _is_hedged(place: _Place) -> bool:
+def _is_hedged(place: PhrasePlace) -> bool:
     """Whether the words next to a phrase leave it open."""
     is_arrow = place.after in ("-", "=") and place.sentence.low(place.end + 1) == ">"
-    return is_arrow or place.after in HEDGES or place.before in ("or", "nor")
+    return is_arrow or place.after in lexicon.HEDGES or place.before in ("or", "nor")
 
 
 def _is_blocked(left: list[str]) -> bool:
     """Whether words before a phrase keep it from being a statement of how it is."""
     return any(
-        low in BLOCKERS
+        low in lexicon.BLOCKERS
         or low.endswith("n't")
         or (low.endswith(("'s", "s'")) and low not in ("it's", "let's"))
         for low in left
@@ -189,15 +144,15 @@ def _is_blocked(left: list[str]) -> bool:
 def _trimmed(left: list[str]) -> list[str]:
     """Return words without the marks and fillers they begin with."""
     for index, low in enumerate(left):
-        if (low[0].isalnum() or low == MASK) and low not in FILLERS:
+        if (low[0].isalnum() or low == MASK) and low not in lexicon.FILLERS:
             return left[index:]
     return []
 
 
-def _leads(place: _Place) -> bool:
+def _leads(place: PhrasePlace) -> bool:
     """Whether a phrase that opens a sentence says when, rather than being its subject."""
     sentence, end = place.sentence, place.end
-    if place.after == "of" or place.after in AUXILIARIES:
+    if place.after == "of" or place.after in lexicon.AUXILIARIES:
         return False
     if place.kind is Manner.DAYS and place.after == "in":
         return False
@@ -207,7 +162,7 @@ def _leads(place: _Place) -> bool:
     if not place.is_free and place.kind is not Manner.EVERY:
         # "Mon/Wed/Fri gym", but not "Monday to Friday working hours".
         is_compact = place.is_row and end - place.start == 1
-        return is_compact or place.after in VERBS
+        return is_compact or place.after in lexicon.VERBS
     return _is_own_clause(sentence, end + (place.after == ","))
 
 
@@ -215,52 +170,63 @@ def _is_own_clause(sentence: Sentence, index: int) -> bool:
     """Whether what follows `Every Monday` is done here: `send it`, but not `the shop closes`."""
     rest = [word.low for word in sentence.words[index : index + 8]] or [""]
     opener, follower = rest[0], rest[1] if len(rest) > 1 else ""
-    if not opener[:1].isalnum() or opener == "we" or opener in SELF or follower in SELF:
+    if (
+        not opener[:1].isalnum()
+        or opener == "we"
+        or opener in lexicon.SELF
+        or follower in lexicon.SELF
+    ):
         return True
-    if opener in FOLLOWING and opener not in DETERMINERS | STRANGERS:
+    if opener in lexicon.FOLLOWING and opener not in lexicon.DETERMINERS | lexicon.STRANGERS:
         return True
-    if _is_verb(opener) and follower not in AUXILIARIES:
+    if _is_verb(opener) and follower not in lexicon.AUXILIARIES:
         return True
     # "Every Friday deploy is announced" has the phrase in its subject.
-    is_apart = opener in DETERMINERS or "are" in rest or sentence.low(index - 1) == ","
+    is_apart = opener in lexicon.DETERMINERS or "are" in rest or sentence.low(index - 1) == ","
     if is_apart and any(_is_passive(low, before) for before, low in pairwise(rest)):
         return True
-    is_clause = opener in DETERMINERS | STRANGERS or any(low in AUXILIARIES for low in rest[:4])
+    is_clause = opener in lexicon.DETERMINERS | lexicon.STRANGERS or any(
+        low in lexicon.AUXILIARIES for low in rest[:4]
+    )
     return sentence.is_title and not is_clause
 
 
 def _is_passive(low: str, before: str) -> bool:
     """Whether a word says what is done to something: `is sent`, `are checked`."""
-    if before not in ("is", "are", "be", "gets", "get") or low in QUALITIES:
+    if before not in ("is", "are", "be", "gets", "get") or low in lexicon.QUALITIES:
         return False
-    return low in DONE or low.removesuffix("ed") in VERBS or low.removesuffix("d") in VERBS
+    return (
+        low in lexicon.DONE
+        or low.removesuffix("ed") in lexicon.VERBS
+        or low.removesuffix("d") in lexicon.VERBS
+    )
 
 
-def _may_follow(place: _Place, left: list[str]) -> bool:
+def _may_follow(place: PhrasePlace, left: list[str]) -> bool:
     """Whether the word before a phrase lets it say when."""
     before = place.before
-    if before in QUALITIES or before in ("every", "each", "than") or number_of(before):
+    if before in lexicon.QUALITIES or before in ("every", "each", "than") or number_of(before):
         return False
     match place.kind:
         case Manner.EVERY:
-            is_object = left[0] in SUMMING and left[1:] in ([], ["up"], ["in"])
-            return before not in NOT_BEFORE_EVERY and not is_object
+            is_object = left[0] in lexicon.SUMMING and left[1:] in ([], ["up"], ["in"])
+            return before not in lexicon.NOT_BEFORE_EVERY and not is_object
         case Manner.TIME:
-            return before not in NOT_BEFORE_TIME and _is_time_of_day(place, left)
+            return before not in lexicon.NOT_BEFORE_TIME and _is_time_of_day(place, left)
         case _ if place.sentence.low(place.start) == "on":
-            return before not in NOT_BEFORE_TIME | {"and", "or", "except"}
+            return before not in lexicon.NOT_BEFORE_TIME | {"and", "or", "except"}
         case Manner.DATE:
             return not before[0].isalnum()
         case _:
             return _may_follow_bare(place, left)
 
 
-def _may_follow_bare(place: _Place, left: list[str]) -> bool:
+def _may_follow_bare(place: PhrasePlace, left: list[str]) -> bool:
     """Whether days without `on` say when: `runs weekdays`, but not `Taco Tuesdays`."""
     before = place.before
-    if before in NOT_BEFORE_ADVERB:
+    if before in lexicon.NOT_BEFORE_ADVERB:
         return False
-    if place.when.times or before in RUNNING:
+    if place.when.times or before in lexicon.RUNNING:
         return True
     if not place.sentence.is_title:
         return False
@@ -270,16 +236,16 @@ def _may_follow_bare(place: _Place, left: list[str]) -> bool:
     return (is_set or place.is_row) and not (len(left) == 1 and _is_verb(before))
 
 
-def _is_time_of_day(place: _Place, left: list[str]) -> bool:
+def _is_time_of_day(place: PhrasePlace, left: list[str]) -> bool:
     """Whether a number after `at` is a time of every day, rather than a level or one day's."""
     if any(c.isdigit() for c in place.before):
         return False
-    if not place.is_bare_hour or place.is_second or place.before in RUNNING:
+    if not place.is_bare_hour or place.is_second or place.before in lexicon.RUNNING:
         return True
-    return place.sentence.is_title and left[0] not in LEVELLING
+    return place.sentence.is_title and left[0] not in lexicon.LEVELLING
 
 
-def _manner_of_adverb(place: _Place, left: list[str]) -> _Manner | None:
+def _manner_of_adverb(place: PhrasePlace, left: list[str]) -> ClaimManner | None:
     sentence, before = place.sentence, place.before
     is_listed = place.after in ("and", "&", ",", "/") and sentence.low(place.end + 1) in FREQUENCIES
     if is_listed or before in ("and", "&", "/"):
@@ -288,56 +254,56 @@ def _manner_of_adverb(place: _Place, left: list[str]) -> _Manner | None:
         return _manner_of_adjective(place, left)
     if not left:
         is_heading = place.after == ":" and not sentence.is_title
-        return None if is_heading or place.after == "to" else _Manner.SAID
-    if before in NOT_BEFORE_ADVERB | QUALITIES | {"."} or before in FREQUENCIES:
+        return None if is_heading or place.after == "to" else ClaimManner.SAID
+    if before in lexicon.NOT_BEFORE_ADVERB | lexicon.QUALITIES | {"."} or before in FREQUENCIES:
         return None
     # In a body an aside or a capital belongs to the noun before: "John Daily".
     is_capital = sentence.words[place.start].text[0].isupper()
     if not sentence.is_title and (is_capital or before == "("):
         return None
-    return _Manner.SAID if _is_own(place, left) else None
+    return ClaimManner.SAID if _is_own(place, left) else None
 
 
-def _manner_of_adjective(place: _Place, left: list[str]) -> _Manner | None:
+def _manner_of_adjective(place: PhrasePlace, left: list[str]) -> ClaimManner | None:
     """Return how `daily` speaks before a noun: `Daily backup`, `This is a daily job`."""
     nouns = _nouns(place)
     if not nouns or not _is_named_for(place, nouns):
         return None
     rest = (place.sentence.low(place.end + len(nouns) + step) for step in range(2))
-    if any(low in AUXILIARIES for low in rest):
+    if any(low in lexicon.AUXILIARIES for low in rest):
         return None
     if not left:
-        return _Manner.NAME
+        return ClaimManner.NAME
     if " ".join(left) in ("a", "an", "this is a", "this is an", "it is a", "it's a"):
-        return _Manner.SAID
-    is_object = left[0] in SENDING and left[1:] in ([], ["the"], ["our"], ["a"])
-    return _Manner.NAME if is_object and nouns[-1] in ACTIVITIES else None
+        return ClaimManner.SAID
+    is_object = left[0] in lexicon.SENDING and left[1:] in ([], ["the"], ["our"], ["a"])
+    return ClaimManner.NAME if is_object and nouns[-1] in lexicon.ACTIVITIES else None
 
 
-def _nouns(place: _Place) -> list[str]:
+def _nouns(place: PhrasePlace) -> list[str]:
     """Return the words after an adjective, up to one that is no noun."""
     words = place.sentence.words[place.end : place.end + 5]
     return [
         word.low
         for word in takewhile(
-            lambda word: word.low[0].isalnum() and word.low not in FOLLOWING | {"of"}, words
+            lambda word: word.low[0].isalnum() and word.low not in lexicon.FOLLOWING | {"of"}, words
         )
     ]
 
 
-def _is_named_for(place: _Place, nouns: list[str]) -> bool:
+def _is_named_for(place: PhrasePlace, nouns: list[str]) -> bool:
     """Whether the adjective before some nouns tells when this happens."""
     *others, head = nouns
     if len(nouns) > 3 or not all(noun.replace("-", "").isalpha() for noun in nouns):
         return False
-    if head in MEASURES or nouns[0] in MEASURES:
+    if head in lexicon.MEASURES or nouns[0] in lexicon.MEASURES:
         return False
-    if any(noun in PERIODICALS for noun in others) and head not in MAKING:
+    if any(noun in lexicon.PERIODICALS for noun in others) and head not in lexicon.MAKING:
         return False
-    if others and head in ABOUT_OTHERS:
+    if others and head in lexicon.ABOUT_OTHERS:
         return False
-    is_slow = place.when.every in RARE
-    if head not in ACTIVITIES and (is_slow or not _is_deed(head)):
+    is_slow = place.when.every in lexicon.RARE
+    if head not in lexicon.ACTIVITIES and (is_slow or not _is_deed(head)):
         return False
     # "Daily Planet clippings": a capital that its neighbours do not have makes a name.
     words = [word.text for word in place.sentence.words[place.end : place.end + len(nouns)]]
@@ -351,68 +317,75 @@ def _is_deed(noun: str) -> bool:
 
 def _is_verb(low: str) -> bool:
     """Whether a word can be an order or say what this does: `copy`, `copies`, `copying`."""
-    if low in VERBS or (low.endswith("ing") and len(low) > 5):
+    if low in lexicon.VERBS or (low.endswith("ing") and len(low) > 5):
         return True
     stems = (low.removesuffix("s"), low.removesuffix("es"), low.removesuffix("ies") + "y")
-    return low.endswith("s") and any(stem in VERBS for stem in stems)
+    return low.endswith("s") and any(stem in lexicon.VERBS for stem in stems)
 
 
-def _is_own(place: _Place, left: list[str]) -> bool:
+def _is_own(place: PhrasePlace, left: list[str]) -> bool:
     """Whether a sentence speaks of what is scheduled here, and not of somebody else."""
     if _is_about_event(place, left):
         return False
     opener, subject = left[0], left[1] if len(left) > 1 else ""
-    if opener in SELF or _is_this(opener, subject):
+    if opener in lexicon.SELF or _is_this(opener, subject):
         return _is_run(left) or not any(low in ("is", "are", "be") for low in left)
-    if _is_verb(opener) or opener in DONE:
+    if _is_verb(opener) or opener in lexicon.DONE:
         return _is_order(left) or (opener.endswith("s") and _is_run(left))
-    if any(low in STRANGERS for low in left):
+    if any(low in lexicon.STRANGERS for low in left):
         return False
-    if place.sentence.is_title and opener not in DETERMINERS:
+    if place.sentence.is_title and opener not in lexicon.DETERMINERS:
         return place.kind is not Manner.TIME and _is_title(left)
     # "School starts at 8:15" is an hour of others, "The digest runs at 8:15" is not.
-    is_event = place.kind is Manner.TIME and left[-1] in BEGINNING
+    is_event = place.kind is Manner.TIME and left[-1] in lexicon.BEGINNING
     return _is_run(left) and opener != "my" and not place.is_bare_hour and not is_event
 
 
 def _is_this(opener: str, subject: str) -> bool:
     """Whether two words point at what is scheduled here: `this runs`, `the job`."""
     if opener == "this":
-        return subject in SELF | ACTIVITIES | AUXILIARIES or _is_verb(subject)
-    return opener in ("the", "our", "my") and subject in SELF
+        return subject in lexicon.SELF | lexicon.ACTIVITIES | lexicon.AUXILIARIES or _is_verb(
+            subject
+        )
+    return opener in ("the", "our", "my") and subject in lexicon.SELF
 
 
-def _is_about_event(place: _Place, left: list[str]) -> bool:
+def _is_about_event(place: PhrasePlace, left: list[str]) -> bool:
     """Whether the words say when something is that this only leads up to."""
-    if any(low in REMINDING for low in left):
-        is_clear = left[0] in REMINDING or place.before == "reminder"
+    if any(low in lexicon.REMINDING for low in left):
+        is_clear = left[0] in lexicon.REMINDING or place.before == "reminder"
         return not is_clear or any(low in ("to", "about", "of", "for", ":") for low in left)
-    if left[0] in PLANNING and place.kind is not Manner.EVERY:
+    if left[0] in lexicon.PLANNING and place.kind is not Manner.EVERY:
         return True
     if any(low in ("before", "after", "ahead", "by") for low in left):
         return True
     if "for" in left:
-        return any(low in EVENTS for low in left[left.index("for") :])
-    return place.kind is Manner.TIME and place.before in EVENTS
+        return any(low in lexicon.EVENTS for low in left[left.index("for") :])
+    return place.kind is Manner.TIME and place.before in lexicon.EVENTS
 
 
 def _is_run(left: list[str]) -> bool:
     """Whether words end in a verb that says that something happens: `goes out`, `is sent`."""
-    tail = [low for low in left[-4:] if low not in FILLERS]
-    if any(low in RUNNING for low in tail[-2:]):
+    tail = [low for low in left[-4:] if low not in lexicon.FILLERS]
+    if any(low in lexicon.RUNNING for low in tail[-2:]):
         return True
     return any(
-        low in DONE and before in ("is", "are", "gets", "get") for before, low in pairwise(tail)
+        low in lexicon.DONE and before in ("is", "are", "gets", "get")
+        for before, low in pairwise(tail)
     )
 
 
 def _is_order(left: list[str]) -> bool:
     """Whether what follows a verb is its object, and not a statement about something else."""
     last = left[-1]
-    if any(low in STRANGERS or low == "we" for low in left[1:]):
+    if any(low in lexicon.STRANGERS or low == "we" for low in left[1:]):
         return False
-    is_participle = last in PARTICIPLES or (last.endswith("ed") and not last.endswith("eed"))
-    return not (is_participle and len(left) > 1) and not any(low in FINITE for low in left[1:])
+    is_participle = last in lexicon.PARTICIPLES or (
+        last.endswith("ed") and not last.endswith("eed")
+    )
+    return not (is_participle and len(left) > 1) and not any(
+        low in lexicon.FINITE for low in left[1:]
+    )
 
 
 def _is_title(left: list[str]) -> bool:
@@ -420,8 +393,12 @@ def _is_title(left: list[str]) -> bool:
     *others, last = left
     if _is_run(left):
         return True
-    if any(low in FINITE for low in left) or (last in PARTICIPLES and last not in DONE):
+    if any(low in lexicon.FINITE for low in left) or (
+        last in lexicon.PARTICIPLES and last not in lexicon.DONE
+    ):
         return False
     # "Tokens expire" and "The agency updates its data" have a subject and a verb.
-    is_clause = bool(others) and others[-1].endswith("s") and last in VERBS
-    return not is_clause and not any(low not in VERBS and _is_verb(low) for low in others[1:])
+    is_clause = bool(others) and others[-1].endswith("s") and last in lexicon.VERBS
+    return not is_clause and not any(
+        low not in lexicon.VERBS and _is_verb(low) for low in others[1:]
+    )

@@ -23,9 +23,7 @@ from horae.extras.drift.when import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from horae.extras.drift.sentence import (
-        Sentence,
-    )
+    from horae.extras.drift.sentence import Sentence
 
 
 class Manner(StrEnum):

@@ -6,30 +6,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.extras.drift.agreement import (
-    fired_at,
-    is_in_part,
-)
-from horae.extras.drift.facts import (
-    Facts,
-    Fields,
-    fields_of,
-)
-from horae.extras.drift.phrase import (
-    DAY_NAMES,
-    MONTH_NAMES,
-    PARTS,
-)
-from horae.extras.drift.when import (
-    SHORT,
-    WEEK,
-    WORKDAYS,
-    Often,
-    Period,
-    Rule,
-    Stamped,
-    When,
-)
+from horae.extras.drift.agreement import Facts, Fields, fields_of, fired_at, is_in_part
+from horae.extras.drift.phrase import DAY_NAMES, MONTH_NAMES, PARTS
+from horae.extras.drift.when import SHORT, WEEK, WORKDAYS, Often, Period, Rule, Stamped, When
 from horae.timing.cron import Cron
 from horae.timing.repeater import Repeater, RepeaterKind, Unit
 

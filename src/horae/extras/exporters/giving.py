@@ -16,7 +16,6 @@ from horae.extras.importers.job import prove
 from horae.extras.importers.oncalendar import read_event
 from horae.extras.importers.rule import (
     MONTHS,
-    NICKNAMES,
     SUNDAY_FIRST,
     YEARS,
     Dialect,
@@ -24,6 +23,7 @@ from horae.extras.importers.rule import (
     fires_of,
     numbers,
 )
+from horae.timing.cron_fields import NICKNAMES
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import zone
 
@@ -125,7 +125,7 @@ def _of_repeater(rule: RepeaterRule) -> str:
 
 def _seven(expression: str) -> list[str]:
     """Return all seven fields of an expression of ours, in plain names."""
-    text = NICKNAMES.get(expression.strip().lower(), expression).upper()
+    text = NICKNAMES.get(expression.strip().upper(), expression).upper()
     fields = [_LONG_NAME.sub(r"\1", field) for field in text.split()]
     if len(fields) == 5:
         fields = ["0", *fields]

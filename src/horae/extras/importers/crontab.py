@@ -17,7 +17,6 @@ from horae.errors import ScheduleError
 from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading
 from horae.extras.importers.rule import (
     MONTHS,
-    NICKNAMES,
     SUNDAY_FIRST,
     Dialect,
     Fold,
@@ -27,6 +26,7 @@ from horae.extras.importers.rule import (
     fires_of,
     numbers,
 )
+from horae.timing.cron_fields import NICKNAMES
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -242,15 +242,15 @@ class CrontabReader:
     def _nickname(self, found: re.Match[str]) -> tuple[str, ...]:
         word = found[0]
         column = found.start() + 1
-        if word in NICKNAMES:
-            return tuple(NICKNAMES[word].split())
+        if word.islower() and (rule := NICKNAMES.get(word.upper())):
+            return tuple(rule.split())
         if word == "@reboot":
             remedy = "start the job with a systemd service, or give it a schedule"
             raise _PlacedError(column, "@reboot is not a time", remedy)
         if word.startswith("@every"):
             remedy = "write '* * * * *' for every minute, or a :SCHEDULE: of six fields for seconds"
             raise _PlacedError(column, f"{word} is not standard cron", remedy)
-        known = ", ".join(NICKNAMES)
+        known = ", ".join(NICKNAMES).lower()
         raise _PlacedError(column, f"{word} is not a cron nickname", f"write one of {known}")
 
 

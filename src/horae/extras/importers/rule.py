@@ -27,15 +27,6 @@ MONTHS: Final = {
     "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11, "dec": 12,
 }
 # fmt: on
-NICKNAMES: Final = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
 YEARS: Final = (1970, 2199)
 _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
