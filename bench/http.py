@@ -48,27 +48,27 @@ PLAN = "".join(
 
 async def serve(root: Path) -> None:
     """Keep a plan, and answer on a port, until standard input ends."""
-    from horae.app import keep, open_house
+    from horae.app import build, keep
     from horae.config import load
-    from horae.web.api import Front, app, operation_of
+    from horae.web.api import Front, asgi_app, operation_of
     from horae.web.guard import guarded
     from horae.web.keys import Keys
     from horae.web.serve import listen_tcp, serve_tcp
 
     stop = asyncio.Event()
-    async with open_house(load(str(root))) as house:
-        keys = Keys(house.data, clock=house.clock)
+    async with build(load(str(root))) as app:
+        keys = Keys(app.data, clock=app.clock)
         front = Front(
-            service=house.service,
-            engine=house.engine,
-            facts=house.facts,
-            log_of=house.log_of,
-            clock=house.clock,
-            ledger=house.ledger,
+            service=app.service,
+            engine=app.engine,
+            facts=app.facts,
+            log_of=app.log_of,
+            clock=app.clock,
+            ledger=app.ledger,
             keys=keys,
         )
         listener = listen_tcp("127.0.0.1", 0)
-        guard = guarded(app(front), keys, clock=house.clock, operation_of=operation_of)
+        guard = guarded(asgi_app(front), keys, clock=app.clock, operation_of=operation_of)
         serving = asyncio.create_task(serve_tcp(guard, listener, stop=stop))
         lags: list[tuple[float, float]] = []
         watching = asyncio.create_task(watch(lags))
@@ -78,15 +78,15 @@ async def serve(root: Path) -> None:
         loop.add_reader(
             sys.stdin.fileno(), lambda: lags.clear() if sys.stdin.readline() else stop.set()
         )
-        await keep(house, stop=stop)
+        await keep(app, stop=stop)
         await serving
         watching.cancel()
-        page = await house.ledger.receipts(limit=1000)
+        page = await app.ledger.receipts(limit=1000)
         late: list[float] = []
         began: list[float] = []
         for filed in page.receipts:
             late.append(filed.lateness.total_seconds())
-            runs = await house.ledger.runs_of(filed.number)
+            runs = await app.ledger.runs_of(filed.number)
             planned_at = filed.receipt.planned_at
             began += [(run.started_at - planned_at).total_seconds() for run in runs]
         print(json.dumps({"late": late, "began": began, "lags": lags}), flush=True)

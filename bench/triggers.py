@@ -37,11 +37,11 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from horae.app import House, open_house
+from horae.app import App, build
 from horae.config import load
 from horae.core.decide import decide
 from horae.core.ports import Step
-from horae.web.api import Front, app
+from horae.web.api import Front, asgi_app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -70,24 +70,24 @@ def flow(number: int, **changes: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def ours(place: Path) -> AsyncIterator[tuple[httpx.AsyncClient, House]]:
-    """Give a client of the whole application, on a house that keeps its ledger on disk."""
+async def ours(place: Path) -> AsyncIterator[tuple[httpx.AsyncClient, App]]:
+    """Give a client of the whole application, on an app that keeps its ledger on disk."""
     place.mkdir()
     (place / "horae.toml").write_text('[agent]\ncommand = "true"\n')
-    async with open_house(load(str(place))) as house:
+    async with build(load(str(place))) as app:
         front = Front(
-            service=house.service,
-            engine=house.engine,
-            facts=house.facts,
-            log_of=house.log_of,
-            clock=house.clock,
-            ledger=house.ledger,
-            triggers=house.triggers,
+            service=app.service,
+            engine=app.engine,
+            facts=app.facts,
+            log_of=app.log_of,
+            clock=app.clock,
+            ledger=app.ledger,
+            triggers=app.triggers,
         )
-        await house.triggers.create_agent({"name": "worker"})
-        transport = httpx.ASGITransport(app(front))
+        await app.triggers.create_agent({"name": "worker"})
+        transport = httpx.ASGITransport(asgi_app(front))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            yield client, house
+            yield client, app
 
 
 @asynccontextmanager

@@ -196,10 +196,10 @@ async def test_an_engine_whose_files_all_fail_decides_on_and_is_whole_again(
             await look(here)
             assert (await last(here))[2]
         assert await standing(here) == whole
-        said = here.house.facts().problems
+        said = here.app.facts().problems
         assert any(".agentd" in each for each in said), said
         assert any(str(ground.root) in each for each in said), said
         is_failing = False
         await look(here)
-        assert here.house.facts().problems == ()
+        assert here.app.facts().problems == ()
         assert await standing(here) == whole

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from horae.app import FOLDERS, keep, open_house, read_again
+from horae.app import FOLDERS, build, keep, read_again
 from horae.cli.group import horae
 from horae.cli.run import run
 from horae.config import SettingError, load
@@ -30,7 +30,7 @@ from walks.stage import EIGHT, MINUTE, Engine, HandClock, story
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from horae.app import House
+    from horae.app import App
 
 TICK = """\
 * Tick
@@ -198,7 +198,7 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
     return ground
 
 
-async def never(house: House, stop: asyncio.Event) -> None:
+async def never(app: App, stop: asyncio.Event) -> None:
     """Tell of no change: a test says by itself when to look."""
     await asyncio.Event().wait()
 
@@ -207,9 +207,9 @@ async def never(house: House, stop: asyncio.Event) -> None:
 async def engine(ground: Ground, clock: HandClock) -> AsyncIterator[Engine]:
     """Give a real engine in this process, whose clock is turned by hand."""
     stop = asyncio.Event()
-    async with open_house(load(ground.root), clock=clock) as house:
-        here = Engine(house, clock)
-        here.keeping = asyncio.create_task(keep(house, stop=stop, turned=here.turned, watch=never))
+    async with build(load(ground.root), clock=clock) as app:
+        here = Engine(app, clock)
+        here.keeping = asyncio.create_task(keep(app, stop=stop, turned=here.turned, watch=never))
         try:
             await here.rest()
             yield here
@@ -228,16 +228,16 @@ async def look(here: Engine) -> None:
 
 async def read(here: Engine) -> None:
     """Let it read all there is, as after a change."""
-    await read_again(here.house)
-    for name in here.house.engine.sources:
+    await read_again(here.app)
+    for name in here.app.engine.sources:
         with suppress(LedgerWriteError):  # while there is no data directory
-            await here.house.engine.rescan(name)
+            await here.app.engine.rescan(name)
 
 
 async def standing(here: Engine) -> set[str]:
     """Return what is armed."""
-    known = await here.house.ledger.entries()
-    triggers = [each.definition for each in await here.house.store.of_files()]
+    known = await here.app.ledger.entries()
+    triggers = [each.definition for each in await here.app.context.trigger_store.of_files()]
     off = {each.name for each in triggers if not each.is_enabled}
     return {each.mark.title for each in known if each.gone_at is None} - off
 
@@ -264,7 +264,7 @@ async def test_no_shape_in_any_place_ends_a_running_engine(ground: Ground, place
             is_fitting = shape in FITTING[place]
             try:
                 await look(here)
-                problems = here.house.facts().problems
+                problems = here.app.facts().problems
             finally:
                 ground.restore(place)
             told = [each for each in problems if place in each]
@@ -283,10 +283,10 @@ async def test_no_shape_in_any_place_ends_a_running_engine(ground: Ground, place
                 assert status is Status.DONE, (shape, reason)
             await read(here)
             await here.rest()
-            assert here.house.facts().problems == (), shape
+            assert here.app.facts().problems == (), shape
             assert await standing(here) == whole, shape
         await look(here)
-        assert here.house.facts().problems == ()
+        assert here.app.facts().problems == ()
         assert (await last(here))[::2] == (Status.DONE, True)
 
 
@@ -324,7 +324,7 @@ async def test_an_engine_starts_whatever_stands_in_all_places_at_once(
             ground.restore(place)
         await look(here)
         assert await standing(here) == whole
-        assert here.house.facts().problems == ()
+        assert here.app.facts().problems == ()
         assert (await last(here))[::2] == (Status.DONE, True)
 
 
@@ -394,7 +394,7 @@ async def test_what_stands_for_a_part_of_the_data_directory_is_told_and_hangs_no
                 await look(here)
                 assert (await last(here))[::2] == (Status.DONE, True)
                 if part in FOLDERS and shape != "directory":
-                    [told] = here.house.facts().problems
+                    [told] = here.app.facts().problems
                     assert told.startswith(f"{path}: is a ")
                     assert told.endswith(", not a directory; move or remove it")
         except HoraeError as error:
@@ -407,7 +407,7 @@ async def test_what_stands_for_a_part_of_the_data_directory_is_told_and_hangs_no
             aside.rename(path)
     async with engine(ground, clock) as here:
         await look(here)
-        assert here.house.facts().problems == ()
+        assert here.app.facts().problems == ()
         assert (await last(here))[::2] == (Status.DONE, True)
 
 
@@ -451,7 +451,7 @@ async def test_no_name_in_any_place_ends_the_engine(ground: Ground, name: str) -
         await look(here)
         assert whole <= await standing(here)
         assert (await last(here))[::2] == (Status.DONE, True)
-        said = "\n".join(here.house.facts().problems)
+        said = "\n".join(here.app.facts().problems)
         assert ("caf\\xe9.org: its name is not UTF-8; rename it" in said) == (name == "not UTF-8")
         assert said.isprintable() or said.replace("\n", "").isprintable()
     async with engine(ground, clock) as here:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import horae.config as table
-from horae.app import keep, open_house
+from horae.app import build, keep
 from horae.cli.group import horae as command
 from horae.cli.run import run
 from horae.config import SETTINGS, SettingError, SettingsChangedError, confirm, load, untrusted
@@ -312,13 +312,13 @@ def test_a_running_engine_keeps_its_command_until_somebody_trusts_the_new_one(
 ) -> None:
     async def told() -> None:
         config = load(str(world.plan), environ={}, flags={"listen": "127.0.0.1:0"})
-        async with open_house(config) as house:
+        async with build(config) as app:
             stop, turned = asyncio.Event(), asyncio.Event()
-            keeping = asyncio.create_task(keep(house, stop=stop, turned=turned.set))
+            keeping = asyncio.create_task(keep(app, stop=stop, turned=turned.set))
             await turned.wait()
             (world.plan / "horae.toml").write_text(MINE.replace("mine", "edit"))
-            await house.settings.refresh()
-            [note] = house.settings.notes
+            await app.settings.refresh()
+            [note] = app.settings.notes
             assert note == (
                 "settings: agent.command is changed in horae.toml; it takes effect after a restart"
                 " of the engine or after `horae config trust`"
@@ -328,25 +328,23 @@ def test_a_running_engine_keeps_its_command_until_somebody_trusts_the_new_one(
             git(
                 "pull", "-q", str(world.peer), "main", at=world.plan
             )  # by a person, or another program
-            await house.settings.refresh()
-            [problem] = house.facts().problems
+            await app.settings.refresh()
+            [problem] = app.facts().problems
             assert problem == (
                 f"settings: commit {commit[:12]} changes agent.command in horae.toml; it takes"
                 " effect after `horae config trust`"
             )
             assert (config.agent_command, world.command()) == (("mine",), ("mine",))
-            seen = await house.settings.look()
+            seen = await app.settings.look()
             with acting("agent:wren"), pytest.raises(TrustError):
-                await house.settings.trust(seen["digest"])
+                await app.settings.trust(seen["digest"])
             assert config.agent_command == ("mine",)
-            said = await house.settings.trust(seen["digest"])
+            said = await app.settings.trust(seen["digest"])
             assert (said["after_restart"], said["until_restart"]) == ([], False)
             assert config.agent_command == ("theirs",)
-            assert house.facts().problems == ()
+            assert app.facts().problems == ()
             [event] = [
-                each
-                for each in await house.ledger.events_after(0)
-                if each.kind == "settings_trusted"
+                each for each in await app.ledger.events_after(0) if each.kind == "settings_trusted"
             ]
             assert event.facts["settings"] == ["agent.command"]
             stop.set()

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing's own would cost a third of the time of `horae --version`
 if TYPE_CHECKING:
-    from horae.app import check
+    from horae.app import check, run_workflow
     from horae.core.arming import entries
     from horae.core.project import project
     from horae.errors import HoraeError
     from horae.org.query import parse_timestamp, query
     from horae.org.world import durable, tangle, upgrade, validate
-    from horae.sources.workflows.run import run_workflow
     from horae.timing.cron import Cron, CronError
     from horae.timing.repeater import repeat
     from horae.timing.rfc3339 import parse_rfc3339
@@ -52,7 +51,7 @@ _HOME = {
     "project": "horae.core.project",
     "query": "horae.org.query",
     "repeat": "horae.timing.repeater",
-    "run_workflow": "horae.sources.workflows.run",
+    "run_workflow": "horae.app",
     "tangle": "horae.org.world",
     "upgrade": "horae.org.world",
     "validate": "horae.org.world",

@@ -1,7 +1,7 @@
-"""The house: every room wired together. Settings in, a running engine out.
+"""The app of a plan root: its sources, its runners, its engine and its services.
 
-async with open_house(load(".")) as house:
-    await keep(house, stop=stop)
+async with build(load(".")) as app:
+    await keep(app, stop=stop)
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ import asyncio
 import logging
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from horae.config import known_names, load, secrets_of, state_directory
+from horae.context import Context, block_agents, crew_source, find_agents, settings_registry
 from horae.core.actor import acting, own_actor
-from horae.core.clock import SystemClock, machine_zone
+from horae.core.clock import SystemClock
 from horae.core.engine import AGAIN, LONGEST_REST, UNREAD, Engine
 from horae.core.entry import Work, key_time
 from horae.core.gate import Capacity
@@ -30,42 +34,30 @@ from horae.core.service import Service, broken_words
 from horae.core.source import unexpected
 from horae.core.views import EngineFacts
 from horae.errors import Exit, HoraeError
+from horae.extras.drift.check import check_drift
 from horae.files.git.trees import Commits, Trees
-from horae.files.read import PlanFileError, head_of, names_of, obstacle
+from horae.files.read import PlanFileError, head_of, names_of, obstacle, read_plan
 from horae.files.watch import changes
+from horae.org.document import read
 from horae.org.selftest import misread
 from horae.process.cgroup import CgroupLimits, delegated_cgroup
 from horae.process.logs import tidy
 from horae.process.masking import masked
 from horae.process.processes import LOG_NAME, Processes
-from horae.readiness import (
-    Readiness,
-    agents_of,
-    readiness_of,
-    registry_of,
-)
-from horae.secrets import known_names, secrets_of
-from horae.sources.agents.runner import BlockAgents, Registry
 from horae.sources.board.runner import Dispatcher, DispatchRunner, busy_at
 from horae.sources.board.source import BoardSource
-from horae.sources.board.tasks import (
-    Board,
-    CommittedBoard,
-    RecycleRunner,
-    find_tasks,
-    refuse_double,
-)
-from horae.sources.crew.roster import Roster
+from horae.sources.board.tasks import CommittedBoard, RecycleRunner, refuse_double
 from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
-from horae.sources.crew.source import CrewSource, Rhythm, SingleKeeper
+from horae.sources.crew.source import Roster
 from horae.sources.crew.tick import agent_state
+from horae.sources.plans.check import Clock as CheckClock, check_plans
 from horae.sources.plans.runner import CommandRunner, Place
 from horae.sources.plans.source import OrgSource
-from horae.sources.triggers.runner import PromptRunner, agent_of
+from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import PollError, Polls, Triggers
 from horae.sources.triggers.source import Synced, has_files, sync
-from horae.sources.triggers.store import BookTriggers, TriggerSource
-from horae.sources.workflows.runner import WorkflowRunner
+from horae.sources.triggers.store import TriggerSource
+from horae.sources.workflows.runner import WorkflowRunner, run_workflow as run_plan_workflow
 from horae.store.sqlite import SqliteLedger
 from horae.trust import EngineSettings
 
@@ -73,18 +65,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
 
-    from horae.cluster.queue import SharedLedger
     from horae.config import Config
     from horae.core.ports import Clock, Ended, Filed, Held, Job, Process, Run, Runner, Unreleased
     from horae.core.source import Source
     from horae.core.views import ReceiptLine
     from horae.org.plan import Diagnostic
-    from horae.sources.agents.runner import Agent
+    from horae.sources.agents.runner import Registry
     from horae.store.ledger import BookLedger
 
 log = logging.getLogger(__name__)
 
-Watch: TypeAlias = "Callable[[House, asyncio.Event], Awaitable[None]]"
+Watch: TypeAlias = "Callable[[App, asyncio.Event], Awaitable[None]]"
 
 FOLDERS: Final = ("runs", "trees", "cache", "backups", FOLDER)  # in the data directory
 ROOT_NAME: Final = "root"  # in the data directory: which plans its ledger is about
@@ -214,31 +205,57 @@ class _WithToken:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
-    """One plan root with its ledger, its engine, and the service where people ask."""
+class Host:
+    """The machine that makes runs."""
 
-    config: Config
-    root: Path
-    clock: Clock
-    ledger: BookLedger
+    processes: Processes
+    place: Place
+    trees: Trees
+    name: str = ""  # in a cluster
+    is_gone: Callable[[str], bool] = lambda _: False  # whether another machine is not there
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """One plan root with its sources, its runners, its engine and its services."""
+
+    context: Context
+    host: Host
     engine: Engine
     service: Service
-    place: Place
-    zone_name: str  # of the plans
     triggers: Triggers
-    store: BookTriggers  # of triggers
-    processes: Processes
     workflows: WorkflowRunner
     runners: Runners
-    tasks: str  # where the board is, from the root
-    notes: list[str]  # what is not as it should be, in words
-    registry: Registry  # what runs agents that name no command
+    sources: tuple[Source, ...]
     settings: EngineSettings  # which of them wait for a person
-    dispatcher: Dispatcher | None = None  # who hands out the tasks of the board, if anybody
-    term: int = 1  # of whoever leads
-    sources: tuple[Source, ...] = ()  # what entries come from
+    notes: list[str]  # what is not as it should be, in words
+    dispatcher: Dispatcher | None = None  # of the tasks of the board
     # Set while a file of `.agentd` is there and cannot be read.
     unread: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def config(self) -> Config:
+        return self.context.config
+
+    @property
+    def root(self) -> Path:
+        return self.context.root
+
+    @property
+    def clock(self) -> Clock:
+        return self.context.clock
+
+    @property
+    def ledger(self) -> BookLedger:
+        return self.context.ledger
+
+    @property
+    def place(self) -> Place:
+        return self.host.place
+
+    @property
+    def zone_name(self) -> str:
+        return self.context.zone_name
 
     @property
     def data(self) -> Path:
@@ -246,10 +263,6 @@ class House:
 
     def log_of(self, run: Run) -> Path:
         return self.place.directory_of(run) / LOG_NAME
-
-    def agents(self) -> Registry:
-        """Return the agents that plans and settings define, as they are written now."""
-        return agents_of(self.config)
 
     def facts(self) -> EngineFacts:
         """Return what is known of the engine itself."""
@@ -315,69 +328,27 @@ def try_reader() -> None:
 
 
 @asynccontextmanager
-async def open_house(config: Config, *, clock: Clock | None = None) -> AsyncIterator[House]:
-    """Give a house whose ledger is locked and open, and whose engine has not started."""
+async def build(config: Config, *, clock: Clock | None = None) -> AsyncIterator[App]:
+    """Give an app whose ledger is locked and open, and whose engine has not started."""
     try_reader()
+    clock = clock or SystemClock()
+    root, data = Path(config.root).resolve(), Path(os.path.abspath(config.data))
     async with AsyncExitStack() as stack:
-        rooms = await _open_rooms(config, clock or SystemClock(), stack)
-        yield wire(rooms)
+        ledger = await SqliteLedger.open(data, now=clock.now())
+        stack.push_async_callback(ledger.close)
+        processes = await stack.enter_async_context(open_processes(config, data))
+        trees = Trees(root, data, config.git_local or ())
+        host = Host(processes, run_place(config, root, data), trees)
+        yield assemble(Context(config, root, clock, ledger), host)
 
 
-@dataclass(slots=True)
-class Rooms:
-    """What the sources and runners of a house stand on."""
-
-    config: Config
-    root: Path
-    clock: Clock
-    ledger: BookLedger
-    processes: Processes
-    place: Place
-    zone_name: str
-    tasks: str
-    store: BookTriggers
-    registry: Registry
-    trees: Trees
-    term: int = 1
-    shared: SharedLedger | None = None  # of a cluster, if this machine leads one
-    home: str = ""  # what this machine is called there
-    is_gone: Callable[[str], bool] = lambda _: False  # whether another machine is not there
-    settings: EngineSettings | None = None  # of this machine, if another house knows them
-    built: Engine | None = None  # made last; until then nobody asks for it
-
-    @property
-    def engine(self) -> Engine:
-        """The engine, once all it stands on is there."""
-        assert self.built is not None, "the engine is asked for before it is made"
-        return self.built
-
-    def poke(self) -> None:
-        """Let the engine look again."""
-        self.engine.note_change()
+def open_processes(config: Config, data: Path) -> Processes:
+    return Processes(data, cgroup=delegated_cgroup(), limits=limits_of(config))
 
 
-async def _open_rooms(config: Config, clock: Clock, stack: AsyncExitStack) -> Rooms:
-    """Lock and open the ledger, and make ready what starts processes."""
-    root = Path(config.root).resolve()
-    data = Path(os.path.abspath(config.data))
-    ledger = await SqliteLedger.open(data, now=clock.now())
-    stack.push_async_callback(ledger.close)
-    processes = await stack.enter_async_context(
-        Processes(data, cgroup=delegated_cgroup(), limits=limits_of(config))
-    )
-    return Rooms(
-        config,
-        root,
-        clock,
-        ledger,
-        processes,
-        run_place(config, root, data),
-        config.zone or machine_zone().key,
-        find_tasks(root, board=config.board_dir),
-        BookTriggers(ledger),
-        registry_of(config),
-        Trees(root, data, config.git_local or ()),
-    )
+def limits_of(config: Config) -> CgroupLimits:
+    """Return what a run may use that says nothing itself."""
+    return CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
 
 
 def run_place(config: Config, root: Path, data: Path) -> Place:
@@ -387,339 +358,216 @@ def run_place(config: Config, root: Path, data: Path) -> Place:
     return Place(root, data, os.environ, timeout, post_key(data), local, named, RunTokens())
 
 
-def limits_of(config: Config) -> CgroupLimits:
-    """Return what a run may use that says nothing itself."""
-    return CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
+def assemble(context: Context, host: Host, *, settings: EngineSettings | None = None) -> App:
+    """Return the app of a context: its sources, its runners, and the engine between them."""
+    config, ledger, clock, term = context.config, context.ledger, context.clock, context.term
+    root, tasks, limit = context.root, context.tasks, config.plan_max_bytes
 
+    def poke() -> None:
+        engine.note_change()  # it is made last; until then nobody pokes
 
-def wire(rooms: Rooms) -> House:
-    """Return the house of these rooms: its four sources, its runners, and the engine between."""
-    crew = _crew(rooms.config, rooms.zone_name)
-    board = _board(rooms)
-    roster = _roster(rooms.config)
-    dispatcher = _dispatcher(rooms, board, roster)
-    hands = _dispatch_runner(rooms, board, roster, dispatcher)
-    keeper = None if crew is None else _keeper_runner(rooms, crew, board)
-    triggers = _triggers(rooms)
-    workflows = WorkflowRunner(
-        rooms.processes, rooms.place, clock=rooms.clock, agent=_block_agents(rooms)
-    )
-    sources: list[Source] = [_org_source(rooms), _board_source(rooms, hands, dispatcher)]
-    if crew is not None and keeper is not None:
-        sources.append(_crew_source(rooms, crew, keeper))
-    sources.append(
-        TriggerSource(
-            rooms.ledger,
-            triggers=rooms.store,
-            follow=triggers.follow,
-            has_files=partial(has_files, str(rooms.root)),
+    context.poke = poke
+    registry, most = settings_registry(config), config.plan_max_files
+    roster = None if config.crew_def is None else Roster(config.crew_def.absolute())
+    board = CommittedBoard(root, tasks=tasks, limit=limit, most=most)
+    dispatcher = None
+    if roster is not None and config.board_auto_dispatch:
+        dispatcher = Dispatcher(
+            board,
+            roster,
+            registry=registry,
+            environ=os.environ,
+            ledger=ledger,
+            clock=clock,
+            busy=lambda: busy_at(engine.gate),
+            term=term,
         )
-    )
-    runners = _runners(rooms, workflows, hands, keeper)
-    rooms.built = _engine(rooms, runners, sources, triggers)
-    return House(
-        rooms.config,
-        rooms.root,
-        rooms.clock,
-        rooms.ledger,
-        rooms.engine,
-        _service(rooms),
-        rooms.place,
-        rooms.zone_name,
-        triggers,
-        rooms.store,
-        rooms.processes,
-        workflows,
-        runners,
-        rooms.tasks,
-        rooms.processes.notes,
-        rooms.registry,
-        rooms.settings
-        or EngineSettings(
-            rooms.config,
-            ledger=rooms.ledger,
-            clock=rooms.clock,
-            term=rooms.term,
-            changed=rooms.poke,
-        ),
-        dispatcher,
-        rooms.term,
-        tuple(sources),
-    )
-
-
-# What entries come from
-
-
-def _org_source(rooms: Rooms) -> OrgSource:
-    config = rooms.config
-    return OrgSource(
-        rooms.root,
-        zone_name=rooms.zone_name,
-        limit=config.plan_max_bytes,
-        most=config.plan_max_files,
-    )
-
-
-def _board_source(
-    rooms: Rooms, hands: DispatchRunner, dispatcher: Dispatcher | None
-) -> BoardSource:
-    """Return the tasks of the board that come back, and those that were handed out."""
-    return BoardSource(
-        rooms.root,
-        now=rooms.clock.now,
-        tasks=rooms.tasks,
-        limit=rooms.config.plan_max_bytes,
-        most=rooms.config.plan_max_files,
-        follow_up=hands.settle,
-        changed=None if dispatcher is None else dispatcher.note_change,
-        ledger=rooms.ledger,
-        term=rooms.term,
-    )
-
-
-def _crew_source(rooms: Rooms, crew: _Crew, keeper: KeeperRunner) -> CrewSource:
-    return CrewSource(
-        crew.keeping.manifest,
-        crew.rhythm(rooms.clock.now()),
-        data=rooms.place.data if crew.keeping.has_files else None,
-        keeper=crew.single,
-        follow_up=keeper.settle,
-        now=rooms.clock.now,
-        is_in_plan=crew.keeping.manifest.is_relative_to(rooms.root),
-    )
-
-
-# Who runs what came due
-
-
-def _runners(
-    rooms: Rooms, workflows: WorkflowRunner, hands: DispatchRunner, keeper: KeeperRunner | None
-) -> Runners:
-    """Return for each kind of work whoever makes its runs."""
-    config = rooms.config
-    commands = CommandRunner(rooms.processes, rooms.place)
-    prompts = PromptRunner(
-        rooms.processes, rooms.place, lambda: agents_of(config), rooms.store, rooms.ledger.text
-    )
-    runners: dict[Work, Runner] = {
-        Work.COMMAND: commands,
-        Work.POST: commands,
-        Work.WORKFLOW: workflows,
-        Work.RECYCLE: RecycleRunner(
-            rooms.root, clock=rooms.clock, tasks=rooms.tasks, limit=config.plan_max_bytes
-        ),
-        Work.DISPATCH: hands,
-        Work.PROMPT: prompts,
-    }
-    obstacles = {
-        Work.DISPATCH: hands.obstacle,
-        Work.PROMPT: prompts.obstacle,
-        Work.COMMAND: _by_text(rooms, commands.obstacle),
-        Work.WORKFLOW: _by_text(rooms, workflows.obstacle),
-    }
-    if keeper is not None:
-        runners[Work.TICK] = keeper
-        obstacles[Work.TICK] = keeper.obstacle
-    return Runners(runners, obstacles, rooms.place.tokens)
-
-
-def _by_text(
-    rooms: Rooms, asked: Callable[[str], Awaitable[str | None]]
-) -> Callable[[Filed], Awaitable[str | None]]:
-    """Return who tells why a receipt is held back, from the text that it carries out."""
-
-    async def obstacle(filed: Filed) -> str | None:
-        return await asked(await rooms.ledger.text(filed.digest) or "")
-
-    return obstacle
-
-
-def _block_agents(rooms: Rooms) -> BlockAgents:
-    async def find(name: str) -> tuple[Registry, Agent]:
-        card = await rooms.store.agent(name)
-        registry = await asyncio.to_thread(agents_of, rooms.config)
-        return registry, registry.get(name) if card is None else agent_of(card)
-
-    return BlockAgents(find, rooms.processes, rooms.place)
-
-
-def _keeper_runner(rooms: Rooms, crew: _Crew, board: CommittedBoard) -> KeeperRunner:
-    return KeeperRunner(
-        rooms.processes,
-        rooms.place,
-        crew.keeping,
-        registry=rooms.registry,
-        ledger=rooms.ledger,
-        clock=rooms.clock,
-        trees=rooms.trees,
-        board=board,
-        term=rooms.term,
-        is_gone=rooms.is_gone,
-    )
-
-
-def _dispatch_runner(
-    rooms: Rooms, board: CommittedBoard, roster: Roster | None, dispatcher: Dispatcher | None
-) -> DispatchRunner:
-    """Return who runs the tasks that were handed out."""
-    return DispatchRunner(
-        rooms.processes,
-        rooms.place,
+    dispatches = DispatchRunner(
+        host.processes,
+        host.place,
         board,
         roster,
-        registry=rooms.registry,
-        ledger=rooms.ledger,
-        clock=rooms.clock,
-        timeout=rooms.config.keeper_timeout,
-        trees=rooms.trees,
+        registry=registry,
+        ledger=ledger,
+        clock=clock,
+        timeout=config.keeper_timeout,
+        trees=host.trees,
         heard=None if dispatcher is None else dispatcher.note_change,
     )
-
-
-def _dispatcher(rooms: Rooms, board: CommittedBoard, roster: Roster | None) -> Dispatcher | None:
-    """Return who hands out the tasks of the board; nobody without a crew, or if told not to."""
-    if roster is None or not rooms.config.board_auto_dispatch:
-        return None
-    return Dispatcher(
-        board,
-        roster,
-        registry=rooms.registry,
-        environ=os.environ,
-        ledger=rooms.ledger,
-        clock=rooms.clock,
-        busy=lambda: busy_at(rooms.engine.gate),
-        term=rooms.term,
+    keeper = _keeper_runner(context, host, registry, board)
+    triggers = Triggers(**context.trigger_parts(secrets=host.place.secrets))
+    card = context.trigger_store.agent
+    agents = block_agents(context.agents, host.processes, host.place, card=card)
+    workflows = WorkflowRunner(host.processes, host.place, clock=clock, agent=agents)
+    runners = _runners(context, host, workflows, dispatches, keeper)
+    crew = crew_source(
+        config,
+        started_at=clock.now(),
+        data=host.place.data if config.store is None else None,
+        follow_up=None if keeper is None else keeper.settle,
+        now=clock.now,
+        root=root,
     )
-
-
-def _board(rooms: Rooms) -> CommittedBoard:
-    config = rooms.config
-    return CommittedBoard(
-        rooms.root, tasks=rooms.tasks, limit=config.plan_max_bytes, most=config.plan_max_files
-    )
-
-
-def _roster(config: Config) -> Roster | None:
-    """Return who may be given a task, if there is a crew."""
-    return None if config.crew_def is None else Roster(config.crew_def.absolute())
-
-
-# What stands between them
-
-
-def _engine(rooms: Rooms, runners: Runners, sources: list[Source], triggers: Triggers) -> Engine:
-    config = rooms.config
-    return Engine(
-        clock=rooms.clock,
-        ledger=rooms.ledger,
+    sources: list[Source] = [
+        OrgSource(root, zone_name=context.zone_name, limit=limit, most=most),
+        BoardSource(
+            root,
+            now=clock.now,
+            tasks=tasks,
+            limit=limit,
+            most=most,
+            follow_up=dispatches.settle,
+            changed=None if dispatcher is None else dispatcher.note_change,
+            ledger=ledger,
+            term=term,
+        ),
+        *([] if crew is None else [crew]),
+        TriggerSource(
+            ledger,
+            triggers=context.trigger_store,
+            follow=triggers.follow,
+            has_files=partial(has_files, str(root)),
+        ),
+    ]
+    engine = Engine(
+        clock=clock,
+        ledger=ledger,
         runner=runners,
         sources=sources,
         capacity=Capacity(config.gate_slots, config.crew_max_concurrent),
         doorman=triggers,
         obstacle=runners.obstacle,
-        revise=None if rooms.shared is not None else _commits(rooms.config, rooms.root).of,
-        term=rooms.term,
-        shared=rooms.shared,
-        home=rooms.home,
+        revise=None if context.shared is not None else _commits(context).of,
+        term=term,
+        shared=context.shared,
+        home="" if context.shared is None else host.name,
+    )
+    settings = settings or EngineSettings(
+        config, ledger=ledger, clock=clock, term=term, changed=context.poke
+    )
+    return App(
+        context,
+        host,
+        engine,
+        _service(context, engine),
+        triggers,
+        workflows,
+        runners,
+        tuple(sources),
+        settings,
+        host.processes.notes,
+        dispatcher,
     )
 
 
-def _commits(config: Config, root: Path) -> Commits:
-    """Return who knows in which commit the plans stand."""
-    return Commits(root, tuple(config.git_local or ()))
+def _service(context: Context, engine: Engine) -> Service:
+    def refuse_blank() -> None:
+        if engine.is_blank:
+            raise EmptyPlanError(context.root)
 
-
-def _service(rooms: Rooms) -> Service:
     return Service(
-        ledger=rooms.ledger,
-        clock=rooms.clock,
+        ledger=context.ledger,
+        clock=context.clock,
         ids=new_id,
-        poke=rooms.poke,
-        term=rooms.term,
-        zone_name=rooms.zone_name,
-        machines=None if rooms.shared is None else rooms.shared.machines,
-        places=partial(names_of, rooms.root),
-        unready=_readiness(rooms).of_entries,
-        refuse_start=partial(_refuse_blank, rooms),
         agent_state=agent_state,
-        refuse_name=partial(refuse_double, Board(rooms.root / rooms.tasks, root=rooms.root)),
+        poke=context.poke,
+        term=context.term,
+        zone_name=context.zone_name,
+        machines=None if context.shared is None else context.shared.machines,
+        places=partial(names_of, context.root),
+        unready=context.readiness.of_entries,
+        refuse_start=refuse_blank,
+        refuse_name=partial(refuse_double, context.board),
     )
 
 
-def _refuse_blank(rooms: Rooms) -> None:
-    """Raise an error while the plan root holds no plan."""
-    if rooms.built is not None and rooms.built.is_blank:
-        raise EmptyPlanError(rooms.root)
+def _runners(
+    context: Context,
+    host: Host,
+    workflows: WorkflowRunner,
+    dispatches: DispatchRunner,
+    keeper: KeeperRunner | None,
+) -> Runners:
+    text = context.ledger.text
+    commands = CommandRunner(host.processes, host.place)
+    prompts = PromptRunner(host.processes, host.place, context.agents, context.trigger_store, text)
+    recycling = RecycleRunner(
+        context.root,
+        clock=context.clock,
+        tasks=context.tasks,
+        limit=context.config.plan_max_bytes,
+    )
+
+    def by_text(
+        asked: Callable[[str], Awaitable[str | None]],
+    ) -> Callable[[Filed], Awaitable[str | None]]:
+        async def obstacle(filed: Filed) -> str | None:
+            return await asked(await text(filed.digest) or "")
+
+        return obstacle
+
+    runners: dict[Work, Runner] = {
+        Work.COMMAND: commands,
+        Work.POST: commands,
+        Work.WORKFLOW: workflows,
+        Work.RECYCLE: recycling,
+        Work.DISPATCH: dispatches,
+        Work.PROMPT: prompts,
+    }
+    obstacles = {
+        Work.COMMAND: by_text(commands.obstacle),
+        Work.WORKFLOW: by_text(workflows.obstacle),
+        Work.DISPATCH: dispatches.obstacle,
+        Work.PROMPT: prompts.obstacle,
+    }
+    if keeper is not None:
+        runners[Work.TICK] = keeper
+        obstacles[Work.TICK] = keeper.obstacle
+    return Runners(runners, obstacles, host.place.tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class _Crew:
-    """Who ticks, as the settings say: a manifest, or a single keeper."""
-
-    config: Config
-    keeping: Keeping
-    single: SingleKeeper | None = None
-
-    def rhythm(self, started_at: datetime) -> Rhythm:
-        """Return how members tick that do not say it themselves."""
-        config = self.config
-        return Rhythm(
-            started_at,
-            config.crew_stagger,
-            continuous=config.keeper_continuous,
-            breather=config.keeper_breather,
-            timeout=config.keeper_timeout,
-        )
-
-
-def _crew(config: Config, zone_name: str) -> _Crew | None:
-    """Return who ticks: the crew if there is one, else the single keeper, else nobody."""
+def _keeper_runner(
+    context: Context, host: Host, registry: Registry, board: CommittedBoard
+) -> KeeperRunner | None:
+    config = context.config
+    manifest = config.crew_def or config.keeper_def
+    if manifest is None:
+        return None
     keeping = Keeping(
         config.keeper_mode,
         config.keeper_timeout,
         config.gitops,
-        zone_name,
+        context.zone_name,
+        manifest.absolute(),
+        is_single=config.crew_def is None,
         has_files=config.store is None,
     )
-    if config.crew_def is not None:
-        return _Crew(config, replace(keeping, manifest=config.crew_def.absolute()))
-    if config.keeper_def is None:
-        return None
-    lifecycle = config.lifecycle_def
-    definition = config.keeper_def.absolute()
-    single = SingleKeeper(
-        definition, None if lifecycle is None else lifecycle.absolute(), config.keeper_interval
-    )
-    return _Crew(config, replace(keeping, is_single=True, manifest=definition), single)
-
-
-def _triggers(rooms: Rooms) -> Triggers:
-    """Return where triggers are asked about and changed."""
-    from shutil import which
-    from uuid import uuid4
-
-    config = rooms.config
-    return Triggers(
-        store=rooms.store,
-        ledger=rooms.ledger,
-        clock=rooms.clock,
-        ids=lambda: str(uuid4()),
-        poke=rooms.poke,
-        others=lambda: frozenset(each.name for each in agents_of(config)),
-        ready=_readiness(rooms),
-        has_gh=lambda: which("gh") is not None,
-        term=rooms.term,
-        secrets=rooms.place.secrets,
+    return KeeperRunner(
+        host.processes,
+        host.place,
+        keeping,
+        registry=registry,
+        ledger=context.ledger,
+        clock=context.clock,
+        trees=host.trees,
+        board=board,
+        term=context.term,
+        is_gone=host.is_gone,
     )
 
 
-def _readiness(rooms: Rooms) -> Readiness:
-    return readiness_of(rooms.config, card=rooms.store.agent, text=rooms.ledger.text)
+def _commits(context: Context) -> Commits:
+    """Return who knows in which commit the plans stand."""
+    return Commits(context.root, tuple(context.config.git_local or ()))
+
+
+def new_id() -> str:
+    """Return a name that nothing else has."""
+    return token_hex(6)
 
 
 async def keep(
-    house: House,
+    app: App,
     *,
     stop: asyncio.Event,
     turned: Callable[[], None] = lambda: None,
@@ -731,11 +579,11 @@ async def keep(
     *watch* tells of plans that have changed, if looking at the files does not; what is
     *beside* goes on as long as all else does, and the end of one is the end of all.
     """
-    engine = house.engine
-    mirror(house.data / ROOT_NAME, str(house.root))
+    engine = app.engine
+    mirror(app.data / ROOT_NAME, str(app.root))
     await engine.start()
-    await _apply_soon(house)
-    dispatcher = house.dispatcher
+    await _apply_soon(app)
+    dispatcher = app.dispatcher
 
     def after_turn() -> None:
         turned()
@@ -744,12 +592,12 @@ async def keep(
 
     parts = [
         engine.run(turned=after_turn),
-        (watch or _watch)(house, stop),
-        _poll(house, stop),
-        _read_files_again(house),
-        _read_secrets_again(house),
-        _by_night(house),
-        _beat(house),
+        (watch or _watch)(app, stop),
+        _poll(app, stop),
+        _read_files_again(app),
+        _read_secrets_again(app),
+        _by_night(app),
+        _beat(app),
         stop.wait(),
         *beside,
     ]
@@ -768,68 +616,68 @@ async def keep(
             for task in left:
                 task.cancel()
             _, left = await asyncio.wait(left, timeout=1)
-        await engine.stop(within=house.config.run_drain)
+        await engine.stop(within=app.config.run_drain)
     await engine.turn()
 
 
-async def run_once(house: House, word: str, *, note: str = "") -> Filed:
+async def run_once(app: App, word: str, *, note: str = "") -> Filed:
     """Run one entry here and now, and nothing else; return how its receipt ended."""
-    return await _once(house, lambda: house.service.run_now(word, note=note))
+    return await _once(app, lambda: app.service.run_now(word, note=note))
 
 
-async def repeat_once(house: House, word: str, *, at: datetime, name: str) -> Filed:
+async def repeat_once(app: App, word: str, *, at: datetime, name: str) -> Filed:
     """Run one entry for one past time, and nothing else; return how its receipt ended."""
 
     async def ask() -> ReceiptLine:
         end = at + timedelta(microseconds=1)
-        made = await house.service.backfill(word, start=at, end=end, name=name)
+        made = await app.service.backfill(word, start=at, end=end, name=name)
         return made.lines[0]
 
-    return await _once(house, ask)
+    return await _once(app, ask)
 
 
-async def tick_once(house: House, name: str, *, note: str = "") -> Filed:
+async def tick_once(app: App, name: str, *, note: str = "") -> Filed:
     """Let one agent tick here and now, and nothing else; return how its receipt ended."""
-    return await _once(house, lambda: house.service.tick(name, note=note))
+    return await _once(app, lambda: app.service.tick(name, note=note))
 
 
-async def _once(house: House, ask: Callable[[], Awaitable[ReceiptLine]]) -> Filed:
+async def _once(app: App, ask: Callable[[], Awaitable[ReceiptLine]]) -> Filed:
     """Read all sources, ask for one run, make it, and return how its receipt ended."""
-    _refuse_other_plans(house)
-    mirror(house.data / ROOT_NAME, str(house.root))
-    engine = house.engine
+    _refuse_other_plans(app)
+    mirror(app.data / ROOT_NAME, str(app.root))
+    engine = app.engine
     await engine.launch.look_back()
     await engine.read_all()
-    with acting(await own_actor(house.ledger, house.data)):
+    with acting(await own_actor(app.ledger, app.data)):
         asked = await ask()
     engine.launch.start(asked.filed)
     await engine.launch.rest()
     if engine.launch.failure is not None:
         raise engine.launch.failure
-    filed = await house.ledger.receipt(asked.filed.number)
+    filed = await app.ledger.receipt(asked.filed.number)
     assert filed is not None, "it was just filed"
-    await _follow_up(house, filed)
+    await _follow_up(app, filed)
     return filed
 
 
-def _refuse_other_plans(house: House) -> None:
+def _refuse_other_plans(app: App) -> None:
     """Raise an error if the ledger is that of plans elsewhere: to read these would lose those."""
-    if house.data.parent == house.root:  # wherever both were moved to
+    if app.data.parent == app.root:  # wherever both were moved to
         return
     try:
-        known = Path(os.fsdecode(head_of(house.data / ROOT_NAME, _LONGEST_PATH)).rstrip("\n"))
+        known = Path(os.fsdecode(head_of(app.data / ROOT_NAME, _LONGEST_PATH)).rstrip("\n"))
     except (OSError, ValueError):
         return
-    if known != house.root and known.is_dir():
-        raise OtherRootError(str(house.data), theirs=str(known), ours=str(house.root))
+    if known != app.root and known.is_dir():
+        raise OtherRootError(str(app.data), theirs=str(known), ours=str(app.root))
 
 
-async def _follow_up(house: House, filed: Filed) -> None:
+async def _follow_up(app: App, filed: Filed) -> None:
     """Let the source of a receipt that is final do what follows from it.
 
     It stays unsettled: the next engine asks again, also for what failed here, and sees to alerts.
     """
-    for source in house.sources:
+    for source in app.sources:
         if source.name == filed.source and filed.status in FINAL:
             try:
                 await source.settle(filed)
@@ -839,82 +687,75 @@ async def _follow_up(house: House, filed: Filed) -> None:
                 log.warning(words, filed.number, error, extra=extra)
 
 
-def new_id() -> str:
-    """Return a name that nothing else has."""
-    from secrets import token_hex
-
-    return token_hex(6)
-
-
-async def read_again(house: House) -> None:
+async def read_again(app: App) -> None:
     """Read plans, triggers and agents again, and once more if the ledger cannot be written."""
-    for name in house.engine.sources:
-        house.engine.request(name)
-    await _apply_soon(house)
+    for name in app.engine.sources:
+        app.engine.request(name)
+    await _apply_soon(app)
 
 
-async def _apply_soon(house: House) -> None:
+async def _apply_soon(app: App) -> None:
     """Apply the files of the plan root, and once more if the ledger cannot be written."""
     while True:
         try:
-            await _apply(house)
+            await _apply(app)
         except (LedgerBusyError, LedgerWriteError) as error:
             log.warning("applying .agentd failed, trying again in %s: %s", AGAIN, error)
-            await house.clock.wait(asyncio.Event(), until=house.clock.now() + AGAIN)
+            await app.clock.wait(asyncio.Event(), until=app.clock.now() + AGAIN)
         else:
             return
 
 
-async def _read_files_again(house: House) -> None:
+async def _read_files_again(app: App) -> None:
     """Look again at files of `.agentd` that cannot be read: nobody tells when they can."""
     while True:
-        await house.unread.wait()
-        await house.clock.wait(asyncio.Event(), until=house.clock.now() + UNREAD)
-        await _apply_soon(house)
+        await app.unread.wait()
+        await app.clock.wait(asyncio.Event(), until=app.clock.now() + UNREAD)
+        await _apply_soon(app)
 
 
-async def _read_secrets_again(house: House) -> None:
+async def _read_secrets_again(app: App) -> None:
     """Look again at secrets that cannot be read: nobody tells when they can."""
     while True:
-        await house.clock.wait(asyncio.Event(), until=house.clock.now() + UNREAD)
-        if await house.place.secrets.look_again():
-            await read_again(house)  # then what is held back is asked for again, too
+        await app.clock.wait(asyncio.Event(), until=app.clock.now() + UNREAD)
+        if await app.place.secrets.look_again():
+            await read_again(app)  # then what is held back is asked for again, too
 
 
-async def _watch(house: House, stop: asyncio.Event) -> None:
+async def _watch(app: App, stop: asyncio.Event) -> None:
     """Read the plans again when they have changed, or stand in another commit.
 
     What keeps them from being watched is a problem; meanwhile they are read from time to time.
     """
     while not stop.is_set():
         try:
-            await _watch_once(house, stop)
+            await _watch_once(app, stop)
         except LedgerError:
             raise
         except Exception as error:  # no file may end the engine
-            log.debug("watching %s failed", house.root, exc_info=error)
-            _note_once(house.notes, f"{_WATCH}{unexpected(error)}")
-            await house.clock.wait(stop, until=house.clock.now() + UNREAD)
-            await read_again(house)
+            log.debug("watching %s failed", app.root, exc_info=error)
+            _note_once(app.notes, f"{_WATCH}{unexpected(error)}")
+            await app.clock.wait(stop, until=app.clock.now() + UNREAD)
+            await read_again(app)
 
 
-async def _watch_once(house: House, stop: asyncio.Event) -> None:
+async def _watch_once(app: App, stop: asyncio.Event) -> None:
     """Read the plans again when they have changed, until the watch fails."""
-    config = house.config
+    config = app.config
     # The board is named apart: it may be in a hidden directory, and those are passed over.
-    board, log = house.root / house.tasks, _commits(config, house.root).log
+    board, log = app.root / app.context.tasks, _commits(app.context).log
     others = (config.crew_def, config.keeper_def, board, log)
     found = changes(
-        [house.root, *(each for each in others if each is not None)],
+        [app.root, *(each for each in others if each is not None)],
         quiet=config.watch_quiet,
         poll=config.watch_poll,
         stop=stop,
-        ignored=[house.data],
-        note=partial(_note_once, house.notes),
+        ignored=[app.data],
+        note=partial(_note_once, app.notes),
     )
     async for _ in found:
-        house.notes[:] = [note for note in house.notes if not note.startswith(_WATCH)]
-        await read_again(house)
+        app.notes[:] = [note for note in app.notes if not note.startswith(_WATCH)]
+        await read_again(app)
 
 
 def _note_once(notes: list[str], note: str) -> None:
@@ -922,20 +763,20 @@ def _note_once(notes: list[str], note: str) -> None:
         notes.append(note)
 
 
-async def _apply(house: House) -> None:
+async def _apply(app: App) -> None:
     """Let triggers and their agents be as the files in the plan root say."""
-    await house.settings.refresh()
-    if house.engine.is_blank:
+    await app.settings.refresh()
+    if app.engine.is_blank:
         return  # or all that files made would be disabled
-    fresh_at = await house.ledger.fresh_at()
+    fresh_at = await app.ledger.fresh_at()
     try:
-        names = known_names(house.config)
+        names = known_names(app.config)
         found = await sync(
-            str(house.root), house.triggers, house.store, environ=names, fresh_at=fresh_at
+            str(app.root), app.triggers, app.context.trigger_store, environ=names, fresh_at=fresh_at
         )
-        await house.triggers.read_webhooks()
-        if house.config.store is not None:  # one machine alone has moved them out of its ledger
-            found.wrong.extend(await house.triggers.given_secrets())
+        await app.triggers.read_webhooks()
+        if app.config.store is not None:  # one machine alone has moved them out of its ledger
+            found.wrong.extend(await app.triggers.given_secrets())
     except LedgerError:  # what is wrong with the ledger is not the files' own
         raise
     except Exception as error:  # no file may end the engine; what was made of them stands
@@ -943,31 +784,31 @@ async def _apply(house: House) -> None:
         found = Synced([], [unexpected(error)], is_whole=False)
     for each in found.changes:
         if each.left:
-            house.notes.append(
+            app.notes.append(
                 f"{each.name} ({each.place}) is disabled: the ledger was newly created, and"
                 f" {each.left}; enable it with `horae trigger enable {each.name}`"
             )
-    if found.broken is not None and found.broken != house.store.broken_files:
-        house.store.broken_files = found.broken
-        await house.engine.rescan(TriggerSource.name)
-    kept = tuple(f"{each.item.origin.file}:" for each in house.engine.broken)  # said as broken
+    if found.broken is not None and found.broken != app.context.trigger_store.broken_files:
+        app.context.trigger_store.broken_files = found.broken
+        await app.engine.rescan(TriggerSource.name)
+    kept = tuple(f"{each.item.origin.file}:" for each in app.engine.broken)  # said as broken
     wrong = [each for each in found.wrong if not each.startswith(kept)]
-    house.notes[:] = [note for note in house.notes if not note.startswith(_FILES)]
-    house.notes.extend(f"{_FILES}{each}" for each in wrong)
+    app.notes[:] = [note for note in app.notes if not note.startswith(_FILES)]
+    app.notes.extend(f"{_FILES}{each}" for each in wrong)
     if found.is_whole:
-        house.unread.clear()
+        app.unread.clear()
     else:
-        house.unread.set()
+        app.unread.set()
     if found.changes:
-        house.engine.note_change()
+        app.engine.note_change()
 
 
-async def _poll(house: House, stop: asyncio.Event) -> None:
+async def _poll(app: App, stop: asyncio.Event) -> None:
     """Look at what triggers wait for elsewhere."""
 
     async def call(argv: Sequence[str]) -> str:
         environ = {name: each for name, each in os.environ.items() if not is_own(name)}
-        given = await house.place.secrets.given(_GITHUB)
+        given = await app.place.secrets.given(_GITHUB)
         environ |= given.variables
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -988,46 +829,46 @@ async def _poll(house: House, stop: asyncio.Event) -> None:
             raise PollError(argv[0], process.returncode, words)
         return said.decode(errors="replace")
 
-    await Polls(house.triggers, house.store, clock=house.clock, call=call).run(stop)
+    await Polls(app.triggers, app.context.trigger_store, clock=app.clock, call=call).run(stop)
     await asyncio.Event().wait()  # to stop is for whoever set it
 
 
-async def _by_night(house: House) -> None:
+async def _by_night(app: App) -> None:
     """Each night copy the ledger, and drop the output of runs that is too old or too much."""
     never = asyncio.Event()
     while True:
-        now = house.clock.now()
+        now = app.clock.now()
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         night = midnight + NIGHT
-        await house.clock.wait(never, until=night if night > now else night + timedelta(days=1))
-        house.notes[:] = [note for note in house.notes if not note.startswith(_NIGHT)]
+        await app.clock.wait(never, until=night if night > now else night + timedelta(days=1))
+        app.notes[:] = [note for note in app.notes if not note.startswith(_NIGHT)]
         try:
-            await _clean_up(house)
+            await _clean_up(app)
         except (HoraeError, OSError) as error:  # tomorrow is another night
-            house.notes.append(f"{_NIGHT}{error}")
+            app.notes.append(f"{_NIGHT}{error}")
 
 
-async def _clean_up(house: House) -> None:
+async def _clean_up(app: App) -> None:
     """Copy the ledger, and drop the output of runs that is too old or too much."""
-    if isinstance(house.ledger, SqliteLedger):
-        await house.ledger.back_up_nightly(house.data, now=house.clock.now())
-    config = house.config
+    if isinstance(app.ledger, SqliteLedger):
+        await app.ledger.back_up_nightly(app.data, now=app.clock.now())
+    config = app.config
     await asyncio.to_thread(
         tidy,
-        house.data / "runs",
-        now=house.clock.now(),
+        app.data / "runs",
+        now=app.clock.now(),
         keep=config.logs_keep,
         most=config.logs_most,
     )
 
 
-async def _beat(house: House) -> None:
+async def _beat(app: App) -> None:
     """Ask for an address from time to time, while all is well."""
-    address = house.config.alert_heartbeat
+    address = app.config.alert_heartbeat
     never = asyncio.Event()
     while True:
-        await house.clock.wait(never, until=house.clock.now() + house.config.alert_every)
-        if address is not None and house.is_well():
+        await app.clock.wait(never, until=app.clock.now() + app.config.alert_every)
+        if address is not None and app.is_well():
             await asyncio.to_thread(_ask_for, address)
 
 
@@ -1045,8 +886,6 @@ def _ask_for(address: str) -> None:
 
 def post_key(data: Path) -> bytes:
     """Return what signs the messages of a data directory; it is made the first time."""
-    from secrets import token_hex
-
     path = data / _SIGNATURE
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -1073,8 +912,87 @@ def check(
     >>> print(check(plan, name="digest.org")[-1])
     digest.org:3:14: error cron: cron '0 24 * * *': hour 24 is outside 0-23
     """
-    from horae.extras.drift.check import check_drift
-    from horae.org.document import read
-    from horae.sources.plans.check import Clock, check_plans
+    return check_plans([(name, read(text))], CheckClock(zone, now), extra=[check_drift])
 
-    return check_plans([(name, read(text))], Clock(zone, now), extra=[check_drift])
+
+def run_workflow(
+    plan: str | os.PathLike[str],
+    *,
+    workflow: str | None = None,
+    input: str | bytes = "",  # noqa: A002 - the word of the trade
+    root: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    timeout: timedelta | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Run one workflow of a plan here and now, and return its record.
+
+    *plan* is the text of a plan, or the path of its file: a path object, or a string without
+    a line end. *workflow* is a title; without one the plan must have only one workflow.
+    Raises HoraeError for what can never be run; what goes wrong while it runs is in the record.
+    """
+    asked = _WorkflowRequest(
+        plan, workflow, input, root=root, data=data, timeout=timeout, environ=environ
+    )
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(asked.run())
+    with ThreadPoolExecutor(1) as beside:  # this thread has a loop already
+        return beside.submit(asyncio.run, asked.run()).result()
+
+
+class _WorkflowRequest:
+    """What is to be run, and where."""
+
+    def __init__(
+        self,
+        plan: str | os.PathLike[str],
+        workflow: str | None,
+        given: str | bytes,
+        *,
+        root: str | os.PathLike[str] | None,
+        data: str | os.PathLike[str] | None,
+        timeout: timedelta | None,
+        environ: Mapping[str, str] | None,
+    ) -> None:
+        path = None if isinstance(plan, str) and "\n" in plan else Path(plan).resolve()
+        home = Path(root or (Path.cwd() if path is None else path.parent)).resolve()
+        self._workflow = workflow
+        self._input = given.encode() if isinstance(given, str) else given
+        config = load(str(home), flags={"data": None if data is None else os.fspath(data)})
+        self._config = config
+        if path is None:
+            self._text, self._name = str(plan), "-"
+        else:
+            self._text = read_plan(path, limit=config.plan_max_bytes).text
+            self._name = str(path.relative_to(home)) if path.is_relative_to(home) else str(path)
+        has_data = data is not None or config.data.is_dir()
+        kept = Path(config.data).resolve() if has_data else state_directory()
+        known = os.environ if environ is None else environ
+        named = secrets_of(config, environ=known)
+        self._place = Place(home, kept, known, timeout or config.run_timeout, named=named)
+
+    async def run(self) -> dict[str, Any]:
+        clock = SystemClock()
+        now = clock.now()
+        name = f"{now:%H%M%S}-{token_hex(3)}"
+        # Not the engine's own directory of runs: it has a lock on that.
+        lock = self._place.data / "runs" / f"{now:%Y-%m-%d}" / name
+        os.makedirs(lock, 0o700)
+        async with Processes(lock) as processes:
+            record = await run_plan_workflow(
+                self._text,
+                name=self._name,
+                place=self._place,
+                processes=processes,
+                clock=clock,
+                run=name,
+                workflow=self._workflow,
+                input=self._input,
+                agent=block_agents(self._agents, processes, self._place),
+            )
+        return record.data()
+
+    def _agents(self) -> Registry:
+        return find_agents(self._config, say=lambda problem: log.warning("%s", problem)).registry

@@ -16,13 +16,14 @@ from horae.core.guarded import DOTS, FILE, LIMIT, Values, as_values, in_force
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import timedelta
     from pathlib import Path
 
     from horae.core.guarded import Arrivals, Way
     from horae.core.secret import SecretSource
     from horae.org.plan import Diagnostic
+    from horae.process.secrets import NamedSecrets
 
 LEAST_MEMORY: Final = 16 << 20  # bytes that a run may be held to
 SECRETS: Final = "secrets"  # the table that says where the value of each secret is
@@ -1076,3 +1077,52 @@ def settings_hint(root: str) -> str:
     if os.path.isfile(f"{root}/{FILE}"):
         return f"set agent.command in {FILE}"
     return f"create {FILE} in the plan root and set agent.command in it"
+
+
+def secrets_of(
+    config: Config, *, may_call: bool = True, environ: Mapping[str, str] | None = None
+) -> NamedSecrets:
+    """Return who knows the values of secrets; beside a shared ledger nobody keeps new ones."""
+    from functools import partial
+    from pathlib import Path
+
+    from horae.process.secrets import NamedSecrets
+
+    data = Path(os.path.abspath(config.data))
+    is_shared = config.store is not None
+    return NamedSecrets(
+        config.secrets,
+        os.environ if environ is None else environ,
+        root=Path(config.root).absolute(),
+        data=data,
+        store=config.store,
+        may_call=may_call,
+        keep=None if is_shared else partial(_keep, data),
+        forget=None if is_shared else partial(_forget, data),
+    )
+
+
+def known_names(config: Config) -> dict[str, str]:
+    """Return the names that a file may name a secret by: variables, and those of the settings."""
+    return {**os.environ, **dict.fromkeys(config.secrets, "")}
+
+
+def _keep(data: Path, name: str, text: str) -> str:
+    from horae.store import vault  # most commands keep nothing, and need not load it
+
+    return vault.keep(data, name, text)
+
+
+def _forget(data: Path, texts: Iterable[str]) -> None:
+    from horae.store import vault
+
+    vault.forget(data, texts)
+
+
+def state_directory() -> Path:
+    """Return where runs are kept of plans that have no data directory."""
+    from pathlib import Path
+
+    base = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
+    return home / "horae"

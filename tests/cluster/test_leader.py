@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cluster.stage import entry, free_port, git
-from horae.app import wire
 from horae.cluster import node as membership
 from horae.cluster.lease import Member as Card
 from horae.cluster.node import open_member
@@ -43,7 +42,7 @@ async def test_what_is_given_back_before_a_new_leader_listens_is_started(
         # A leader had the run made by a machine, and leads no longer.
         term = await leases.lead("before", LONG)
         assert term is not None
-        await wire(member._rooms(ledger, term=term)).engine.start()
+        await member.assemble(ledger, term=term).engine.start()
         [listed] = await ledger.entries()
         [filed] = await ledger.add(listed.number, [asked("manual:1", now)], now=now, term=term)
         east = ledger.for_member("east", await leases.join(Card("east"), LONG))

@@ -130,7 +130,7 @@ async def engine_at(root: Path, side: Path, now: datetime) -> AsyncIterator[Engi
 
 def _let_one_look(here: Engine) -> None:
     """Let nobody look at the board while somebody else does: `settle` does, and the engine."""
-    dispatcher = here.house.dispatcher
+    dispatcher = here.app.dispatcher
     if dispatcher is None:
         return
     look, turn = dispatcher.look, asyncio.Lock()
@@ -145,12 +145,12 @@ def _let_one_look(here: Engine) -> None:
 async def settle(here: Engine, *, busy: int = 0) -> None:
     """Return when all that has come due is done, what the dispatcher hands out included."""
     while True:
-        before = await here.house.ledger.newest_event()
+        before = await here.app.ledger.newest_event()
         await here.rest(busy=busy)
-        dispatcher = here.house.dispatcher
+        dispatcher = here.app.dispatcher
         filed = [] if dispatcher is None else await dispatcher.look(here.now)
-        here.house.engine.offer(filed)
-        if not filed and await here.house.ledger.newest_event() == before:
+        here.app.engine.offer(filed)
+        if not filed and await here.app.ledger.newest_event() == before:
             return
 
 
@@ -158,7 +158,7 @@ async def pass_by(here: Engine, length: timedelta, *, step: timedelta) -> None:
     """Let time pass from one thing to the next, and the files be read after each."""
     end = here.now + length
     while here.now < end:
-        wake_at = await here.house.ledger.wake_at()
+        wake_at = await here.app.ledger.wake_at()
         later = [at for at in (wake_at, here.now + step, end) if at is not None and at > here.now]
         here.clock.set(min(later))
         await settle(here)

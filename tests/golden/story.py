@@ -248,7 +248,7 @@ class Story:
         """Let the engine do all that a call has led to, so that the next one finds it done."""
         if self.engine is None:
             return
-        newest = self.engine.house.ledger.newest_event
+        newest = self.engine.app.ledger.newest_event
         if await newest() != self._settled:  # a look changes nothing
             await settle(self.engine, busy=self.busy)
             self._settled = await newest()

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from commands import run_command
-from horae.app import keep, open_house
+from horae.app import build, keep
 from horae.config import load
 from horae.core.receipt import FINAL
 from horae.web import SOCKET
-from horae.web.app import open_porch
+from horae.web.app import open_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
     from pathlib import Path
 
     from calling import Ending
-    from horae.app import House
+    from horae.app import App
     from horae.core.decide import Status
     from horae.core.ports import Filed
 
@@ -198,13 +198,13 @@ class HandClock:
 class Engine:
     """An engine that keeps a plan root, and a client on its socket."""
 
-    def __init__(self, house: House, clock: HandClock) -> None:
-        self.house = house
+    def __init__(self, app: App, clock: HandClock) -> None:
+        self.app = app
         self.clock = clock
         self.turns = 0
         self.url = ""  # where everybody on this machine can ask
         self.keeping: asyncio.Task[None] | None = None
-        wire = httpx.AsyncHTTPTransport(uds=str(house.data / SOCKET))
+        wire = httpx.AsyncHTTPTransport(uds=str(app.data / SOCKET))
         self.client = httpx.AsyncClient(
             transport=wire, base_url="http://localhost", timeout=LIMIT, trust_env=False
         )
@@ -220,7 +220,7 @@ class Engine:
 
     async def rest(self, *, busy: int = 0) -> None:
         """Return when all that has come due is done, but for so many runs that go on."""
-        running = self.house.engine.launch
+        running = self.app.engine.launch
         async with asyncio.timeout(LIMIT):
             while True:
                 await self._turn()
@@ -233,7 +233,7 @@ class Engine:
 
     async def _turn(self) -> None:
         turns = self.turns
-        self.house.engine.poke()
+        self.app.engine.poke()
         while self.turns == turns:
             if self.keeping is not None and self.keeping.done():
                 self.keeping.result()
@@ -242,7 +242,7 @@ class Engine:
     async def until(self, moment: datetime, *, busy: int = 0) -> None:
         """Let it be later, with all that comes due until then, each thing at its own moment."""
         await self.rest(busy=busy)
-        while (at := await self.house.ledger.wake_at()) is not None and self.now < at <= moment:
+        while (at := await self.app.ledger.wake_at()) is not None and self.now < at <= moment:
             self.clock.set(at)
             await self.rest(busy=busy)
         self.clock.set(moment)
@@ -264,21 +264,21 @@ class Engine:
     async def reread(self) -> None:
         """Let the plans be read again, as after an edit."""
         # Only what runs already may go on: the loop begins, beside a scan, what that found due.
-        busy = len(self.house.engine.launch.receipts)
-        for name in self.house.engine.sources:
-            await self.house.engine.rescan(name)
+        busy = len(self.app.engine.launch.receipts)
+        for name in self.app.engine.sources:
+            await self.app.engine.rescan(name)
         await self.rest(busy=busy)
 
     async def tick(self, name: str = "wren") -> Filed:
         """Let an agent tick now, and return its receipt when that is over."""
-        asked = await self.house.service.tick(name)
+        asked = await self.app.service.tick(name)
         return await self.over(asked.filed.number)
 
     async def over(self, number: int) -> Filed:
         """Return a receipt when it is final, and all that follows from it is done."""
         async with asyncio.timeout(LIMIT):
             while True:
-                filed = await self.house.ledger.receipt(number)
+                filed = await self.app.ledger.receipt(number)
                 assert filed is not None
                 if filed.status in FINAL and filed.settled_at is not None:
                     return filed
@@ -286,7 +286,7 @@ class Engine:
 
     async def agent(self, name: str = "wren") -> dict[str, Any]:
         """Return how an agent is, as everybody is told."""
-        standing = await self.house.service.status(self.house.facts(), limit=100)
+        standing = await self.app.service.status(self.app.facts(), limit=100)
         [found] = [each for each in standing.agents if each.name == name]
         return found.data()
 
@@ -300,9 +300,9 @@ class Engine:
 
     async def receipts(self, title: str) -> list[Filed]:
         """Return the receipts of whatever has this title, oldest first."""
-        known = [each for each in await self.house.ledger.entries() if each.mark.title == title]
+        known = [each for each in await self.app.ledger.entries() if each.mark.title == title]
         [entry] = [each for each in known if each.gone_at is None] or known
-        page = await self.house.ledger.receipts(entry=entry.number, limit=1000)
+        page = await self.app.ledger.receipts(entry=entry.number, limit=1000)
         return [*reversed(page.receipts)]
 
     async def statuses(self, title: str) -> list[Status]:
@@ -324,15 +324,15 @@ async def engine(
     """Give an engine that keeps a plan root, and begins at a moment."""
     clock, stop = HandClock(now), asyncio.Event()
     config = load(ground.root, environ={**os.environ, **(environ or {})})
-    async with open_house(config, clock=clock) as house:
-        here = Engine(house, clock)
-        porch = await open_porch(house)
-        keeping = asyncio.create_task(keep(house, stop=stop, turned=here.turned))
-        serving = asyncio.create_task(porch.serve(stop))
-        here.keeping, here.url = keeping, porch.keys.url
+    async with build(config, clock=clock) as app:
+        here = Engine(app, clock)
+        server = await open_server(app)
+        keeping = asyncio.create_task(keep(app, stop=stop, turned=here.turned))
+        serving = asyncio.create_task(server.serve(stop))
+        here.keeping, here.url = keeping, server.keys.url
         try:
             async with asyncio.timeout(LIMIT):
-                while here.turns == 0 or not (house.data / SOCKET).exists():
+                while here.turns == 0 or not (app.data / SOCKET).exists():
                     if keeping.done():
                         keeping.result()
                     await asyncio.sleep(0.005)

@@ -118,7 +118,7 @@ async def test_the_schedule_does_not_die_with_the_run(ground: Ground) -> None:
         await here.advance(3 * HOUR)
         assert await here.statuses("wren") == [Status.FAILED] * 3
         assert await here.next_run() > here.now
-        assert here.house.is_well()
+        assert here.app.is_well()
 
 
 @story
@@ -168,7 +168,7 @@ async def test_one_worker_is_one_agent_is_one_cadence(ground: Ground) -> None:
         ground.agent("echo done", name=name)
     ground.crew(wren=":INTERVAL: 10m", moss=":INTERVAL: 20m")
     async with engine(ground) as here:
-        known = await here.house.ledger.entries()
+        known = await here.app.ledger.entries()
         assert [each.mark.address for each in known] == ["agent:wren", "agent:moss"]
         assert [(await here.agent(each))["rule"] for each in ("wren", "moss")] == [
             "10m after the end of each tick",
@@ -210,7 +210,7 @@ async def test_without_gitops_nothing_is_pulled(ground: Ground) -> None:
         (peer / "news.txt").write_text("from anywhere\n")
         ground.commit("News", at=peer)
         git("push", "-q", at=peer)
-        await here.house.engine.launch.rest()
+        await here.app.engine.launch.rest()
         ground.agent("echo NO-WORK")
         await here.tick()
         assert not (ground.root / "news.txt").exists()
@@ -255,7 +255,7 @@ def test_the_wall_clock_is_fifteen_minutes(ground: Ground) -> None:
 async def test_every_tick_is_bounded_by_it(ground: Ground) -> None:
     one_worker(ground)
     async with engine(ground) as here:
-        [known] = await here.house.ledger.find("agent:wren")
+        [known] = await here.app.ledger.find("agent:wren")
         assert isinstance(known.item, Entry)
         assert known.item.policy.timeout == 15 * MINUTE
 
@@ -341,7 +341,7 @@ async def test_a_rest_waits_until_ten_minutes_have_passed_since_the_last(ground:
         began = [
             filed.receipt.planned_at
             for filed in await here.receipts("wren")
-            for run in await here.house.ledger.runs_of(filed.number)
+            for run in await here.app.ledger.runs_of(filed.number)
             if run.facts.get("state") == "rem" and "may begin again" not in filed.receipt.reason
         ]
         assert [one - began[0] for one in began] == [0 * MINUTE, 10 * MINUTE]

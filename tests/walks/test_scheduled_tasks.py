@@ -397,7 +397,7 @@ async def test_the_daemon_notices_what_is_typed_meanwhile(ground: Ground) -> Non
     async with engine(ground, now=TUESDAY) as here:
 
         async def rule() -> str:
-            [found] = [e for e in await here.house.ledger.entries() if e.mark.address == "task:42"]
+            [found] = [e for e in await here.app.ledger.entries() if e.mark.address == "task:42"]
             return found.mark.rule
 
         assert await rule() == "0 9 * * *"

@@ -556,7 +556,7 @@ async def test_the_manifest_wins_over_a_single_keeper(ground: Ground) -> None:
     ground.crew(wren=":INTERVAL: 10m", moss=":INTERVAL: 20m")
     environ = {"WB_KEEPER_DEF": str(ground.root / "wren.org")}
     async with engine(ground, environ=environ) as here:
-        standing = await here.house.service.status(here.house.facts())
+        standing = await here.app.service.status(here.app.facts())
         assert [each.name for each in standing.agents] == ["wren", "moss"]
 
 
@@ -566,7 +566,7 @@ async def test_a_member_without_a_definition_is_skipped_and_that_is_said(ground:
     ground.agent("echo done")
     ground.write("crew.org", "* moss\n:PROPERTIES:\n:INTERVAL: 20m\n:END:\n" + member("wren", ""))
     async with engine(ground) as here:
-        standing = await here.house.service.status(here.house.facts())
+        standing = await here.app.service.status(here.app.facts())
         assert [each.name for each in standing.agents] == ["wren"]
         [idler] = standing.unarmed
         assert (idler.title, idler.reason) == ("moss", "the member has no :DEF:")
@@ -801,7 +801,7 @@ async def test_a_cron_string_that_means_nothing_is_carried_and_said_not_to_be_ar
     ground.write("plan.org", f"* Review :workflow:\n{cron}")
     assert world(f"* Review :workflow:\n{cron}")["schedule"] == {"cron": "anything at all"}
     async with engine(ground) as here:
-        [entry] = (await here.house.service.status(here.house.facts())).unarmed
+        [entry] = (await here.app.service.status(here.app.facts())).unarmed
         assert (entry.title, "anything at all" in entry.reason) == ("Review", True)
 
 

@@ -178,7 +178,7 @@ async def test_no_secret_is_where_it_does_not_belong_after_a_whole_life(
 
         # Runs that tell all they know, and fail.
         for word in ("Tell", "Steps"):
-            line = await here.house.service.run_now(word)
+            line = await here.app.service.run_now(word)
             assert (await here.over(line.filed.number)).status is Status.FAILED
         said.append((await here.post("/agents/teller/message", {"content": "Hello."})).text)
         await here.rest()
@@ -189,7 +189,7 @@ async def test_no_secret_is_where_it_does_not_belong_after_a_whole_life(
         assert "bad credentials: [secret]" in everything
         assert '"secret":"${HOOK_KEY}"' in everything
 
-        await here.house.ledger.back_up_nightly(ground.data, now=here.now)  # type: ignore[attr-defined]
+        await here.app.ledger.back_up_nightly(ground.data, now=here.now)  # type: ignore[attr-defined]
 
     # What is asked for on the command line.
     monkeypatch.chdir(ground.root)
@@ -239,14 +239,14 @@ async def test_a_secret_that_cannot_be_read_holds_the_run_until_it_can(
         [held] = await here.receipts("Lost")
         why = f"secret GONE cannot be read ({ground.side}/GONE does not exist)"
         assert (held.status, held.receipt.reason) == (Status.HELD, why)
-        assert why in here.house.facts().problems
+        assert why in here.app.facts().problems
         [asks] = await here.receipts("Ask")
         assert asks.receipt.reason == f"the agent needy: {why}"
         keep(ground.side / "GONE", "c4nary-back-again")
         await here.advance(MINUTE)
         assert (await here.over(held.number)).receipt.reason == "found [secret]"
         assert (await here.over(asks.number)).status is Status.DONE
-        assert not here.house.facts().problems
+        assert not here.app.facts().problems
 
 
 @story
@@ -263,7 +263,7 @@ async def test_a_webhook_whose_secret_cannot_be_read_answers_as_if_it_were_not_t
         ]
         assert [each.status_code for each in answers] == [401, 401]
         assert answers[0].text == answers[1].text
-        [problem] = here.house.facts().problems
+        [problem] = here.app.facts().problems
         assert problem.startswith("secret HOOK_KEY cannot be read (other users can read ")
         (ground.side / "HOOK_KEY").chmod(0o600)
         answer = await here.client.post("/webhooks/named", content=body, headers=headers)
@@ -315,19 +315,19 @@ async def test_who_asks_can_name_a_secret_but_no_file_of_ours(
         before = sorted((ground.data / "secrets").iterdir())
         for name, text in FILES.items():
             ground.write(name, f"{text}\n")
-        await read_again(here.house)
+        await read_again(here.app)
         assert sorted((ground.data / "secrets").iterdir()) == before
         agent = FILES[".agentd/agents/writer.yml"]
         ground.write(".agentd/agents/writer.yml", agent.replace(GIVEN["agentd"], "${FILE_KEY}"))
-        await read_again(here.house)
+        await read_again(here.app)
         assert (await here.client.delete("/workflows/one")).is_success
         assert not list((ground.data / "secrets").iterdir())
 
         # As a ledger that several machines share may still hold it.
         config = {"type": "webhook", "scheme": "github", "secret": GIVEN["first"]}
         old = Definition("old", "writer", config, "Go.")
-        assert await here.house.store.insert("1", old, now=here.now)
-        [said] = await here.house.triggers.given_secrets()
+        assert await here.app.context.trigger_store.insert("1", old, now=here.now)
+        [said] = await here.app.triggers.given_secrets()
         assert said.startswith("webhook old: its secret is stored in the ledger; use ${NAME}")
 
 

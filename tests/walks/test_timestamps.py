@@ -267,7 +267,7 @@ async def test_an_appointment_fires_a_note_does_not_and_a_mismatch_is_nothing(
         assert await here.statuses("Market") == [Status.DONE]
         assert await here.receipts("Diary") == []
         assert await here.receipts("Slip") == []
-        rest = (await here.house.service.status(here.house.facts())).unarmed
+        rest = (await here.app.service.status(here.app.facts())).unarmed
         assert {each.title: each.reason for each in rest}.keys() == {"Diary", "Slip"}, "surfaced"
 
 
@@ -397,7 +397,7 @@ async def test_an_engine_that_comes_three_days_late_honours_the_prefix(
     async with engine(ground, now=six + 3 * DAY + HOUR) as here:
         found = [each for each in await here.receipts("Herbs") if each.status is Status.DONE]
         assert [each.receipt.planned_at.day for each in found] == ran
-        following = [each.next_at for each in await here.house.ledger.entries()]
+        following = [each.next_at for each in await here.app.ledger.entries()]
         assert following == [six + 4 * DAY], "from there on again, on the day after"
 
 

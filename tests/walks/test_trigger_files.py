@@ -45,12 +45,12 @@ def project(ground: Ground) -> None:
 async def edit(here: Engine, ground: Ground, text: str, name: str = FILE) -> None:
     """Save a file and let it be read."""
     ground.write(name, text)
-    await read_again(here.house)
+    await read_again(here.app)
     await here.rest()
 
 
 async def problems(here: Engine) -> tuple[str, ...]:
-    return (await here.house.service.status(here.house.facts(), limit=10)).problems
+    return (await here.app.service.status(here.app.facts(), limit=10)).problems
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         assert first.startswith(f"{kept} stays armed: {why}")
         assert not [each for each in others if FILE in each]
         assert ground.root.joinpath("told").read_text() == "daily\n"
-        why_said = await here.house.service.why(Ask("daily"))
+        why_said = await here.app.service.why(Ask("daily"))
         assert why_said.entry.broken.startswith(why)
         await here.until(EIGHT + HOUR + MINUTE)
         assert (await here.receipts("daily"))[-1].status is Status.DONE
@@ -90,11 +90,9 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         assert len(await here.receipts("daily")) == 2
         await edit(here, ground, DAILY)
         assert await problems(here) == ()
-        assert (await here.house.service.why(Ask("daily"))).entry.broken == ""
+        assert (await here.app.service.why(Ask("daily"))).entry.broken == ""
         await edit(here, ground, DAILY.replace("0 9 * *", "0 0 31 2"))
-        assert (
-            await here.house.service.why(Ask("daily"))
-        ).entry.reason == "the trigger is disabled"
+        assert (await here.app.service.why(Ask("daily"))).entry.reason == "the trigger is disabled"
         [never] = await problems(here)
         assert never.endswith("it matches no date")
         await edit(here, ground, DAILY)
@@ -120,14 +118,14 @@ async def test_a_trigger_without_a_clock_can_be_broken_too_and_one_never_good_is
         assert broken.startswith(f"hook ({hook}:1) has been broken since 2026-04-01T08:00:00Z")
         assert broken.endswith("line 2: Agent 'nobody' not found (referenced by workflow 'hook')")
         assert never.startswith(f".agentd: {new}:3: the cron expression")
-        assert {each.mark.title for each in await here.house.ledger.entries()} == {
+        assert {each.mark.title for each in await here.app.ledger.entries()} == {
             *("Tell", "daily", "hook")
         }
         # What somebody disables is not armed, whatever its file says.
         said = await type_("horae", "why", "new", at=ground.root)
         assert f"new  {new}:1\n\nit does not run: the cron expression" in said.out
-        await here.house.triggers.update("hook", {"enabled": False})
-        await read_again(here.house)
+        await here.app.triggers.update("hook", {"enabled": False})
+        await read_again(here.app)
         await here.rest()
         assert (await problems(here))[0].startswith(f".agentd: {hook}:2: Agent 'nobody'")
 
@@ -147,10 +145,8 @@ async def test_what_was_removed_while_no_engine_ran_is_no_longer_in_the_plan(
     async with engine(ground, now=EIGHT + DAY) as here:
         [closed] = await here.receipts("daily")
         assert (closed.status, closed.receipt.reason) == (Status.SKIPPED, "no longer in the plan")
-        assert (await here.house.service.why(Ask("daily"))).entry.reason == "no longer in the plan"
+        assert (await here.app.service.why(Ask("daily"))).entry.reason == "no longer in the plan"
         await edit(here, ground, DAILY)
-        assert (await here.house.service.why(Ask("daily"))).entry.is_armed
+        assert (await here.app.service.why(Ask("daily"))).entry.is_armed
         await edit(here, ground, f"{DAILY}enabled: false\n")
-        assert (
-            await here.house.service.why(Ask("daily"))
-        ).entry.reason == "the trigger is disabled"
+        assert (await here.app.service.why(Ask("daily"))).entry.reason == "the trigger is disabled"

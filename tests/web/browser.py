@@ -1,4 +1,4 @@
-"""A whole house behind a real browser: an engine in a process of its own, and chromium."""
+"""A whole app behind a real browser: an engine in a process of its own, and chromium."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.app import keep, open_house
+from horae.app import build, keep
 from horae.config import load
 from horae.core.arming import scan_plan
 from horae.core.clock import SystemClock
@@ -28,7 +28,7 @@ from horae.sources.board.tasks import Board
 from horae.sources.crew.lifecycle import parse_lifecycle
 from horae.sources.crew.rules import parse_crew
 from horae.store.sqlite import SqliteLedger
-from horae.web.api import Front, app, operation_of
+from horae.web.api import Front, asgi_app, operation_of
 from horae.web.app import keys_of
 from horae.web.guard import guarded
 from horae.web.page import Papers, routes
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from selenium.webdriver import Chrome
 
-    from horae.app import House
+    from horae.app import App
     from horae.core.ports import Listed
     from horae.sources.crew.lifecycle import Lifecycle
     from horae.web.keys import Keys
@@ -205,7 +205,7 @@ def furnish(root: Path) -> None:
 
 
 async def live_a_day(root: Path) -> None:
-    """Let the ledger of a house have seen a day, and then an hour in which nobody looked."""
+    """Let the ledger of an app have seen a day, and then an hour in which nobody looked."""
     now = SystemClock().now()
     now = now.replace(minute=now.minute // 10 * 10, second=0, microsecond=0)
     began = now - timedelta(hours=26)
@@ -236,15 +236,15 @@ async def live_a_day(root: Path) -> None:
     await ledger.close()
 
 
-def papers_of(house: House) -> Papers:
-    """Return what pages show that stands in the files of a house."""
+def papers_of(app: App) -> Papers:
+    """Return what pages show that stands in the files of an app."""
 
     async def plans() -> list[str]:
-        found = await asyncio.to_thread(find_plans, house.root)
-        return [os.path.relpath(each, house.root) for each in found.plans]
+        found = await asyncio.to_thread(find_plans, app.root)
+        return [os.path.relpath(each, app.root) for each in found.plans]
 
     async def plan(file: str) -> str:
-        return (await asyncio.to_thread(read_plan, house.root / file, root=house.root)).text
+        return (await asyncio.to_thread(read_plan, app.root / file, root=app.root)).text
 
     def day_of(found: Listed) -> Lifecycle | None:
         manifest = Path(found.item.origin.file)
@@ -261,42 +261,42 @@ def papers_of(house: House) -> Papers:
     return Papers(plans=plans, plan=plan, day=day)
 
 
-def front_of(house: House, keys: Keys) -> Front:
-    """Return what of a house others may use."""
-    from horae.hands import AskedTasks
+def front_of(app: App, keys: Keys) -> Front:
+    """Return what of an app others may use."""
+    from horae.sources.board.routes import BoardRequests
 
     return Front(
-        service=house.service,
-        engine=house.engine,
-        facts=house.facts,
-        log_of=house.log_of,
-        clock=house.clock,
-        ledger=house.ledger,
-        zone_name=house.zone_name,
+        service=app.service,
+        engine=app.engine,
+        facts=app.facts,
+        log_of=app.log_of,
+        clock=app.clock,
+        ledger=app.ledger,
+        zone_name=app.zone_name,
         keys=keys,
-        tasks=AskedTasks(
-            Board(house.root / "board" / "tasks"),
-            clock=house.clock,
-            ledger=house.ledger,
-            changed=lambda: house.engine.request("board"),
+        tasks=BoardRequests(
+            Board(app.root / "board" / "tasks"),
+            clock=app.clock,
+            ledger=app.ledger,
+            changed=lambda: app.engine.request("board"),
         ),
     )
 
 
 async def _main(root: Path, port: int) -> None:
-    """Keep a house and answer on a port until the input ends."""
+    """Keep an app and answer on a port until the input ends."""
     stop = asyncio.Event()
-    async with open_house(load(str(root))) as house:
-        keys = keys_of(house.config, house.data, clock=house.clock, ledger=house.ledger)
-        front = front_of(house, keys)
+    async with build(load(str(root))) as app:
+        keys = keys_of(app.config, app.data, clock=app.clock, ledger=app.ledger)
+        front = front_of(app, keys)
         listener = listen_tcp("127.0.0.1", port)
         keys.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        made = app(front, pages=routes(front, papers_of(house)))
-        wire = guarded(made, keys, clock=house.clock, operation_of=operation_of)
+        made = asgi_app(front, pages=routes(front, papers_of(app)))
+        wire = guarded(made, keys, clock=app.clock, operation_of=operation_of)
         serving = asyncio.create_task(serve_tcp(wire, listener, stop=stop))
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
-        keeping = asyncio.create_task(keep(house, stop=stop))
-        while house.engine.turned_at is None:
+        keeping = asyncio.create_task(keep(app, stop=stop))
+        while app.engine.turned_at is None:
             await asyncio.sleep(0.01)
         sys.stdout.write(f"{keys.link()}\n")
         sys.stdout.flush()
@@ -344,16 +344,16 @@ class Living:
 
 @contextmanager
 def living(root: Path, *, has_past: bool = True) -> Iterator[Living]:
-    """Give a furnished house that an engine keeps."""
+    """Give a furnished app that an engine keeps."""
     furnish(root)
     if has_past:
         asyncio.run(live_a_day(root))
-    house = Living(root)
-    house.start()
+    app = Living(root)
+    app.start()
     try:
-        yield house
+        yield app
     finally:
-        house.end()
+        app.end()
 
 
 class Stranger:

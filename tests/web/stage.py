@@ -23,10 +23,10 @@ from horae.core.entry import Work
 from horae.core.gate import Capacity
 from horae.core.service import Service
 from horae.core.views import EngineFacts
-from horae.hands import AskedTasks, AskedWorkflows
 from horae.process.processes import LOG_NAME, Processes
 from horae.sources.agents.runner import Registry
-from horae.sources.agents.source import Asking
+from horae.sources.agents.source import AgentRequests
+from horae.sources.board.routes import BoardRequests
 from horae.sources.board.tasks import Board
 from horae.sources.crew.tick import agent_state
 from horae.sources.plans.runner import CommandRunner, Place
@@ -34,12 +34,13 @@ from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.store import BookTriggers, TriggerSource
+from horae.sources.workflows.routes import WorkflowRequests
 from horae.sources.workflows.runner import WorkflowRunner
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.store.sqlite import SqliteLedger
 from horae.web import SOCKET
-from horae.web.api import Front, app, operation_of
+from horae.web.api import Front, asgi_app, operation_of
 from horae.web.guard import attended, guarded
 from horae.web.keys import Keys
 from horae.web.serve import listen_tcp, serve_socket, serve_tcp, url_of
@@ -255,7 +256,7 @@ async def engine(
             if name:
                 registry.get(name)
 
-        asking = Asking(
+        asking = AgentRequests(
             ledger=ledger, clock=clock, ids=new_id, poke=engine.note_change, check=known
         )
         board = Board(root / "board" / "tasks")
@@ -274,14 +275,14 @@ async def engine(
                 ids=lambda: str(uuid4()),
                 poke=engine.note_change,
             ),
-            workflows=AskedWorkflows(
+            workflows=WorkflowRequests(
                 WorkflowRunner(processes, place, clock=clock), place, clock=clock, ids=new_id
             ),
             agent_runs=asking,
-            tasks=AskedTasks(board, clock=clock, ledger=ledger, changed=engine.note_change),
+            tasks=BoardRequests(board, clock=clock, ledger=ledger, changed=engine.note_change),
         )
         here = Here(front, data)
-        here.serving = app(front)
+        here.serving = asgi_app(front)
         await engine.start()
         turning = asyncio.create_task(engine.run())
 

@@ -25,7 +25,7 @@ from horae.errors import HoraeError
 from horae.store.access import BookTokens
 from horae.store.sqlite import SqliteLedger
 from horae.web import guard
-from horae.web.api import OPERATIONS, app, operation_of
+from horae.web.api import OPERATIONS, asgi_app, operation_of
 from horae.web.guard import guarded
 from horae.web.keys import Keys, add_token
 from horae.web.page import routes
@@ -88,7 +88,7 @@ async def test_every_route_asks_for_the_scope_that_it_declares(
     monkeypatch.setattr(guard, "SLOWED", 0.0)
     declared = {(each.method, each.path): each.access for each in OPERATIONS}
     async with engine(tmp_path) as here:
-        found = app(here.front, pages=routes(here.front)).routes
+        found = asgi_app(here.front, pages=routes(here.front)).routes
     walked = [
         (method, each.path, declared.pop((method, each.path), Scope.READ))  # pages are looked at
         for each in found

@@ -19,7 +19,7 @@ from horae.core.actor import user_name
 from horae.core.clock import SystemClock
 from horae.core.ports import LedgerWriteError
 from horae.process import output
-from horae.web.api import BODY, OPERATIONS, Front, app
+from horae.web.api import BODY, OPERATIONS, Front, asgi_app
 from horae.web.stream import SEGMENT, log_parts
 from scale import scaled
 from web.stage import JSON, PLAN, engine, shell
@@ -539,7 +539,7 @@ async def test_a_bug_is_told_without_its_insides(
             log_of=front.log_of,
             clock=front.clock,
         )
-        wire = httpx.ASGITransport(app(broken), raise_app_exceptions=False)
+        wire = httpx.ASGITransport(asgi_app(broken), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
             said = problem(await client.get("/api/v1/status"))
         assert (said["status"], said["code"]) == (500, "error")

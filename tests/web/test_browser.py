@@ -57,17 +57,17 @@ PAGES = {
 
 
 class Person:
-    """Somebody who is logged in and looks at a house."""
+    """Somebody who is logged in and looks at an app."""
 
-    def __init__(self, driver: Chrome, house: Living) -> None:
+    def __init__(self, driver: Chrome, app: Living) -> None:
         self.driver = driver
-        self.house = house
-        driver.get(house.link)
+        self.app = app
+        driver.get(app.link)
         self.until(lambda: self.one("h1"))
 
     def go(self, path: str) -> None:
         """Open a page."""
-        self.driver.get(self.house.url + path)
+        self.driver.get(self.app.url + path)
 
     def all(self, selector: str) -> list[WebElement]:
         """Return every element that fits."""
@@ -143,10 +143,10 @@ class Person:
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     with ExitStack() as stack:
-        house = stack.enter_context(living(tmp_path_factory.mktemp("house")))
+        app = stack.enter_context(living(tmp_path_factory.mktemp("app")))
         driver = stack.enter_context(browsing(tmp_path_factory.mktemp("profile")))
         resize(driver, 1400)
-        yield Person(driver, house)
+        yield Person(driver, app)
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +184,7 @@ def test_no_page_is_for_whoever_is_not_logged_in(person: Person) -> None:
     style = person.one("link[rel=stylesheet]")
     assert style is not None
     for path in (*PAGES.values(), str(style.get_dom_attribute("href")), "/favicon.ico"):
-        assert httpx.get(person.house.near + path).status_code == 401, path
+        assert httpx.get(person.app.near + path).status_code == 401, path
     [cookie] = person.driver.get_cookies()
     refresh = "import(arguments[0]).then((live) => live.refresh()).then(arguments[1])"
     live = str(style.get_dom_attribute("href")).replace("tokens.css", "live.js")
@@ -242,11 +242,11 @@ const post = (url) => {
 
 @complains_of("401", "403", "CORS", "frame", "Cross-Origin-Opener-Policy", "MIME", "ERR_")
 def test_a_server_on_another_port_gets_nothing_that_it_can_replay(person: Person) -> None:
-    driver, house = person.driver, person.house
+    driver, app = person.driver, person.app
     person.go("/")
     [cookie] = driver.get_cookies()
     before = person.ask("events", "GET")["after"]
-    near = [house.near, house.near.replace("127.0.0.1", "localhost")]
+    near = [app.near, app.near.replace("127.0.0.1", "localhost")]
     with stranger() as other:
         for host in ("127.0.0.1", "localhost", "other.localhost"):
             driver.get(f"http://{host}:{other.port}/")
@@ -266,22 +266,22 @@ def test_a_server_on_another_port_gets_nothing_that_it_can_replay(person: Person
         heard = "".join(other.heard)
         assert "/followed" in heard
         assert cookie["value"] not in heard, "no cookie of ours was sent to it"
-        assert house.url.partition("//")[2].partition(":")[0] not in heard, "nor told our name"
+        assert app.url.partition("//")[2].partition(":")[0] not in heard, "nor told our name"
         # Even one that knows the name can only ask, and is not who is logged in there.
         for host in ("127.0.0.1", "localhost", "other.localhost"):
             driver.get(f"http://{host}:{other.port}/")
             person.until(lambda: person.one("body"))
-            assert driver.execute_async_script(ATTACK, [house.url]) == []
-        driver.execute_script("location = arguments[0]", house.url)
+            assert driver.execute_async_script(ATTACK, [app.url]) == []
+        driver.execute_script("location = arguments[0]", app.url)
         person.says("Not logged in", "body")
         heard = "".join(other.heard)
         assert cookie["value"] not in heard
         # Whatever was sent to it opens nothing.
         sent = {line[8:] for line in heard.splitlines() if line.startswith("Cookie: ")}
         for each in sent:
-            for url in (house.near, house.url):
+            for url in (app.near, app.url):
                 headers = {"Cookie": each, "Host": url.partition("//")[2]}
-                answer = httpx.get(f"{house.near}/api/v1/status", headers=headers)
+                answer = httpx.get(f"{app.near}/api/v1/status", headers=headers)
                 assert answer.status_code == 401, each
     person.go("/")
     assert driver.title == "Now · Horae", "nor is anybody logged out by it"
@@ -410,7 +410,7 @@ def test_an_agent_is_told_to_tick_and_its_day_goes_on(person: Person) -> None:
 def test_the_calendar_says_what_the_agenda_says(person: Person) -> None:
     answer = subprocess.run(
         [sys.executable, "-m", "horae.cli.main", "agenda", "plan.org", "--days", "9", "--json"],
-        cwd=person.house.root,
+        cwd=person.app.root,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -468,14 +468,14 @@ def test_a_task_gets_a_schedule_after_its_next_five_fires_were_seen(person: Pers
     shoot(person.driver, "schedule")
     save.click()
     person.says("at 09:00 on Mondays", "#task1")
-    text = (person.house.root / "board" / "tasks" / "1-sow.md").read_text()
+    text = (person.app.root / "board" / "tasks" / "1-sow.md").read_text()
     assert "cron_schedule: " in text
     assert "0 9 * * MON" in text
 
 
 @complains_of("412")
 def test_two_who_schedule_one_task_see_both_versions_and_lose_neither(person: Person) -> None:
-    file = person.house.root / "board" / "tasks" / "1-sow.md"
+    file = person.app.root / "board" / "tasks" / "1-sow.md"
     person.go("/board")
     person.click("#task1 [data-schedule]")
     person.until(lambda: person.one("#scheduling[open]"))
@@ -510,7 +510,7 @@ def test_two_who_schedule_one_task_see_both_versions_and_lose_neither(person: Pe
 
 @complains_of("412")
 def test_a_change_elsewhere_in_a_task_is_no_conflict(person: Person) -> None:
-    file = person.house.root / "board" / "tasks" / "1-sow.md"
+    file = person.app.root / "board" / "tasks" / "1-sow.md"
     person.go("/board")
     person.click("#task1 [data-schedule]")
     person.until(lambda: person.one("#scheduling[open]"))
@@ -707,13 +707,13 @@ def test_every_page_fits_its_window_in_light_and_in_dark(person: Person, width: 
 def test_a_page_says_so_when_the_engine_is_gone_and_when_it_is_back(person: Person) -> None:
     person.go("/")
     person.mark()
-    person.house.end()
+    person.app.end()
     try:
         person.until(lambda: ((gone := person.one("#gone")) and gone.is_displayed()) or None)
         person.says("The engine does not respond. This page shows the state at", "#gone")
         shoot(person.driver, "gone")
     finally:
-        person.house.start()
+        person.app.start()
     person.until(lambda: ((gone := person.one("#gone")) and not gone.is_displayed()) or None, 20)
     assert person.is_marked
 
@@ -740,8 +740,8 @@ def test_who_logs_out_is_out_on_every_page_that_is_open(person: Person) -> None:
         assert driver.get_cookies() == []
         shoot(driver, "logged-out")
         sent = {"Cookie": f"{cookies[0]['name']}={cookies[0]['value']}"}
-        host = {"Host": person.house.url.partition("//")[2]}
-        old = httpx.get(f"{person.house.near}/api/v1/status", headers={**sent, **host})
+        host = {"Host": person.app.url.partition("//")[2]}
+        old = httpx.get(f"{person.app.near}/api/v1/status", headers={**sent, **host})
         assert old.status_code == 401, "the cookie is of no use to whoever kept it"
     finally:
         driver.close()

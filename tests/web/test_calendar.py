@@ -15,7 +15,7 @@ from horae.core.views import EngineFacts
 from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
-from horae.web.api import Front, app
+from horae.web.api import Front, asgi_app
 from horae.web.keys import Keys
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def shown(root: Path, data: Path) -> AsyncIterator[Shown]:
         keys=Keys(data, clock=clock),
     )
     assert front.keys is not None
-    wire = httpx.ASGITransport(app(front))
+    wire = httpx.ASGITransport(asgi_app(front))
     async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
         yield Shown(client, service, front.keys)
     await ledger.close()

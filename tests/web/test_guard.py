@@ -22,7 +22,7 @@ from horae.core.clock import SystemClock
 from horae.testing import ManualClock
 from horae.web import SOCKET, guard
 from horae.web.answer import HEADERS, voice_of
-from horae.web.api import OPERATIONS, app, operation_of
+from horae.web.api import OPERATIONS, asgi_app, operation_of
 from horae.web.guard import guarded
 from horae.web.keys import Keys, read_token
 from horae.web.peers import Proxies
@@ -64,8 +64,8 @@ def refusal(answer: httpx.Response) -> str:
 @story
 async def test_the_router_has_exactly_the_routes_of_the_table(tmp_path: Path) -> None:
     async with engine(tmp_path) as here:
-        made = [each for each in app(here.front).routes if isinstance(each, Route)]
-        assert len(made) == len(app(here.front).routes)
+        made = [each for each in asgi_app(here.front).routes if isinstance(each, Route)]
+        assert len(made) == len(asgi_app(here.front).routes)
     routed = [(each.path, (each.methods or set()) - {"HEAD"}) for each in made]
     assert routed == [(each.path, {each.method}) for each in OPERATIONS]
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from core.world import story
-from horae.app import House, keep, open_house, run_once
+from horae.app import App, build, keep, run_once
 from horae.config import load
 from horae.core.arming import PolicyError, policy_of
 from horae.core.decide import Status
@@ -23,7 +23,7 @@ from horae.sources.agents.rules import AgentError, parse_agent
 from horae.sources.board.rules import complaints
 from horae.sources.board.task import parse
 from horae.store.codec import read_policy, write_policy
-from horae.web.app import open_porch
+from horae.web.app import open_server
 from reasons import because
 from web.stage import shell
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 class Kept:
     """An engine that keeps a plan, and answers."""
 
-    house: House
+    app: App
 
     async def begin(self, title: str) -> Filed:
         """Let an entry run, and return its receipt."""
-        return (await self.house.service.run_now(title)).filed
+        return (await self.app.service.run_now(title)).filed
 
     async def environment(self, name: str) -> dict[str, str]:
         """Return what a run finds in its environment."""
-        path = self.house.root / f"{name}.env"
+        path = self.app.root / f"{name}.env"
         async with asyncio.timeout(20):
             while not path.exists() or "HORAE_DATA" not in path.read_text():
                 await asyncio.sleep(0.01)
@@ -55,10 +55,10 @@ class Kept:
 
     async def over(self, filed: Filed, name: str) -> Filed:
         """Let a run end, and return how."""
-        (self.house.root / f"{name}.over").touch()
+        (self.app.root / f"{name}.over").touch()
         async with asyncio.timeout(20):
             while True:
-                now = await self.house.ledger.receipt(filed.number)
+                now = await self.app.ledger.receipt(filed.number)
                 assert now is not None
                 if now.status is Status.DONE:
                     return now
@@ -70,16 +70,16 @@ async def kept(root: Path, plan: str, **flags: str) -> AsyncIterator[Kept]:
     """Give an engine in a directory, which listens at a port."""
     (root / "plan.org").write_text(plan)
     config = load(str(root), flags={"listen": "127.0.0.1:0", **flags})
-    async with open_house(config) as house:
+    async with build(config) as app:
         stop, turned = asyncio.Event(), asyncio.Event()
-        porch = await open_porch(house)
+        server = await open_server(app)
         parts = [
-            asyncio.create_task(porch.serve(stop)),
-            asyncio.create_task(keep(house, stop=stop, turned=turned.set)),
+            asyncio.create_task(server.serve(stop)),
+            asyncio.create_task(keep(app, stop=stop, turned=turned.set)),
         ]
         await turned.wait()
         try:
-            yield Kept(house)
+            yield Kept(app)
         finally:
             stop.set()
             await asyncio.gather(*parts)
@@ -108,10 +108,10 @@ async def test_a_run_has_what_it_asked_for_until_it_ends(tmp_path: Path) -> None
             base_url=url, headers={"Authorization": f"Bearer {token}"}
         ) as agent:
             assert (await agent.get("/api/v1/status")).status_code == 200
-            [other] = await here.house.ledger.find("Other")
+            [other] = await here.app.ledger.find("Other")
             asked = await agent.post(f"/api/v1/entries/{other.number}/run", json={})
             assert asked.status_code == 200
-            receipt = await here.house.ledger.receipt(asked.json()["receipt"])
+            receipt = await here.app.ledger.receipt(asked.json()["receipt"])
             assert receipt is not None
             assert receipt.actor == "agent:Ask"
             # Other scopes are not its own.
@@ -132,8 +132,8 @@ async def test_a_run_has_what_it_asked_for_until_it_ends(tmp_path: Path) -> None
             assert gone.status_code == 401
         await here.over(plain, "plain")
 
-        runs = await here.house.ledger.runs_of(filed.number)
-        log = here.house.log_of(runs[-1]).read_text()
+        runs = await here.app.ledger.runs_of(filed.number)
+        log = here.app.log_of(runs[-1]).read_text()
         assert "mine is [secret]" in log
         secret = token.encode()
     for path in tmp_path.rglob("*"):
@@ -149,7 +149,7 @@ async def test_a_run_that_prints_the_keys_of_the_engine_shows_them_to_nobody(
     script = f"cd .horae; for each in {keys}; do cat $each; echo; base64 -w0 $each; echo; done"
     async with kept(tmp_path, shell("Thief", script)) as here:
         filed = await here.over(await here.begin("Thief"), "thief")
-        log = here.house.log_of((await here.house.ledger.runs_of(filed.number))[-1]).read_text()
+        log = here.app.log_of((await here.app.ledger.runs_of(filed.number))[-1]).read_text()
         assert log.count("[secret]") == 6
         for key in keys.split():
             assert (tmp_path / ".horae" / key).read_text().strip() not in log
@@ -169,11 +169,11 @@ async def test_a_definition_and_a_task_ask_for_it_too(tmp_path: Path) -> None:
     for name in ("tick:1", "dispatch:1"):
         os.mkfifo(tmp_path / f"{name}.over")  # a run ends when somebody has opened it
     async with kept(tmp_path, "", **{"crew.def": str(tmp_path / "crew.org")}) as here:
-        tokens = here.house.place.tokens
+        tokens = here.app.place.tokens
         assert tokens is not None
         for name, scopes in (("dispatch:1", {"read", "run"}), ("tick:1", {"read"})):
             if name == "tick:1":
-                await here.house.service.tick("wren")
+                await here.app.service.tick("wren")
             known = await here.environment(name)
             assert known["HORAE_AGENT"] == "wren"
             found = tokens.find(known["HORAE_TOKEN"])
@@ -189,12 +189,12 @@ async def test_a_run_that_is_cancelled_or_never_made_leaves_no_token(tmp_path: P
     async with kept(tmp_path, live("Ask", "ask", ":API: read")) as here:
         filed = await here.begin("Ask")
         token = (await here.environment("ask"))["HORAE_TOKEN"]
-        tokens = here.house.place.tokens
+        tokens = here.app.place.tokens
         assert tokens is not None
         held = tokens.find(token)
         assert held is not None
         assert held.actor == "agent:Ask"
-        here.house.engine.launch.cancel(filed.number, because("enough"))
+        here.app.engine.launch.cancel(filed.number, because("enough"))
         async with asyncio.timeout(20):
             await held.ended.wait()
         assert tokens.find(token) is None
@@ -216,10 +216,10 @@ async def test_a_run_approves_nothing_whatever_it_may_do(tmp_path: Path) -> None
 @story
 async def test_without_an_engine_that_answers_there_is_no_token(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(shell("Ask", 'echo "<$HORAE_TOKEN>"', ":API: read"))
-    async with open_house(load(str(tmp_path))) as house:
-        filed = await run_once(house, "Ask")
-        [run] = await house.ledger.runs_of(filed.number)
-        assert house.log_of(run).read_text() == "<>\n"
+    async with build(load(str(tmp_path))) as app:
+        filed = await run_once(app, "Ask")
+        [run] = await app.ledger.runs_of(filed.number)
+        assert app.log_of(run).read_text() == "<>\n"
 
 
 def test_a_token_is_of_one_run_and_a_new_one_ends_the_old() -> None:

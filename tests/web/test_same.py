@@ -1,5 +1,5 @@
 """The next hundred fires are the same on the command line, the API, the page, the ICS feed, in the
-simulator and in the engine itself: for every example plan, for a house with a board and triggers
+simulator and in the engine itself: for every example plan, for an app with a board and triggers
 beside it, whatever is paused, and after runs from whose ends rules count.
 """
 
@@ -46,7 +46,7 @@ from horae.sources.triggers.store import BookTriggers, TriggerSource
 from horae.store.database import DATABASE, MARK
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
-from horae.web.api import Front, app
+from horae.web.api import Front, asgi_app
 from horae.web.keys import Keys
 from horae.web.page import routes
 from horae.web.page.calendar import FEW
@@ -133,7 +133,7 @@ BESIDE = {
 }
 
 
-Act: TypeAlias = "Callable[[House], Awaitable[None]]"
+Act: TypeAlias = "Callable[[App], Awaitable[None]]"
 
 
 class Fire(NamedTuple):
@@ -143,8 +143,8 @@ class Fire(NamedTuple):
     title: str
 
 
-class House:
-    """A whole house at a moment that stays until its engine is let go."""
+class App:
+    """A whole app at a moment that stays until its engine is let go."""
 
     def __init__(self, front: Front, clock: ManualClock, client: httpx.AsyncClient) -> None:
         self.front = front
@@ -279,8 +279,8 @@ def _end_keeper() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def house(root: Path, data: Path) -> AsyncIterator[House]:
-    """Give a house with plans, board and triggers, in a time of our own."""
+async def app(root: Path, data: Path) -> AsyncIterator[App]:
+    """Give an app with plans, board and triggers, in a time of our own."""
     clock, ledger = ManualClock(NOW), await SqliteLedger.in_memory()
     store = BookTriggers(ledger)
     triggers = Triggers(store=store, ledger=ledger, clock=clock, ids=_numbers())
@@ -307,9 +307,9 @@ async def house(root: Path, data: Path) -> AsyncIterator[House]:
         ledger=ledger,
         keys=Keys(data, clock=clock),
     )
-    wire = httpx.ASGITransport(app(front, pages=routes(front)))
+    wire = httpx.ASGITransport(asgi_app(front, pages=routes(front)))
     async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
-        yield House(front, clock, client)
+        yield App(front, clock, client)
     await engine.stop(within=timedelta(0))
     await ledger.close()
 
@@ -349,14 +349,14 @@ def by_day(told: list[Fire]) -> Iterator[tuple[date, list[tuple[Any, ...]]]]:
         yield day, sorted(lines, key=lambda line: (line[0], line[3]))
 
 
-async def nothing(_: House) -> None:
+async def nothing(_: App) -> None:
     """Let all be as it is written."""
 
 
 def resting(*, until: datetime | None, most: int | None = None) -> Act:
     """Return an act that pauses the first entries, or all."""
 
-    async def pausing(here: House) -> None:
+    async def pausing(here: App) -> None:
         assert here.front.ledger is not None
         for each in islice(await here.front.ledger.entries(), most):
             await here.front.service.pause(str(each.number), until=until)
@@ -364,7 +364,7 @@ def resting(*, until: datetime | None, most: int | None = None) -> Act:
     return pausing
 
 
-async def failing(here: House) -> None:
+async def failing(here: App) -> None:
     """Let the first run of everything fail, so that what must not fail once is paused."""
     ledger, now = here.front.ledger, here.clock.now()
     assert ledger is not None
@@ -382,14 +382,14 @@ async def failing(here: House) -> None:
             assert again.pause is not None, "it must not fail once"
 
 
-async def a_week(here: House) -> None:
+async def a_week(here: App) -> None:
     """Let the engine live for a week and a bit, so that rules count from real ends."""
     end = NOW + timedelta(days=8, hours=3, seconds=7)
     await here.lived(end)
     await here.clock.advance(end - here.clock.now())
 
 
-async def play(here: House, root: Path, end: datetime, expected: list[Fire]) -> None:
+async def play(here: App, root: Path, end: datetime, expected: list[Fire]) -> None:
     """Hold the simulator against what is expected to run until a moment."""
     now = here.clock.now()
     args = ("--days", str((end - now).days + 1), "--from", now.isoformat(), "--jsonl")
@@ -402,7 +402,7 @@ async def play(here: House, root: Path, end: datetime, expected: list[Fire]) -> 
 
 async def compare(root: Path, data: Path, act: Act = nothing) -> list[Fire]:
     """Hold every face against the API, and return what they all say."""
-    async with house(root, data) as here:
+    async with app(root, data) as here:
         await act(here)
         now = here.clock.now()
         told = await here.api()
@@ -503,7 +503,7 @@ def test_the_next_hundred_of_an_example_are_the_same_everywhere(
 
 
 def whole_house(root: Path) -> None:
-    """Write a house with a board and triggers."""
+    """Write an app with a board and triggers."""
     for name, text in {"plan.org": PLAN, **BESIDE}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from os.path import realpath, relpath
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from horae.cli.moments import chosen_zone, parse_moment
@@ -36,7 +37,6 @@ from horae.timing.rfc3339 import parse_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
     from zoneinfo import ZoneInfo
 
     from horae.cli.client import Far
@@ -123,15 +123,14 @@ class Place(NamedTuple):
         return None if text is None else parse_moment(text, self.zone)
 
 
-class Dial:
+class Dial(SystemClock):
     """A clock that stands where --at put it, else the machine's."""
 
     def __init__(self, at: datetime | None = None) -> None:
         self._at = at
 
     def now(self) -> datetime:
-        """Return this moment, in UTC."""
-        return SystemClock().now() if self._at is None else self._at
+        return super().now() if self._at is None else self._at
 
 
 def read(place: Place, work: Callable[[Service], Awaitable[T]], *, at: datetime | None = None) -> T:
@@ -509,11 +508,10 @@ def _unready(
         return None
 
     async def asking(entries: Iterable[Listed]) -> Mapping[int, Unready]:
-        from horae.readiness import readiness_of
-        from horae.sources.triggers.store import BookTriggers
+        from horae.context import Context
 
-        config, card = load(place.root), BookTriggers(ledger).agent
-        return await readiness_of(config, card=card, text=ledger.text).of_entries(entries)
+        context = Context(load(place.root), Path(place.root).absolute(), Dial(), ledger)
+        return await context.readiness.of_entries(entries)
 
     return asking
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
-    from horae.app import House
+    from horae.app import App
     from horae.cli.connection import Place
 
 REQUESTED: Final = {"triage": 13.0, "deps": 18.0}  # seconds between requests for a tick
@@ -106,7 +106,7 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
             config,
             shown="plain",  # the screen of `up` would hide the first lines
             seconds=seconds,
-            begin=lambda house, link: _begin(house, link, root=root, other=other),
+            begin=lambda app, link: _begin(app, link, root=root, other=other),
             pace=PACE,
         )
         with logging_to("plain", level="info", zone_name=config.zone or machine_zone().key):
@@ -196,7 +196,7 @@ def _free_address(root: Path) -> str | None:
     return None
 
 
-def _begin(house: House, link: str | None, *, root: Path, other: str | None) -> None:
+def _begin(app: App, link: str | None, *, root: Path, other: str | None) -> None:
     """Print what the demo does and where to look."""
     from horae.cli.up import log_notes
 
@@ -204,7 +204,7 @@ def _begin(house: House, link: str | None, *, root: Path, other: str | None) -> 
     if other is not None:
         page += f"  (port {other.rpartition(':')[2]}: the usual one is in use)"
     echo(_tour(root, page))
-    log_notes(house)
+    log_notes(app)
 
 
 def _tour(root: Path, page: str) -> str:

@@ -277,7 +277,7 @@ def _restore(output: Output, place: Place, file: Path, config: Config) -> None:
 
 def _missing_secrets(place: Place, config: Config) -> list[str]:
     """Return which secrets cannot be read that triggers and agents of the ledger need."""
-    from horae.secrets import secrets_of
+    from horae.config import secrets_of
     from horae.store import vault
     from horae.store.sqlite import PATIENCE
 
@@ -581,7 +581,7 @@ def _check_permissions(place: Place) -> Check:
 
 def _check_secrets(place: Place, config: Config) -> Iterator[Check]:
     """Look whether the secrets can be read that are named, or kept; no command is called."""
-    from horae.secrets import secrets_of
+    from horae.config import secrets_of
 
     names = [f"${{{name}}}" for name in config.secrets]
     kept = len(list(place.directory.glob(f"{FOLDER}/*")))

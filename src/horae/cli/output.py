@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from horae.errors import ErrorData
+    from horae.org.plan import Diagnostic
 
 # What a terminal would obey instead of showing it: control characters, and signs that turn
 # the direction of writing. Plans come from other people.
@@ -116,6 +117,13 @@ class Output(NamedTuple):
             echo(f"horae: {error}", err=True)
         else:
             print_error(error.data())
+
+    def report(self, problem: HoraeError | Diagnostic) -> None:
+        """Say on stderr what is wrong with a definition; the rest goes on."""
+        if isinstance(problem, HoraeError):
+            self.say(problem)
+        else:
+            echo(f"horae: {problem}", err=True)
 
 
 def form_options(command: _Command) -> _Command:

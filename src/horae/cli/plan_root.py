@@ -141,9 +141,9 @@ def check_triggers(roots: Sequence[str]) -> Iterator[Diagnostic]:
 
 def _check_folder(root: str) -> Iterator[Diagnostic]:
     """Yield what is odd in the files of one root; what needs the ledger, as far as it is read."""
+    from horae.config import known_names
     from horae.files.read import PlanFileError
     from horae.org.plan import Diagnostic, Severity
-    from horae.secrets import known_names
     from horae.sources.triggers.commands import Room
     from horae.sources.triggers.service import judge_files
     from horae.sources.triggers.source import EmptyFolderError, read_folder
@@ -217,7 +217,7 @@ class _Root:
         path = f"{self._root}/{_TRIGGERS}"
         if not _is_directory(path):
             return
-        from horae.secrets import known_names
+        from horae.config import known_names
         from horae.sources.triggers.source import EmptyFolderError, read_folder
 
         try:

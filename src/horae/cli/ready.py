@@ -132,8 +132,8 @@ def _unread(headline: Headline, config: Config) -> Unready | None:
     """Return which secret cannot be read here that a headline asks for."""
     if "ENV" not in headline.props or "HOST" in headline.props:
         return None
+    from horae.config import secrets_of
     from horae.process.ready import unread
-    from horae.secrets import secrets_of
 
     try:
         call = call_of(headline.props)
@@ -183,9 +183,8 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
 
 def _unready_agents(names: set[str], root: str) -> dict[str, Unready]:
     """Return which agents cannot run; one that comes with a file of `.agentd` is not asked."""
-    from horae.config import load
+    from horae.config import known_names, load
     from horae.errors import HoraeError
-    from horae.secrets import known_names
     from horae.sources.triggers.commands import Room
     from horae.sources.triggers.source import read_folder
 
@@ -207,11 +206,9 @@ def _check_keepers(config: Config) -> Iterator[Diagnostic]:
     """Yield those of the crew, or the single keeper, that nothing can run."""
     if config.crew_def is None and config.keeper_def is None:
         return
-    from horae.cli.output import Form, Output
-    from horae.sources.agents.commands import Found as Agents
+    from horae.context import find_agents
 
-    output = Output(Form.TABLE)
-    for agent in (registry := Agents.of(config, output, says=False, beneath=False).registry):
+    for agent in (registry := find_agents(config, has_plans=False).registry):
         why = registry.obstacle(agent, environ=os.environ)
         if why is not None:
             place = (agent.origin.file, agent.origin.line, 1)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
     from pathlib import Path
 
-    from horae.app import House
+    from horae.app import App
     from horae.config import Config
     from horae.core.ports import Filed, Run
     from horae.core.prompt import PromptOrder
@@ -240,7 +240,7 @@ def _retry_planned(
             raise _no_engine(place, "and only an engine can do that; start it with `horae up`")
         config = load(root, flags={"data": data})
         made = run_here(
-            config, lambda house: repeat_once(house, word, at=at, name=name), output, raw=raw
+            config, lambda app: repeat_once(app, word, at=at, name=name), output, raw=raw
         )
         return print_end(output, asyncio.run(made))
     done = through(
@@ -449,43 +449,43 @@ def _run_alone(
 
     if place.store is not None:
         raise _no_engine(place, "and no node leads; `horae cluster nodes` lists the nodes")
-    made = run_here(config, lambda house: run_once(house, entry, note=note), output, raw=raw)
+    made = run_here(config, lambda app: run_once(app, entry, note=note), output, raw=raw)
     return asyncio.run(made)
 
 
 async def run_here(
     config: Config,
-    work: Callable[[House], Coroutine[None, None, Filed]],
+    work: Callable[[App], Coroutine[None, None, Filed]],
     output: Output,
     *,
     raw: bool,
 ) -> dict[str, Any]:
     """Run something in this very process, show what it puts out, and return its receipt."""
-    from horae.app import open_house
+    from horae.app import build
 
     refuse_no_root(config.root, config.data)
-    async with open_house(config) as house:
-        running = asyncio.create_task(work(house))
-        showing = asyncio.create_task(show_while(house, running, Screen(raw=raw), output))
+    async with build(config) as app:
+        running = asyncio.create_task(work(app))
+        showing = asyncio.create_task(show_while(app, running, Screen(raw=raw), output))
         try:
             filed = await running
         finally:
             await showing
-        return (await house.service.receipt(filed.number)).data()
+        return (await app.service.receipt(filed.number)).data()
 
 
 async def show_while(
-    house: House, running: asyncio.Task[Filed], screen: Screen, output: Output
+    app: App, running: asyncio.Task[Filed], screen: Screen, output: Output
 ) -> None:
     """Show what a run of this process puts out until it is over."""
     path: Path | None = None
     at = 0
     while True:
         is_over = running.done()
-        for live in house.engine.launch.runs.values():
-            path = house.log_of(live)
+        for live in app.engine.launch.runs.values():
+            path = app.log_of(live)
         if path is None and is_over and running.exception() is None:  # it was quicker than we
-            path = house.log_of((await house.ledger.runs_of(running.result().number))[-1])
+            path = app.log_of((await app.ledger.runs_of(running.result().number))[-1])
         if path is not None and output.form is Form.TABLE:
             # The run has printed nothing yet.
             with suppress(OSError), path.open("rb") as file:

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from horae.app import House
+    from horae.app import App
     from horae.core.gate import Obstacle
     from horae.core.views import EntryLine, ReceiptLine, StatusReport
 
 
 def drawn(
-    house: House, stands: StatusReport, waits: Sequence[Obstacle], lines: Iterable[str]
+    app: App, stands: StatusReport, waits: Sequence[Obstacle], lines: Iterable[str]
 ) -> RenderableType:
     """Return how things stand, as a picture."""
     why = {each.ask.number: each.reason for each in waits}
     parts: list[RenderableType] = [
         safe(
-            f"horae: {house.root}  {moment_text(stands.at, stands.zone)}  {stands.entries} armed",
+            f"horae: {app.root}  {moment_text(stands.at, stands.zone)}  {stands.entries} armed",
             style="bold",
         )
     ]

@@ -30,7 +30,7 @@ from horae.timing.zone import local, zone
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from horae.app import House
+    from horae.app import App
     from horae.cluster.node import Member
     from horae.config import Config
     from horae.core.ports import Event, Ledger
@@ -258,7 +258,7 @@ async def _log_member_problems(member: Member) -> None:
     known = set(member.notes)  # logged at the start
     while True:
         await asyncio.sleep(_REFRESH)
-        problems = () if member.house is None else member.house.facts().problems
+        problems = () if member.leading is None else member.leading.facts().problems
         # The node logs what is wrong with its copy of the plan.
         known = _log_new([each for each in problems if each != member.plan_trouble], known)
 
@@ -279,7 +279,7 @@ async def run_plans(
     shown: str,
     seconds: float | None,
     empty_plan: bool = False,
-    begin: Callable[[House, str | None], None] | None = None,
+    begin: Callable[[App, str | None], None] | None = None,
     pace: float = 0.0,
 ) -> int:
     """Run the plans and show what happens until a signal, or for some seconds.
@@ -287,52 +287,52 @@ async def run_plans(
     `begin` gets the link of the page and prints its own first lines in place of the usual ones;
     `pace` is the least number of seconds between two events in the log.
     """
-    from horae.app import keep, open_house
+    from horae.app import build, keep
 
     stop = asyncio.Event()
     _stop_on_signals(stop)
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, stop.set)
-    async with open_house(config) as house:
-        from horae.web.app import open_porch
+    async with build(config) as app:
+        from horae.web.app import open_server
 
-        house.engine.may_be_empty = empty_plan
-        newest = await house.ledger.newest_event()
-        porch = await open_porch(house)
-        (begin or _say_where)(house, porch.link)
+        app.engine.may_be_empty = empty_plan
+        newest = await app.ledger.newest_event()
+        server = await open_server(app)
+        (begin or _say_where)(app, server.link)
         over = asyncio.Event()
-        events = _events(house, after=newest, over=over)
+        events = _events(app, after=newest, over=over)
         if shown == "screen":
-            show = _show_screen(house, events, stop)
+            show = _show_screen(app, events, stop)
         else:
-            show = _log_all(house, events, stop, begins=begin is None, pace=pace)
+            show = _log_all(app, events, stop, begins=begin is None, pace=pace)
         showing = asyncio.create_task(show)
-        told = asyncio.create_task(porch.serve(stop))
+        told = asyncio.create_task(server.serve(stop))
         _notify("READY=1")
         calm_collector()
-        house.engine.longest_rest = min(house.engine.longest_rest, _watched_every() / 2)
+        app.engine.longest_rest = min(app.engine.longest_rest, _watched_every() / 2)
         try:
-            await keep(house, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
+            await keep(app, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
         finally:
             _notify("STOPPING=1")
             stop.set()
             over.set()
             await asyncio.gather(showing, told)
-        await _sum_up(house, after=newest)
+        await _sum_up(app, after=newest)
     return Exit.OK
 
 
-def _say_where(house: House, link: str | None) -> None:
+def _say_where(app: App, link: str | None) -> None:
     """Log which plans run, and where the page is."""
-    log.info("running the plans in %s (ledger in %s); stop with Ctrl-C", house.root, house.data)
+    log.info("running the plans in %s (ledger in %s); stop with Ctrl-C", app.root, app.data)
     if link is not None:
         log.info("the page is at %s (can be used once; new link: `horae open`)", link)
-    log_notes(house)
+    log_notes(app)
 
 
-def log_notes(house: House) -> None:
+def log_notes(app: App) -> None:
     """Log what was found at the start."""
-    for note in house.notes:
+    for note in app.notes:
         log.warning("%s", note)
 
 
@@ -370,7 +370,7 @@ def _notify(state: str) -> None:
 
 
 async def _log_all(
-    house: House,
+    app: App,
     events: AsyncIterator[Event],
     stop: asyncio.Event,
     *,
@@ -378,12 +378,12 @@ async def _log_all(
     pace: float,
 ) -> None:
     """Log what happens until the engine has stopped."""
-    beside = [asyncio.create_task(_log_problems(house))]
+    beside = [asyncio.create_task(_log_problems(app))]
     if begins:
-        beside.append(asyncio.create_task(_log_beginning(house)))
+        beside.append(asyncio.create_task(_log_beginning(app)))
     try:
         async for event in events:
-            if await _log_event(house.ledger, event) and pace:
+            if await _log_event(app.ledger, event) and pace:
                 # Later events wait in the ledger; after a stop they are logged at once.
                 with suppress(TimeoutError):  # the wait is over
                     await asyncio.wait_for(stop.wait(), pace)
@@ -392,28 +392,28 @@ async def _log_all(
             each.cancel()
 
 
-async def _log_beginning(house: House) -> None:
+async def _log_beginning(app: App) -> None:
     """Log once which agent ticks first and when, and what could not run."""
-    while house.engine.turned_at is None:
+    while app.engine.turned_at is None:
         await asyncio.sleep(_REFRESH / 5)
-    facts = house.facts()
-    stands = await house.service.status(facts)
+    facts = app.facts()
+    stands = await app.service.status(facts)
     for problem in (each for each in stands.problems if each not in facts.problems):
         log.warning("%s", problem)
     if not stands.entries and not stands.unarmed:
-        log.warning("%s has no entries; `horae init` writes an example plan", house.root)
+        log.warning("%s has no entries; `horae init` writes an example plan", app.root)
     ticking = [(each.entry.next_at, each) for each in stands.agents if each.entry.next_at]
     if ticking:
         at, first = min(ticking, key=lambda each: each[0])
-        when = f"{local(at, zone(house.zone_name)):%Y-%m-%d %H:%M:%S} {house.zone_name}"
+        when = f"{local(at, zone(app.zone_name)):%Y-%m-%d %H:%M:%S} {app.zone_name}"
         log.info("the first tick is that of %s, at %s", first.name, when)
 
 
-async def _log_problems(house: House) -> None:
+async def _log_problems(app: App) -> None:
     """Log each problem as soon as it exists, and not again while it stays."""
     from horae.core.ports import LedgerError
 
-    known = set(house.notes)  # logged at the start
+    known = set(app.notes)  # logged at the start
     stall, look_at = "", 0.0
     loop = asyncio.get_running_loop()
     while True:
@@ -421,18 +421,18 @@ async def _log_problems(house: House) -> None:
         if loop.time() >= look_at:
             look_at = loop.time() + _STALLED
             try:
-                stall = await house.engine.stall()
+                stall = await app.engine.stall()
             except LedgerError as error:  # a problem of its own, of which the engine knows
                 log.debug("cannot look for a stall: %s", error)
-        problems = house.facts().problems
+        problems = app.facts().problems
         known = _log_new([stall, *problems] if stall else problems, known)
 
 
-async def _events(house: House, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:
+async def _events(app: App, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:
     """Yield the events after a number until the engine is *over*, the last ones included."""
     while True:
         is_last = over.is_set()
-        while found := await house.ledger.events_after(after):
+        while found := await app.ledger.events_after(after):
             after = found[-1].number
             for event in found:
                 yield event
@@ -501,7 +501,7 @@ async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
     return event.kind, "  ".join(filter(None, [str(title or ""), " ".join([*facts, *by])]))
 
 
-async def _show_screen(house: House, events: AsyncIterator[Event], stop: asyncio.Event) -> None:
+async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Event) -> None:
     """Draw how things stand, again and again."""
     from rich.live import Live
 
@@ -513,18 +513,18 @@ async def _show_screen(house: House, events: AsyncIterator[Event], stop: asyncio
     async def listen() -> None:
         async for event in events:
             if events_log.isEnabledFor(_level(event)):
-                word, text = await _words(house.ledger, event)
-                lines.append(plain_line(event.at, house.zone_name, word, text))
+                word, text = await _words(app.ledger, event)
+                lines.append(plain_line(event.at, app.zone_name, word, text))
 
     listening = asyncio.create_task(listen())
     with Live(console=console(), auto_refresh=False, screen=False, transient=True) as live:
         while not stop.is_set():
-            if house.engine.turned_at is None:  # before the first turn nothing is decided yet
+            if app.engine.turned_at is None:  # before the first turn nothing is decided yet
                 await asyncio.sleep(_REFRESH / 5)
                 continue
-            stands = await house.service.status(house.facts(), limit=8)
-            waits = house.engine.gate.obstacles(now=house.clock.now())
-            live.update(drawn(house, stands, waits, lines), refresh=True)
+            stands = await app.service.status(app.facts(), limit=8)
+            waits = app.engine.gate.obstacles(now=app.clock.now())
+            live.update(drawn(app, stands, waits, lines), refresh=True)
             with suppress(TimeoutError):  # the wait is over
                 await asyncio.wait_for(stop.wait(), _REFRESH)
     await listening
@@ -532,14 +532,14 @@ async def _show_screen(house: House, events: AsyncIterator[Event], stop: asyncio
         echo(line)
 
 
-async def _sum_up(house: House, *, after: int) -> None:
+async def _sum_up(app: App, *, after: int) -> None:
     """Say in a few lines what became of the time."""
     counts: Counter[str] = Counter()
-    while events := await house.ledger.events_after(after):
+    while events := await app.ledger.events_after(after):
         after = events[-1].number
         told = (str(event.facts["status"]) for event in events if event.kind == "receipt")
         counts.update(status for status in told if status in FINAL)
     said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    since = key_time(house.engine.started_at or house.clock.now())
+    since = key_time(app.engine.started_at or app.clock.now())
     what = f"receipts since {since}: {said}" if said else f"no receipts since {since}"
     log.info("stopped; %s", what)

@@ -49,8 +49,8 @@ class Porter:
                 await self._output(run)(scope, receive, send)
             elif path.startswith(_SETTINGS):
                 await own(scope, receive, send)
-            elif member.app is not None:
-                await member.app(scope, receive, send)
+            elif member.web is not None:
+                await member.web(scope, receive, send)
             elif path in _HEALTH:
                 await self._health()(scope, receive, send)
             elif path.startswith("/login/") or path in _ENTRY:

@@ -21,18 +21,19 @@ from typing import TYPE_CHECKING, Final
 
 from horae import __version__
 from horae.app import (
-    Rooms,
+    Host,
+    assemble,
     keep,
-    limits_of,
+    open_processes,
     read_again,
     run_place,
     try_reader,
-    wire,
 )
 from horae.cluster.forward import Porter
 from horae.cluster.lease import Member as Card, is_trusted, node_data, trusted_until
 from horae.cluster.queue import Carried, Worker
 from horae.config import ListenAddress, load
+from horae.context import Context
 from horae.core.access import REVOKED
 from horae.core.clock import SharedClock, SystemClock
 from horae.core.decide import Status
@@ -43,17 +44,13 @@ from horae.core.sessions import ENDED
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
-from horae.process.cgroup import delegated_cgroup
-from horae.process.processes import LOG_NAME, Processes
-from horae.readiness import registry_of
-from horae.sources.board.tasks import find_tasks
+from horae.process.processes import LOG_NAME
 from horae.sources.crew.tick import left_on, read_memory, write_memory
-from horae.sources.triggers.store import BookTriggers
 from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepare_carrier
 from horae.store.database import prepare
 from horae.store.lock import Lock
 from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_work, machines_of
-from horae.web.app import app_of, keys_of, open_porch
+from horae.web.app import keys_of, open_server, web_app
 from horae.web.keys import HOST, Keys, keep_token, new_token
 
 if TYPE_CHECKING:
@@ -61,10 +58,11 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from horae.app import House
+    from horae.app import App
     from horae.cluster.lease import Leader, Membership
     from horae.config import Config
     from horae.core.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
+    from horae.process.processes import Processes
     from horae.sources.plans.runner import Place
     from horae.store.ledger import BookLedger
 
@@ -121,9 +119,7 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
         await _ask_time(clock, ledger)
         flags = {"data": str(data), "store": config.store, "git.local": config.git_local}
         shared = load(str(plan.path), flags=flags, own=config)
-        processes = await stack.enter_async_context(
-            Processes(data, cgroup=delegated_cgroup(), limits=limits_of(shared))
-        )
+        processes = await stack.enter_async_context(open_processes(shared, data))
         keep_token(data, await ledger.secret(TOKEN, new_token))
         keep_token(data, await ledger.secret(HOST, new_token), HOST)
         place = run_place(shared, plan.path, data)
@@ -153,10 +149,10 @@ class Member:
     plan_trouble: str = ""  # why the plan is not as its origin has it, if it is not
     turned: Callable[[], None] = lambda: None
     may_be_empty: bool = False  # whether a branch without a plan is meant to be so
-    app: ASGIApp | None = None  # of the engine, while this machine leads
+    web: ASGIApp | None = None  # of the engine, while this machine leads
+    leading: App | None = None  # the engine, while this machine leads
     keys: Keys | None = None
-    _own: House | None = None  # of this machine, whether it leads or not
-    _leading: House | None = None
+    _own: App | None = None  # of this machine, whether it leads or not
     _trusted: timedelta | None = None  # until when the lease holds, by what has elapsed
     _told: list[asyncio.Event] = field(default_factory=list)  # who waits for something to happen
     _updating: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -171,7 +167,7 @@ class Member:
 
     @property
     def leads(self) -> bool:
-        return self._leading is not None
+        return self.leading is not None
 
     @property
     def notes(self) -> list[str]:
@@ -183,14 +179,9 @@ class Member:
         """Whether this machine's lease holds, as far as it knows."""
         return is_trusted(self.clock.elapsed(), self._trusted)
 
-    @property
-    def house(self) -> House | None:
-        """The engine, while this machine leads."""
-        return self._leading
-
     async def keep(self, stop: asyncio.Event, *, may_lead: bool = True) -> None:
         """Take part until *stop* is set; a lease that is lost ends the runs, and is taken anew."""
-        self._own = own = wire(self._rooms(self.ledger))
+        self._own = own = self.assemble(self.ledger)
         self._head = await self.plan.head()
         self.keys = keys_of(
             self.config,
@@ -200,12 +191,12 @@ class Member:
             node=await self.ledger.secret(NODE, new_token),
             share=lambda token: self.ledger.share_token(token, now=self.clock.now()),
         )
-        porch = await open_porch(own, keys=self.keys, around=Porter(self).around)
-        serving = asyncio.create_task(porch.serve(stop))
+        server = await open_server(own, keys=self.keys, around=Porter(self).around)
+        serving = asyncio.create_task(server.serve(stop))
         try:
             log.info("node %s joined %s, at %s", self.name, self.ledger.place, self.address)
-            if porch.link is not None:
-                log.info("open %s (can be used once)", porch.link)
+            if server.link is not None:
+                log.info("open %s (can be used once)", server.link)
             while not stop.is_set():
                 try:
                     await self._take_part(stop, may_lead=may_lead)
@@ -248,7 +239,7 @@ class Member:
             clock=self.clock,
             ledger=ledger,
             shared=self.ledger,
-            runner=_UpToDate(wire(self._rooms(ledger)).runners, self.catch_up),
+            runner=_UpToDate(self.assemble(ledger).runners, self.catch_up),
             over=self._copy_log,
         )
         await worker.launch.look_back()
@@ -380,22 +371,21 @@ class Member:
 
     async def _decide(self, term: int, began: timedelta, stop: asyncio.Event) -> None:
         """Keep the hours for all members, as long as the leader's lease holds."""
-        rooms = self._rooms(self.ledger, term=term)
-        house = wire(rooms)
-        house.engine.commit = self._head
-        house.engine.may_be_empty = self.may_be_empty
-        gate = house.engine.gate
+        app = self.assemble(self.ledger, term=term)
+        app.engine.commit = self._head
+        app.engine.may_be_empty = self.may_be_empty
+        gate = app.engine.gate
         gate.homes.update(await self.ledger.homes())
-        await self._count_machines(house)
+        await self._count_machines(app)
         assert self.keys is not None, "a member has its keys before it joins"
-        made = await app_of(house, self.keys, nodes=self._nodes)
-        beside = (self._listen(house), self._reap(house, term))
-        keeping = keep(house, stop=stop, watch=self._follow_plan, beside=beside)
-        self._leading, self.app = house, made
+        made = await web_app(app, self.keys, nodes=self._nodes)
+        beside = (self._listen(app), self._reap(app, term))
+        keeping = keep(app, stop=stop, watch=self._follow_plan, beside=beside)
+        self.leading, self.web = app, made
         try:
             await _first_of([keeping, self._renew(term, began)])
         finally:
-            self._leading, self.app = None, None
+            self.leading, self.web = None, None
             for each in beside:
                 each.close()  # one that was never begun
 
@@ -420,9 +410,9 @@ class Member:
                 await asyncio.sleep(self.lease.total_seconds() / 3)
         raise LeaseLostError("the leader")
 
-    async def _listen(self, house: House) -> None:
+    async def _listen(self, app: App) -> None:
         """Let the engine know what members have written down."""
-        launch = house.engine.launch
+        launch = app.engine.launch
         assert isinstance(launch, Carried)
         looked_at = self.clock.elapsed()
         async for events in self._events():
@@ -430,12 +420,12 @@ class Member:
             if self.clock.elapsed() - looked_at >= LOOK:
                 await launch.look_at_all()
                 looked_at = self.clock.elapsed()
-            if any(_is_news(each, house) for each in events):
-                house.engine.note_change()
+            if any(_is_news(each, app) for each in events):
+                app.engine.note_change()
 
-    async def _reap(self, house: House, term: int) -> None:
+    async def _reap(self, app: App, term: int) -> None:
         """Take back what machines had that are lost, and count those that are there."""
-        launch = house.engine.launch
+        launch = app.engine.launch
         assert isinstance(launch, Carried)
         while True:
             try:
@@ -454,8 +444,8 @@ class Member:
                     for number in taken:
                         await launch.look(number)
                         await self._note_lost(number, lost.name, term=term)
-                    house.engine.note_change()
-                await self._count_machines(house)
+                    app.engine.note_change()
+                await self._count_machines(app)
             except (LedgerBusyError, LedgerWriteError) as error:
                 log.debug("cannot look for lost nodes: %s", error)
             await asyncio.sleep(self.lease.total_seconds() / 6)
@@ -475,26 +465,26 @@ class Member:
                 facts=Undelivered.lost(agent, machine).data(),
             )
 
-    async def _count_machines(self, house: House) -> None:
+    async def _count_machines(self, app: App) -> None:
         """Let the gate know which machines there are."""
         self.members = await self.ledger.leases.members()
         machines = machines_of(self.members)
-        gate = house.engine.gate
+        gate = app.engine.gate
         if gate.capacity.machines != machines:
             gate.capacity = replace(gate.capacity, machines=machines)
-            house.engine.poke()
+            app.engine.poke()
 
-    async def _follow_plan(self, house: House, stop: asyncio.Event) -> None:
+    async def _follow_plan(self, app: App, stop: asyncio.Event) -> None:
         """Read the plan again when its branch has moved."""
         note = ""
         while not stop.is_set():
             if self.plan_trouble != note:
-                house.notes[:] = [each for each in house.notes if each != note]
+                app.notes[:] = [each for each in app.notes if each != note]
                 note = self.plan_trouble
-                house.notes.extend([note] if note else [])
-            if house.engine.commit != self._head:
-                house.engine.commit = self._head
-                await read_again(house)
+                app.notes.extend([note] if note else [])
+            if app.engine.commit != self._head:
+                app.engine.commit = self._head
+                await read_again(app)
             await self._moved.wait()
             self._moved.clear()
         await asyncio.Event().wait()
@@ -583,27 +573,12 @@ class Member:
         async for _ in self.ledger.changes():
             told.set()
 
-    def _rooms(self, ledger: BookLedger, *, term: int | None = None) -> Rooms:
-        """Return what the sources and runners of this machine stand on."""
-        config, place = self.config, self.place
-        return Rooms(
-            config,
-            place.root,
-            self.clock,
-            ledger,
-            self.processes,
-            place,
-            config.zone or "UTC",
-            find_tasks(place.root, board=config.board_dir),
-            BookTriggers(self.ledger),
-            registry_of(config),
-            self._trees(),
-            term=0 if term is None else term,
-            shared=None if term is None else self.ledger,
-            home="" if term is None else self.name,
-            is_gone=self._is_gone,
-            settings=None if self._own is None else self._own.settings,
-        )
+    def assemble(self, ledger: BookLedger, *, term: int | None = None) -> App:
+        """Return an app on this machine; with a *term* that of the leader."""
+        shared = None if term is None else self.ledger
+        context = Context(self.config, self.place.root, self.clock, ledger, term or 0, shared)
+        host = Host(self.processes, self.place, self._trees(), self.name, self._is_gone)
+        return assemble(context, host, settings=None if self._own is None else self._own.settings)
 
     def _trees(self) -> Trees:
         """Return where agents work on this machine."""
@@ -653,12 +628,12 @@ def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:
 _COPYING: Final[set[asyncio.Task[None]]] = set()
 
 
-def _is_news(event: Event, house: House) -> bool:
+def _is_news(event: Event, app: App) -> bool:
     """Tell whether an event is of something that the engine did not do itself."""
     if event.kind != "receipt":
         return event.kind in {"paused", "resumed", "restored"}
     is_waiting = event.facts.get("status") == Status.WAITING
-    return is_waiting and event.receipt is not None and not house.engine.gate.knows(event.receipt)
+    return is_waiting and event.receipt is not None and not app.engine.gate.knows(event.receipt)
 
 
 async def _until(stop: asyncio.Event) -> None:

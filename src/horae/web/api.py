@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
-__all__ = ["BODY", "OPERATIONS", "Front", "HttpRequestError", "app", "operation_of"]
+__all__ = ["BODY", "OPERATIONS", "Front", "HttpRequestError", "asgi_app", "operation_of"]
 
 
-def app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
+def asgi_app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """Return the application of an engine; *pages* are routes for people, beside the table's."""
     made = Starlette(
         routes=[*(_route(front, each) for each in OPERATIONS), *pages],

@@ -1,9 +1,10 @@
-"""The porch: how a house is seen from outside, on its socket, on a port, and as a page."""
+"""An app on its socket, on a port, and as a page."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,15 +15,14 @@ from horae.core.entry import Entry
 from horae.core.views import CannotRunError
 from horae.files.git.repository import Git, is_repository
 from horae.files.read import find_plans, read_plan
-from horae.hands import AskedTasks, AskedWorkflows, commits
-from horae.readiness import readiness_of
-from horae.sources.agents.source import Asking
-from horae.sources.board.tasks import Board
+from horae.sources.agents.source import AgentRequests
+from horae.sources.board.routes import BoardRequests
 from horae.sources.crew.lifecycle import parse_lifecycle
 from horae.sources.crew.rules import parse_crew
+from horae.sources.workflows.routes import WorkflowRequests
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
-from horae.web.api import Front, app, operation_of
+from horae.web.api import Front, asgi_app, operation_of
 from horae.web.guard import attended, guarded
 from horae.web.keys import Keys
 from horae.web.page import Papers, routes
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from horae.app import House
+    from horae.app import App
     from horae.config import Config
+    from horae.context import Context
     from horae.core.ports import Clock, Listed
     from horae.sources.crew.lifecycle import Lifecycle
     from horae.store.ledger import BookLedger
@@ -44,102 +45,113 @@ if TYPE_CHECKING:
     Nodes: TypeAlias = Callable[[], Awaitable[list[dict[str, Any]]]]
 
 
-async def open_porch(
-    house: House, *, keys: Keys | None = None, around: Callable[[ASGIApp], ASGIApp] | None = None
-) -> Porch:
-    """Return the porch of a house; where a port cannot be had, the house says so.
+async def open_server(
+    app: App, *, keys: Keys | None = None, around: Callable[[ASGIApp], ASGIApp] | None = None
+) -> WebServer:
+    """Return the server of an app; a port that cannot be had is a note of the app.
 
-    What is *around* its application decides who answers.
+    What is *around* the application decides which machine answers.
     """
-    keys = keys or keys_of(house.config, house.data, clock=house.clock, ledger=house.ledger)
-    made = await app_of(house, keys)
-    return Porch(house, keys, made if around is None else around(made))
+    keys = keys or keys_of(app.config, app.data, clock=app.clock, ledger=app.ledger)
+    made = await web_app(app, keys)
+    return WebServer(app, keys, made if around is None else around(made))
 
 
 def keys_of(config: Config, data: Path, *, clock: Clock, ledger: BookLedger, **parts: Any) -> Keys:
-    """Return who may come in, and by which names the server is asked."""
+    """Return the keys of the server, which know its names as clients call it."""
     outside = (config.server_url or "").rstrip("/")
     proxied = [*(config.server_names or ()), *filter(None, [urlsplit(outside).hostname])]
-    hosts = [config.listen.host]
     return Keys(
         data,
         clock=clock,
         tokens=BookTokens(ledger),
         sessions=BookSessions(ledger),
-        hosts=hosts,
+        hosts=[config.listen.host],
         proxied=proxied,
         outside=outside,
         **parts,
     )
 
 
-async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASGIApp:
-    """Return the application of a house; *nodes* tells of the machines that share its ledger."""
-    agents = Asking(
-        ledger=house.ledger,
-        clock=house.clock,
+async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIApp:
+    """Return the application of an app; *nodes* lists the machines that share its ledger."""
+    agents = AgentRequests(
+        ledger=app.ledger,
+        clock=app.clock,
         ids=new_id,
-        poke=house.engine.note_change,
-        check=lambda name: _refuse_unready(house, name),
-        zone_name=house.zone_name,
-        term=house.term,
+        poke=app.engine.note_change,
+        check=partial(_refuse_unready, app.context),
+        zone_name=app.zone_name,
+        term=app.context.term,
     )
-    limit, most = house.config.plan_max_bytes, house.config.plan_max_files
     front = Front(
-        service=house.service,
-        engine=house.engine,
-        facts=house.facts,
-        log_of=house.log_of,
-        clock=house.clock,
-        ledger=house.ledger,
-        zone_name=house.zone_name,
-        since=await house.ledger.newest_event(),
+        service=app.service,
+        engine=app.engine,
+        facts=app.facts,
+        log_of=app.log_of,
+        clock=app.clock,
+        ledger=app.ledger,
+        zone_name=app.zone_name,
+        since=await app.ledger.newest_event(),
         keys=keys,
-        triggers=house.triggers,
-        workflows=AskedWorkflows(house.workflows, house.place, clock=house.clock, ids=new_id),
+        triggers=app.triggers,
+        workflows=WorkflowRequests(app.workflows, app.place, clock=app.clock, ids=new_id),
         agent_runs=agents,
-        tasks=AskedTasks(
-            Board(house.root / house.tasks, root=house.root, limit=limit, most=most),
-            clock=house.clock,
-            ledger=house.ledger,
-            changed=lambda: house.engine.request("board"),
+        tasks=BoardRequests(
+            app.context.board,
+            clock=app.clock,
+            ledger=app.ledger,
+            changed=lambda: app.engine.request("board"),
         ),
-        changes=(lambda: commits(Git(house.root))) if is_repository(house.root) else None,
+        changes=partial(_commits, Git(app.root)) if is_repository(app.root) else None,
         nodes=nodes,
-        settings=house.settings,
-        is_public=house.config.server_public,
+        settings=app.settings,
+        is_public=app.config.server_public,
     )
-    return app(front, pages=routes(front, papers_of(house)))
+    return asgi_app(front, pages=routes(front, papers_of(app)))
 
 
-async def _refuse_unready(house: House, name: str) -> None:
-    """Raise an error unless there is an agent of this name, and it can run; no name is anybody."""
-    if name and await house.store.agent(name) is None:
-        (await asyncio.to_thread(house.agents)).get(name)
-    ready = readiness_of(house.config, card=house.store.agent, text=house.ledger.text)
+async def _refuse_unready(context: Context, name: str) -> None:
+    """Raise an error unless the agent of a name exists and can run; "" is an agent without one."""
+    if name and await context.trigger_store.agent(name) is None:
+        (await asyncio.to_thread(context.agents)).get(name)
+    ready = context.readiness
     why = await ready.of_agent(name) if name else ready.of_nobody()
     if why is not None:
         raise CannotRunError(name or "the request", why)
 
 
-class Porch:
-    """An application with its keys, on a socket and, if one can be had, on a port."""
+async def _commits(git: Git) -> list[dict[str, Any]]:
+    """Return the newest commits of a plan root, as everybody may see them."""
+    return [
+        {
+            "sha": each.sha,
+            "ts": int(each.at.timestamp()),
+            "author": each.author,
+            "msg": each.subject,
+        }
+        for each in await git.log(limit=30)
+    ]
 
-    def __init__(self, house: House, keys: Keys, made: ASGIApp) -> None:
-        self._house = house
+
+class WebServer:
+    """The application on the socket of the engine and, if one can be had, on a port."""
+
+    def __init__(self, app: App, keys: Keys, made: ASGIApp) -> None:
+        self._app = app
         self._made = made
         self.keys = keys
         self._listener = None
-        address = house.config.listen
+        address = app.config.listen
         try:
             self._listener = listen_tcp(
-                address.host, address.port, allow_remote=house.config.server_remote
+                address.host, address.port, allow_remote=app.config.server_remote
             )
         except ListenError as error:
-            house.notes.append(str(error))
+            app.notes.append(str(error))
         else:
             keys.url = url_of(self._listener)
-        if (tokens := house.place.tokens) is not None:
+        if (tokens := app.place.tokens) is not None:
             keys.runs, tokens.is_served, tokens.url = tokens, True, keys.url
 
     @property
@@ -149,42 +161,38 @@ class Porch:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Answer until *stop* is set."""
-        house = self._house
+        app = self._app
         near = attended(
             self._made, self.keys, operation_of=operation_of, actor_of=self._local_actor
         )
-        answering = [serve_socket(near, house.data, stop=stop)]
+        answering = [serve_socket(near, app.data, stop=stop)]
         if self._listener is not None:
-            proxies = Proxies.of(house.config.server_trusted_proxies or ())
-            wire = guarded(
-                self._made,
-                self.keys,
-                clock=house.clock,
-                operation_of=operation_of,
-                proxies=proxies,
+            proxies = Proxies.of(app.config.server_trusted_proxies or ())
+            guard = guarded(
+                self._made, self.keys, clock=app.clock, operation_of=operation_of, proxies=proxies
             )
-            answering.append(serve_tcp(wire, self._listener, stop=stop, proxies=proxies))
+            answering.append(serve_tcp(guard, self._listener, stop=stop, proxies=proxies))
         await asyncio.gather(*answering)
 
     async def _local_actor(self, user: int, run: str) -> str:
-        return await local_actor(self._house.ledger, uid=user, run=run)
+        return await local_actor(self._app.ledger, uid=user, run=run)
 
 
-def papers_of(house: House) -> Papers:
-    """Return what pages show that stands in the files of a house."""
+def papers_of(app: App) -> Papers:
+    """Return what pages show that stands in the files of an app."""
 
     async def plans() -> list[str]:
-        found = await asyncio.to_thread(find_plans, house.root, most=house.config.plan_max_files)
-        return [os.path.relpath(each, house.root) for each in found.plans]
+        found = await asyncio.to_thread(find_plans, app.root, most=app.config.plan_max_files)
+        return [os.path.relpath(each, app.root) for each in found.plans]
 
     async def plan(file: str) -> str:
-        return (await asyncio.to_thread(read_plan, house.root / file, root=house.root)).text
+        return (await asyncio.to_thread(read_plan, app.root / file, root=app.root)).text
 
     async def day(found: Listed) -> Lifecycle | None:
         item = found.item
         if not isinstance(item, Entry):
             return None
-        text = await house.ledger.text(item.digest)
+        text = await app.ledger.text(item.digest)
         return None if text is None else await asyncio.to_thread(_day, text, item.origin.file)
 
     return Papers(plans=plans, plan=plan, day=day)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 import horae
-from horae.app import open_house, run_once
+from horae.app import build, run_once
 from horae.config import load
 from horae.core.decide import Status
 from horae.core.entry import Origin
@@ -547,8 +547,8 @@ Be brief.
 @story
 async def test_an_engine_runs_a_block_with_the_agent_held_at_the_gate(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(PLAN)
-    async with open_house(load(str(tmp_path))) as house:
-        filed = await run_once(house, "Digest")
+    async with build(load(str(tmp_path))) as app:
+        filed = await run_once(app, "Digest")
         assert (filed.status, filed.agents) == (Status.DONE, ("wren",)), filed.receipt.reason
     told = next((tmp_path / ".horae" / "runs").glob("*/*/record.json"))
     said = {"Sum up": f"You write.\n\nBe brief.\nrun {told.parent.name}"}

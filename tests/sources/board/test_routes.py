@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from core.world import story
 from horae.core.decide import Receipt, Status
 from horae.sources.board.source import BoardSource
-from horae.web.api import app
+from horae.web.api import asgi_app
 from reasons import because
 from web.stage import engine
 
@@ -143,7 +143,7 @@ async def test_the_public_plane_is_off_unless_it_is_switched_on(tmp_path: Path) 
             return [{"sha": "a" * 40, "ts": 1, "author": "wren", "msg": "Sow"}] * 40
 
         front = replace(here.front, is_public=True, changes=changes)
-        wire = httpx.ASGITransport(app(front))
+        wire = httpx.ASGITransport(asgi_app(front))
         async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as public:
             told = (await public.get("/_changes")).json()
             assert (len(told["changes"]), told["agent"]) == (30, None)

@@ -35,7 +35,7 @@ from horae.sources.board.dispatch import rest_after
 from horae.sources.board.runner import UNCLAIMED, Dispatcher, DispatchRunner, busy_at
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board, CommittedBoard
-from horae.sources.crew.roster import Roster
+from horae.sources.crew.source import Roster
 from horae.sources.plans.runner import Place
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import horae.app
-from horae.app import keep, new_id, open_house
+from horae.app import build, keep, new_id
 from horae.cli.client import Far
 from horae.cli.ledger import print_status
 from horae.config import load
@@ -37,7 +37,7 @@ from reasons import because
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 
-    from horae.app import House
+    from horae.app import App
     from horae.core.ports import Filed, Run
     from horae.core.views import AgentLine
 
@@ -168,10 +168,10 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
 
 
 class Kept:
-    """A house that is kept, and what a test asks of it."""
+    """A app that is kept, and what a test asks of it."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, app: App) -> None:
+        self.app = app
 
     async def tick(self, name: str = "wren") -> Filed:
         """Let an agent tick now, and return its receipt when that is over."""
@@ -180,48 +180,48 @@ class Kept:
 
     async def begin(self, name: str = "wren") -> Filed:
         """Let an agent tick as if its time had come: whether it can is not asked before."""
-        house = self.house
-        poke = house.engine.note_change
+        app = self.app
+        poke = app.engine.note_change
         service = Service(
-            ledger=house.ledger, clock=house.clock, ids=new_id, poke=poke, agent_state=agent_state
+            ledger=app.ledger, clock=app.clock, ids=new_id, poke=poke, agent_state=agent_state
         )
         return (await service.tick(name)).filed
 
     async def over(self, number: int) -> Filed:
         async with asyncio.timeout(20):
             while True:
-                filed = await self.house.ledger.receipt(number)
+                filed = await self.app.ledger.receipt(number)
                 assert filed is not None
                 if filed.status in FINAL and filed.settled_at is not None:
                     return filed
                 await asyncio.sleep(0.01)
 
     async def run_of(self, filed: Filed) -> Run:
-        return (await self.house.ledger.runs_of(filed.number))[-1]
+        return (await self.app.ledger.runs_of(filed.number))[-1]
 
     async def agent(self) -> AgentLine:
-        [agent] = (await self.house.service.status(self.house.facts())).agents
+        [agent] = (await self.app.service.status(self.app.facts())).agents
         return agent
 
     async def problems(self) -> str:
-        return "\n".join((await self.house.service.status(self.house.facts())).problems)
+        return "\n".join((await self.app.service.status(self.app.facts())).problems)
 
     async def events(self, kind: str) -> list[dict[str, object]]:
-        found = await self.house.ledger.events_after(0, limit=10_000)
+        found = await self.app.ledger.events_after(0, limit=10_000)
         return [dict(each.facts) for each in found if each.kind == kind]
 
 
 @asynccontextmanager
 async def kept(ground: Ground) -> AsyncIterator[Kept]:
-    """Keep a house as long as it is used."""
+    """Keep an app as long as it is used."""
     stop = asyncio.Event()
     turned = asyncio.Event()
-    async with open_house(load(ground.root)) as house:
-        keeping = asyncio.create_task(keep(house, stop=stop, turned=turned.set))
+    async with build(load(ground.root)) as app:
+        keeping = asyncio.create_task(keep(app, stop=stop, turned=turned.set))
         try:
             async with asyncio.timeout(20):
                 await turned.wait()
-            yield Kept(house)
+            yield Kept(app)
         finally:
             stop.set()
             await keeping
@@ -338,7 +338,7 @@ async def test_work_that_does_not_fit_stays_on_its_branch_until_a_person_takes_i
     (ground.root / "shared.txt").write_text("first\n")
     ground.repository()
     async with kept(ground) as here:
-        asked = await here.house.service.tick("wren")
+        asked = await here.app.service.tick("wren")
         await until((ground.side / "on").exists)
         ground.commit("shared.txt", "person\n")
         (ground.side / "go").touch()
@@ -479,7 +479,7 @@ async def test_what_keeps_an_agent_from_running_fails_its_tick_and_stops_nothing
         filed = await here.tick()
         assert filed.status is Status.FAILED
         assert reason in filed.receipt.reason
-        assert here.house.is_well()
+        assert here.app.is_well()
 
 
 @story
@@ -492,7 +492,7 @@ async def test_an_agent_that_nothing_can_run_is_held_until_somebody_asks_again(
         number = (await here.begin()).number
 
         async def is_held() -> bool:
-            filed = await here.house.ledger.receipt(number)
+            filed = await here.app.ledger.receipt(number)
             return filed is not None and filed.status is Status.HELD
 
         async with asyncio.timeout(20):
@@ -511,14 +511,14 @@ async def test_an_agent_that_nothing_can_run_is_held_until_somebody_asks_again(
 async def test_a_running_tick_is_not_doubled_and_status_answers_at_once(ground: Ground) -> None:
     ground.agent("touch SIDE/on; exec sleep 1000")
     async with kept(ground) as here:
-        asked = await here.house.service.tick("wren")
+        asked = await here.app.service.tick("wren")
         await until((ground.side / "on").exists)
         began = time.monotonic()
         assert (await here.agent()).is_running
         assert time.monotonic() - began < 1
         with pytest.raises(Exception, match="a tick has been running since "):
-            await here.house.service.tick("wren")
-        assert here.house.engine.launch.cancel(asked.filed.number, because("enough"))
+            await here.app.service.tick("wren")
+        assert here.app.engine.launch.cancel(asked.filed.number, because("enough"))
         assert (await here.over(asked.filed.number)).status is Status.KILLED
         assert not (await here.agent()).is_running
 
@@ -531,9 +531,9 @@ async def test_status_calls_no_run_that_goes_on_the_last_one(
     async with kept(ground) as here:
 
         async def tick_and_look() -> tuple[int, str]:
-            asked = await here.house.service.tick("wren")
+            asked = await here.app.service.tick("wren")
             await until((ground.side / "on").exists)
-            print_status(await here.house.service.status(here.house.facts()))
+            print_status(await here.app.service.status(here.app.facts()))
             [line] = [
                 each
                 for each in capsys.readouterr().out.splitlines()
@@ -595,7 +595,7 @@ async def test_a_pipe_or_a_link_in_place_of_a_state_file_holds_nothing_up(ground
             path.unlink()
             make(path)
             assert (await here.tick()).status is Status.DONE
-        [entry] = await here.house.ledger.find("agent:wren")
+        [entry] = await here.app.ledger.find("agent:wren")
         assert str(read_memory(entry.memory).position) == "wake_audit 0"
 
 
@@ -613,7 +613,7 @@ async def test_a_ledger_that_is_lost_goes_on_from_the_files(ground: Ground) -> N
     async with kept(ground) as here:
         before = (await here.agent()).entry.next_at
         assert before is not None
-        wait = before - here.house.clock.now()
+        wait = before - here.app.clock.now()
         assert timedelta(minutes=59) < wait <= timedelta(hours=1)
         await here.tick()
         assert ground.state("lifecycle-pos-wren") == "wake_add 2"
@@ -721,8 +721,8 @@ async def test_ticks_come_by_themselves_in_their_rhythm(
     ground.agent("echo x >> SIDE/ticks")
     async with kept(ground) as here:
         await until(lambda: ground.seen("ticks").startswith("x\nx\nx\n"))
-        [entry] = await here.house.ledger.find("agent:wren")
-        page = await here.house.ledger.receipts(entry=entry.number, limit=100)
+        [entry] = await here.app.ledger.find("agent:wren")
+        page = await here.app.ledger.receipts(entry=entry.number, limit=100)
     ticks = [*reversed(page.receipts)]
     assert [each.receipt.key for each in ticks][:3] == ["tick:1", "tick:2", "tick:3"]
     waits = [
@@ -749,7 +749,7 @@ async def test_kill_9_in_the_middle_of_a_run_costs_neither_the_place_nor_the_gat
     async with kept(ground) as here:
         filed = await here.over(running["receipt"])
         assert filed.status is Status.INTERRUPTED
-        [entry] = await here.house.ledger.find("agent:wren")
+        [entry] = await here.app.ledger.find("agent:wren")
         memory = read_memory(entry.memory)
         assert str(memory.position) == "wake_add 0"
         assert (entry.failures, list(memory.began)) == (1, ["wake_add"])
@@ -765,7 +765,7 @@ async def test_a_run_that_ended_while_no_engine_looked_still_moves_the_day(groun
     async with kept(ground) as here:
         filed = await here.tick()
         run = await here.run_of(filed)
-        runner = here.house.engine.launch._runner
+        runner = here.app.engine.launch._runner
         found = await runner.look_back(filed, run)
         assert getattr(found, "outcome", None) is Status.DONE
         memory = read_memory(getattr(found, "memory", None) or "")
@@ -970,7 +970,7 @@ async def held(here: Kept) -> Filed:
     number = (await here.begin()).number
     async with asyncio.timeout(20):
         while True:
-            filed = await here.house.ledger.receipt(number)
+            filed = await here.app.ledger.receipt(number)
             assert filed is not None
             if filed.status is Status.HELD:
                 assert "has no command" in filed.receipt.reason
@@ -978,17 +978,17 @@ async def held(here: Kept) -> Filed:
             await asyncio.sleep(0.01)
 
 
-async def name_a_command(ground: Ground, _: House) -> None:
+async def name_a_command(ground: Ground, _: App) -> None:
     ground.agent("echo done\n")
 
 
-async def set_a_command(ground: Ground, house: House) -> None:
+async def set_a_command(ground: Ground, app: App) -> None:
     with (ground.root / "horae.toml").open("a") as file:
         file.write('[agent]\ncommand = ["echo", "done"]\n')
-    await house.settings.trust((await house.settings.look())["digest"])
+    await app.settings.trust((await app.settings.look())["digest"])
 
 
-async def take_another_definition(ground: Ground, _: House) -> None:
+async def take_another_definition(ground: Ground, _: App) -> None:
     ground.agent("echo done\n", name="moss")
     ground.crew(":INTERVAL: 1h", ":DEF: moss.org")
     text = (ground.root / "crew.org").read_text()
@@ -998,12 +998,12 @@ async def take_another_definition(ground: Ground, _: House) -> None:
 @pytest.mark.parametrize("help_it", [name_a_command, set_a_command, take_another_definition])
 @story
 async def test_a_tick_that_is_held_back_goes_on_once_its_reason_is_gone(
-    ground: Ground, help_it: Callable[[Ground, House], Awaitable[None]]
+    ground: Ground, help_it: Callable[[Ground, App], Awaitable[None]]
 ) -> None:
     nameless(ground)
     async with kept(ground) as here:
         filed = await held(here)
-        await help_it(ground, here.house)
+        await help_it(ground, here.app)
         over = await here.over(filed.number)
         assert over.status is Status.DONE
         assert over.receipt.key == "tick:1"
@@ -1014,13 +1014,13 @@ async def test_a_tick_whose_reason_is_not_gone_is_not_tried_in_vain(ground: Grou
     nameless(ground)
     async with kept(ground) as here:
         filed = await held(here)
-        tries = len(await here.house.ledger.runs_of(filed.number))
+        tries = len(await here.app.ledger.runs_of(filed.number))
         with (ground.root / "horae.toml").open("a") as file:
             file.write("[agent]\ncommand = 4\n")
         (ground.root / "wren.org").write_text("* wren\nno agent at all\n")
-        for source in here.house.engine.sources:
-            await here.house.engine.rescan(source)
-        again = await here.house.ledger.receipt(filed.number)
+        for source in here.app.engine.sources:
+            await here.app.engine.rescan(source)
+        again = await here.app.ledger.receipt(filed.number)
         assert again is not None
         assert again.status is Status.HELD
-        assert len(await here.house.ledger.runs_of(filed.number)) == tries
+        assert len(await here.app.ledger.runs_of(filed.number)) == tries

@@ -24,37 +24,30 @@ from horae.cli.output import (
     print_line,
     print_rows,
 )
-from horae.config import load, settings_hint
+from horae.config import load, secrets_of
+from horae.context import AgentLookup, find_agents
 from horae.core.clock import SystemClock
 from horae.core.decide import Status
-from horae.core.entry import Origin
 from horae.core.reason import ReasonCode
 from horae.errors import Exit, HoraeError
-from horae.files.read import find_plans, read_plan
-from horae.org.document import read
-from horae.secrets import secrets_of
 from horae.sources.agents.programs import Answers, can_keep, program_of
-from horae.sources.agents.rules import AgentError, parse_agent
-from horae.sources.agents.runner import Agent, AgentNotFoundError, Registry, hold_agent, provider_of
-from horae.sources.crew.rules import parse_crew
+from horae.sources.agents.runner import Agent, AgentNotFoundError, Registry, hold_agent
 from horae.sources.crew.source import KEEPER
 from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from datetime import timedelta
 
     from horae.config import Config
     from horae.core.command import Unready
     from horae.core.ports import Ended
     from horae.core.tool_policy import ToolPolicy
-    from horae.sources.agents.rules import AgentDefinition
     from horae.sources.agents.runner import AgentRun
     from horae.sources.triggers.service import AgentCard, Triggers
 
 LOOK: Final = 0.1  # seconds between two looks at the output
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and why."
-_MARK: Final = ":agent:"
 _KEPT, _TOLD = "kept", "told, not kept"
 _LABELS: Final = {"obstacle": "problem"}  # of `agent show`, if not the key itself
 _TOOLS_ARE: Final = {_KEPT: "enforced", _TOLD: "mentioned in the prompt, not enforced"}
@@ -207,7 +200,7 @@ class Known:
 class Everybody:
     """All agents: those that plans define, and those that are kept in the ledger."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: AgentLookup) -> None:
         self._found = found
         self.registry = found.registry
         self.known = [Known(each) for each in found.registry]
@@ -216,7 +209,7 @@ class Everybody:
     def of(cls, root: str, data: str | None, output: Output) -> Everybody:
         """Return all agents by their names; a ledger that cannot be read is said."""
         config = load(root, flags={"data": data})
-        everybody = cls(Found.of(config, output))
+        everybody = cls(find_agents(config, say=output.report))
         if config.store is not None or config.data.exists():  # else nobody ever asked for one
             everybody._read(root, data)
         return everybody
@@ -269,143 +262,6 @@ class Everybody:
 async def _cards(triggers: Triggers) -> list[tuple[AgentCard, Unready | None]]:
     """Return the agents that the ledger keeps, each with why it cannot run."""
     return [(each, triggers.why_unready(each)) for each in await triggers.cards()]
-
-
-class Found:
-    """The agents that the settings and the plan root tell of; what is odd is said."""
-
-    def __init__(self, config: Config, output: Output, *, says: bool = True) -> None:
-        self._config = config
-        self._output = output
-        self._says = says
-        self._root = os.path.abspath(config.root)
-        self.registry = Registry(
-            command=lambda: config.agent_command,
-            provider=provider_of(os.environ, config.secrets),
-            settings=settings_hint(config.root),
-            root=Path(self._root),
-            secrets=secrets_of(config),
-        )
-        self.keeper = ""  # what the single keeper is called, if there is one
-        self.exit_code: int = Exit.OK
-
-    @classmethod
-    def of(
-        cls, config: Config, output: Output, *, says: bool = True, beneath: bool = True
-    ) -> Found:
-        """Return all agents; the crew's first, since the manifest has the last word on a name.
-
-        Without *beneath* only those that tick.
-        """
-        found = cls(config, output, says=says)
-        for each in found._all() if beneath else found._ticking():
-            found._add(each)
-        return found
-
-    def _all(self) -> Iterator[Agent]:
-        yield from self._ticking()
-        yield from self._beneath()
-
-    def _ticking(self) -> Iterator[Agent]:
-        config = self._config
-        if config.crew_def is not None:
-            yield from self._crew(os.path.abspath(config.crew_def))
-        elif config.keeper_def is not None:
-            keeper = os.path.abspath(config.keeper_def)
-            for each in self._defined(keeper, otherwise=KEEPER):
-                self.keeper = self.keeper or each.name
-                yield each
-
-    def _crew(self, manifest: str) -> Iterator[Agent]:
-        """Yield the members of a crew, each under its name in the manifest."""
-        text = self._text(manifest)
-        if text is None:
-            return
-        crew = parse_crew(text, self._short(manifest))
-        for finding in crew.diagnostics if self._says else ():
-            echo(f"horae: {finding}", err=True)
-        beside = os.path.dirname(manifest)
-        for member in crew.members:
-            path = os.path.normpath(os.path.join(beside, member.definition))
-            for found in self._defined(path, otherwise=member.name):
-                own = replace(found.definition, timeout=member.timeout or found.definition.timeout)
-                yield replace(found, name=member.name, definition=own)
-                break
-
-    def _beneath(self) -> Iterator[Agent]:
-        """Yield the agents that plans beneath the root define."""
-        try:
-            found = find_plans(self._root, most=self._config.plan_max_files)
-        except HoraeError as error:
-            self.say(error)
-            return
-        for path in found.plans:
-            yield from self._defined(path, root=self._root)
-
-    def _defined(
-        self, path: str, *, otherwise: str = "", root: str | None = None
-    ) -> Iterator[Agent]:
-        """Yield the agents that a file defines; beneath a root it need not define any."""
-        text = self._text(path, root=root)
-        if text is None or (root is not None and _MARK not in text):
-            return
-        file = self._short(path)
-        try:
-            for line, definition in _definitions(text, file, is_plan=root is not None):
-                origin = Origin(file, line)
-                yield Agent(_named(definition, origin, otherwise), definition, origin)
-        except AgentError as error:
-            self.say(error)
-
-    def _add(self, found: Agent) -> None:
-        try:
-            self.registry.add(found, environ=os.environ)
-        except HoraeError as error:
-            self.say(error)
-
-    def _text(self, path: str, *, root: str | None = None) -> str | None:
-        """Return what stands in a file; None if it cannot be read, which is said."""
-        try:
-            return read_plan(path, root=root, limit=self._config.plan_max_bytes).text
-        except HoraeError as error:
-            self.say(error)
-            return None
-
-    def _short(self, path: str) -> str:
-        """Return a path as people know it: from the plan root, if it is beneath."""
-        return path.removeprefix(f"{self._root}/")
-
-    def say(self, error: HoraeError) -> None:
-        """Say what is odd; the rest goes on."""
-        if self._says:
-            self._output.say(error)
-        self.exit_code = self.exit_code or error.exit_code
-
-
-def _definitions(text: str, file: str, *, is_plan: bool) -> Iterator[tuple[int, AgentDefinition]]:
-    """Yield each agent that a text defines, with its line; a plan may well define none."""
-    plan = read(text)
-    places = plan.places()
-    tagged = [at for at, headline in enumerate(plan.headlines) if "agent" in headline.tags]
-    if not tagged:
-        if not is_plan:
-            parse_agent(text, file)  # says why it defines none
-        return
-    ends = [*tagged[1:], len(plan.headlines)]
-    for start, end in zip(tagged, ends, strict=True):
-        line = places[start].line
-        section = "".join(headline.text for headline in plan.headlines[start:end])
-        # The lines above stand there empty, so that what is odd is said with its line.
-        yield line, parse_agent("\n" * (line - 1) + section, file)
-
-
-def _named(definition: AgentDefinition, origin: Origin, otherwise: str) -> str:
-    """Return the name of an agent, or raise AgentError if it has none."""
-    name = definition.name or otherwise
-    if not name:
-        reason = "the agent has no name"
-        raise AgentError(origin.file, origin.line, 1, reason=reason, fix="add :ID: with a name")
-    return name
 
 
 # Running one

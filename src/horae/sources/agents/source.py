@@ -33,7 +33,7 @@ _RUN: Final = "run-"
 _PROMPT: Final = "{{task}}"
 
 
-class Asking:
+class AgentRequests:
     """Files what requests want of agents, and tells how it stands."""
 
     def __init__(

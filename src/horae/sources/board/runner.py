@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from horae.sources.board.rules import Changes
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import Card, Cards, CommittedBoard
-    from horae.sources.crew.roster import Roster
     from horae.sources.crew.rules import Member
+    from horae.sources.crew.source import Roster
     from horae.sources.plans.runner import Place
 
 log = logging.getLogger(__name__)

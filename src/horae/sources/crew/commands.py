@@ -87,7 +87,7 @@ def _tick(
         from horae.app import tick_once
 
         config = load(root, flags={"data": data})
-        made = run_here(config, lambda house: tick_once(house, name, note=note), output, raw=raw)
+        made = run_here(config, lambda app: tick_once(app, name, note=note), output, raw=raw)
         return print_end(output, asyncio.run(made))
     asked: dict[str, Any] = far.post("agents", name, "tick", body={"note": note})
     number = asked["receipt"]

@@ -58,8 +58,8 @@ from horae.sources.crew.diary import (
     rest_text,
 )
 from horae.sources.crew.lifecycle import parse_lifecycle
-from horae.sources.crew.roster import Roster
 from horae.sources.crew.rules import Mode, last_run_file, parse_crew, ran_file, seconds_text
+from horae.sources.crew.source import Roster
 from horae.sources.crew.tick import (
     Beat,
     Memory,

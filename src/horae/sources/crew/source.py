@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Final
 from horae.core.arming import Scanned
 from horae.core.entry import CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.core.identity import Mark
+from horae.core.ports import RunError
 from horae.core.source import Scan
 from horae.errors import HoraeError
 from horae.files.read import PlanFileError, PlanMissingError, read_plan
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.agents.rules import agent_name, check_agent
+from horae.sources.agents.rules import AgentError, agent_name, check_agent, parse_agent
+from horae.sources.agents.runner import Agent
 from horae.sources.crew.rules import (
     STAGGER,
     first_delay,
@@ -91,6 +93,32 @@ class SingleKeeper:
             lines.append(f":LIFECYCLE: {self.lifecycle}")
         drawer = "\n".join(lines)
         return f"* {name}\n:PROPERTIES:\n{drawer}\n:END:\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The members of a manifest, or of a text that stands for one."""
+
+    manifest: Path  # relative paths of members begin beside it
+    text: str | None = None
+
+    def members(self) -> tuple[Member, ...]:
+        """Return the members in their order; raises PlanFileError if that cannot be read."""
+        text = read_plan(self.manifest).text if self.text is None else self.text
+        return parse_crew(text, str(self.manifest)).members
+
+    def agent(self, member: Member) -> Agent:
+        """Return who a member is, as its definition says now; raises RunError."""
+        path = self.beside(member.definition)
+        try:
+            definition = parse_agent(read_plan(path).text, str(path))
+        except (PlanFileError, AgentError) as error:
+            raise RunError(str(error)) from None
+        return Agent(member.name, definition, Origin(str(path), 1), variables=definition.variables)
+
+    def beside(self, path: str) -> Path:
+        """Return where a path of the manifest leads."""
+        return self.manifest.parent / path
 
 
 class CrewSource:

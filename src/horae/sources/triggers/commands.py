@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -14,7 +15,8 @@ from horae.cli.connection import Dial, Place, reader_of, write_with
 from horae.cli.group import SharedGroup
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
-from horae.config import load
+from horae.config import known_names, load, secrets_of
+from horae.context import Context, find_agents
 from horae.core.actor import actor_words
 from horae.core.decide import Status
 from horae.core.reason import ReasonCode
@@ -28,7 +30,6 @@ from horae.sources.triggers.service import (
     plan_files,
     plan_teardown,
 )
-from horae.sources.triggers.store import BookTriggers
 from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
 from horae.store.ledger import ANYBODY
 from horae.store.sqlite import SqliteLedger
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from horae.cli.client import Far
     from horae.config import Config
-    from horae.readiness import Readiness
     from horae.sources.triggers.service import Change
     from horae.sources.triggers.source import Folder
     from horae.store.ledger import BookLedger
@@ -108,37 +108,18 @@ class Room:
         return Triggers(**self._parts(ledger, may_call=may_call))
 
     def _parts(self, ledger: BookLedger, *, may_call: bool = True) -> dict[str, Any]:
-        from shutil import which
-        from uuid import uuid4
+        secrets = secrets_of(self._config, may_call=may_call)
+        return self._context(ledger).trigger_parts(others=self._others, secrets=secrets)
 
-        from horae.secrets import secrets_of
-
+    def _context(self, ledger: BookLedger) -> Context:
         # On one that is shared a person may write in any term.
         term = 1 if self.place.store is None else ANYBODY
-        return {
-            "store": BookTriggers(ledger, term=term),
-            "ledger": ledger,
-            "term": term,
-            "clock": Dial(),
-            "ids": lambda: str(uuid4()),
-            "others": self._others,
-            "ready": self.readiness(ledger),
-            "has_gh": lambda: which("gh") is not None,
-            "secrets": secrets_of(self._config, may_call=may_call),
-        }
-
-    def readiness(self, ledger: BookLedger) -> Readiness:
-        """Return who tells what cannot run here."""
-        from horae.readiness import readiness_of
-
-        return readiness_of(self._config, card=BookTriggers(ledger).agent, text=ledger.text)
+        return Context(self._config, Path(self.root).absolute(), Dial(), ledger, term)
 
     def _others(self) -> frozenset[str]:
         """Return the agents that plans and settings define."""
-        from horae.sources.agents.commands import Found
-
         if self._names is None:
-            found = Found.of(self._config, Output(Form.TABLE))
+            found = find_agents(self._config, say=Output(Form.TABLE).report)
             self._names = frozenset(each.name for each in found.registry)
         return self._names
 
@@ -669,7 +650,6 @@ def _approval_words(dispatch: Mapping[str, Any]) -> str:
 
 def read_files(path: str, *, base: str) -> Folder:
     """Return what the files say if all can be used; what is odd about them is said on stderr."""
-    from horae.secrets import known_names
     from horae.sources.triggers.source import read_folder
 
     folder = read_folder(path, environ=known_names(load(base)), base=base)

@@ -98,13 +98,11 @@ class _Asked:
     ) -> _Asked:
         """Return what a file asks for; a workflow that it does not have is an error."""
         from horae.cli.sources import plan_root
-        from horae.config import load
+        from horae.config import load, secrets_of, state_directory
         from horae.files.read import PlanMissingError, read_plan
         from horae.org.document import read
         from horae.org.world import every, worlds
-        from horae.secrets import secrets_of
         from horae.sources.plans.runner import Place
-        from horae.sources.workflows.run import state_directory
 
         config = load(plan_root((file,)), flags={"data": data})
         if text is None:
@@ -132,9 +130,9 @@ async def _run_all(
     """Run the workflows one after the other; tell whether somebody stopped it."""
     from secrets import token_hex
 
+    from horae.context import block_agents, find_agents
     from horae.core.clock import SystemClock
     from horae.process.processes import Processes
-    from horae.sources.workflows.run import block_agents
     from horae.sources.workflows.runner import WorkflowRunner, order_of
 
     clock = SystemClock()
@@ -146,7 +144,10 @@ async def _run_all(
     records: list[Record] = []
     stopped = asyncio.Event()
     async with Processes(lock) as processes:
-        agents = block_agents(asked.config, processes, asked.place)
+        say = Output(Form.TABLE).report
+        agents = block_agents(
+            lambda: find_agents(asked.config, say=say).registry, processes, asked.place
+        )
         runner = WorkflowRunner(processes, asked.place, clock=clock, agent=agents)
         for number, world in enumerate(asked.worlds, 1):
             run = name if number == 1 else f"{name}-{number}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,10 @@ from starlette.responses import StreamingResponse
 
 from horae.core.scope import Scope
 from horae.core.views import RequestError
+from horae.org.document import read
+from horae.org.world import worlds
+from horae.sources.workflows.record import summary
+from horae.sources.workflows.runner import WorkflowRunner, order_of
 from horae.web.answer import HEADERS, told
 from horae.web.front import NotOfferedError, offered
 from horae.web.request import idempotency_key
@@ -19,15 +24,59 @@ from horae.web.stream import LOOK, log_parts
 from horae.web.table import Field, FieldKind, Operation, Takes, Voice, flag, needed, number, text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from horae.web.front import AgentRuns, Front
+    from horae.core.ports import Clock
+    from horae.sources.agents.source import AgentRequests
+    from horae.sources.plans.runner import Place
+    from horae.web.front import Front
     from horae.web.request import RequestFields
 
 AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
+
+
+class WorkflowRequests:
+    """Reads and runs the workflows of texts that come with a request."""
+
+    def __init__(
+        self, runner: WorkflowRunner, place: Place, *, clock: Clock, ids: Callable[[], str]
+    ) -> None:
+        self._runner = runner
+        self._place = place
+        self._clock = clock
+        self._ids = ids
+
+    def plan(self, text: str) -> list[dict[str, Any]]:
+        """Return what would run, without running it."""
+        return [summary(world) for world in worlds(read(text))]
+
+    async def run(self, text: str, given: bytes) -> list[dict[str, Any]]:
+        """Run every workflow of a text, and return the records; cancelled, it ends them."""
+        plan = read(text)
+        found = worlds(plan)
+        records = []
+        for world in found:
+            order = order_of(
+                plan,
+                world,
+                name="request.org",
+                place=self._place,
+                run=f"asked-{self._ids()}",
+                now=self._clock.now(),
+            )
+            held = await self._runner.make(replace(order, input=given))
+            held.go()
+            try:
+                await held.ended()
+            except asyncio.CancelledError:
+                held.cancel("the client disconnected")
+                await held.ended()
+                raise
+            records.append(held.record.data())
+        return records
 
 
 async def run_workflows(
@@ -92,7 +141,7 @@ async def agent_run_stream(front: Front, request: Request, _: RequestFields) -> 
     return StreamingResponse(parts, media_type="text/event-stream", headers=HEADERS)
 
 
-async def _told(front: Front, kept: AgentRuns, run: str) -> AsyncIterator[bytes]:
+async def _told(front: Front, kept: AgentRequests, run: str) -> AsyncIterator[bytes]:
     never = asyncio.Event()
     said, attempt = await _looked(kept, run), await kept.run_of(run)
     while attempt is None and said["live"]:  # it waits at the gate
@@ -112,7 +161,7 @@ async def _told(front: Front, kept: AgentRuns, run: str) -> AsyncIterator[bytes]
     yield f"event: end\ndata: {json.dumps(await kept.look(run), default=str)}\n\n".encode()
 
 
-async def _looked(kept: AgentRuns, run: str) -> dict[str, Any]:
+async def _looked(kept: AgentRequests, run: str) -> dict[str, Any]:
     said = await kept.look(run)
     if said is None:
         raise NotOfferedError(f"run {run[:100]!r}")

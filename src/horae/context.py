@@ -1,0 +1,427 @@
+"""The context of a plan root: its settings, clock and ledger, and what is made of these alone.
+
+The engine, a cluster node and commands without an engine make the service of triggers, the agents
+and the answer to whether an entry can run in the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from horae.config import secrets_of, settings_hint
+from horae.core.clock import machine_zone
+from horae.core.command import Unready, call_of
+from horae.core.entry import Entry, Origin, Work
+from horae.core.ports import RunError
+from horae.core.prompt import read_order
+from horae.core.tool_policy import ToolPolicyError
+from horae.errors import Exit, HoraeError
+from horae.files.read import find_plans, read_plan
+from horae.org.document import read
+from horae.process.ready import unread, why_unready
+from horae.sources.agents.rules import AgentError, parse_agent
+from horae.sources.agents.runner import (
+    Agent,
+    AgentNotFoundError,
+    BlockAgents,
+    Registry,
+    provider_of,
+)
+from horae.sources.board.tasks import Board, find_tasks
+from horae.sources.crew.rules import parse_crew
+from horae.sources.crew.source import KEEPER, CrewSource, Rhythm, Roster, SingleKeeper
+from horae.sources.triggers.runner import agent_of, policy_for, unnamed
+from horae.sources.triggers.store import BookTriggers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from datetime import datetime
+
+    from horae.cluster.queue import SharedLedger
+    from horae.config import Config
+    from horae.core.ports import Clock, Listed
+    from horae.core.tool_policy import ToolPolicy
+    from horae.files.read import StrPath
+    from horae.org.plan import Diagnostic
+    from horae.process.processes import Processes
+    from horae.sources.agents.rules import AgentDefinition
+    from horae.sources.plans.runner import Place
+    from horae.sources.triggers.service import AgentCard
+    from horae.store.ledger import BookLedger
+
+    Say = Callable[[HoraeError | Diagnostic], None]
+
+_TAG: Final = ":agent:"
+
+
+@dataclass
+class Context:
+    """The settings, the clock and the ledger of one plan root."""
+
+    config: Config
+    root: Path
+    clock: Clock
+    ledger: BookLedger
+    term: int = 1
+    shared: SharedLedger | None = None  # of a cluster, if this machine leads it
+    poke: Callable[[], None] = lambda: None  # lets the engine look again
+
+    @cached_property
+    def zone_name(self) -> str:
+        return self.config.zone or machine_zone().key
+
+    @cached_property
+    def trigger_store(self) -> BookTriggers:
+        return BookTriggers(self.ledger, term=self.term)
+
+    @cached_property
+    def tasks(self) -> str:
+        """The directory of the board, from the root."""
+        return find_tasks(self.root, board=self.config.board_dir)
+
+    @property
+    def board(self) -> Board:
+        limit, most = self.config.plan_max_bytes, self.config.plan_max_files
+        return Board(self.root / self.tasks, root=self.root, limit=limit, most=most)
+
+    @property
+    def readiness(self) -> Readiness:
+        return Readiness(self)
+
+    def agents(self) -> Registry:
+        """Return the agents that plans and settings define, as they are written now."""
+        return find_agents(self.config).registry
+
+    def trigger_parts(self, **parts: Any) -> dict[str, Any]:
+        """Return what the service of triggers is made of; *parts* differ from the usual ones."""
+        return {
+            "store": self.trigger_store,
+            "ledger": self.ledger,
+            "clock": self.clock,
+            "ids": lambda: str(uuid4()),
+            "term": self.term,
+            "poke": self.poke,
+            "others": lambda: frozenset(each.name for each in self.agents()),
+            "ready": self.readiness,
+            "has_gh": lambda: which("gh") is not None,
+            **parts,
+        }
+
+
+class Readiness:
+    """Tells why entries and agents cannot run on this machine."""
+
+    def __init__(self, context: Context) -> None:
+        config = context.config
+        self._context = context
+        self._secrets = secrets_of(config)
+        self._manifest = config.crew_def or config.keeper_def
+        self._is_elsewhere = config.store is not None  # runs are made on other machines, too
+
+    @property
+    def _settings(self) -> Registry:
+        return settings_registry(self._context.config)
+
+    async def of_entries(self, entries: Iterable[Listed]) -> dict[int, Unready]:
+        """Return which of some entries cannot run, by their numbers."""
+        agents = self._read_once()
+        found = {}
+        for each in entries:
+            if isinstance(each.item, Entry):
+                why = await self._of_entry(each.item, agents)
+                found.update({} if why is None else {each.number: why})
+        return found
+
+    async def _of_entry(
+        self, entry: Entry, agents: Callable[[], Awaitable[Registry]]
+    ) -> Unready | None:
+        """Return why an entry cannot run."""
+        if self._is_elsewhere or entry.policy.requires:
+            return None  # as below
+        match entry.work:
+            case Work.COMMAND:
+                return self._of_headline(await self._text(entry), entry.origin.file)
+            case Work.PROMPT:
+                order = read_order(await self._text(entry))
+                name = next(iter(entry.agents), None)
+                return None if name is None else await self._of_name(name, order.enforced, agents)
+            case Work.TICK:
+                return await self._of_member(await self._text(entry))
+            case Work.WORKFLOW:
+                for name in entry.agents:
+                    if (why := await self._of_name(name, None, agents)) is not None:
+                        return why
+        return None
+
+    async def _text(self, entry: Entry) -> str:
+        return await self._context.ledger.text(entry.digest) or ""
+
+    def _of_headline(self, text: str, file: str) -> Unready | None:
+        """Return why the command of a headline's text cannot run."""
+        headlines = read(text).headlines
+        try:
+            call = call_of(headlines[0].props) if headlines else None
+        except HoraeError as error:
+            return Unready(str(error), "correct the entry")
+        if call is None or not call.argv:
+            return None
+        beside = (self._context.root / file).parent
+        directory = beside if beside.is_dir() else self._context.root
+        why = why_unready(
+            call.argv, directory=directory, environ=os.environ, variables=call.variables
+        )
+        return why or unread(self._secrets, call.variables)
+
+    async def of_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None:
+        """Return why an agent cannot run under a policy that must be kept, if there is one."""
+        return await self._of_name(name, tools, self._read_once())
+
+    async def _of_name(
+        self, name: str, tools: ToolPolicy | None, agents: Callable[[], Awaitable[Registry]]
+    ) -> Unready | None:
+        card = await self._context.trigger_store.agent(name)
+        if card is not None:
+            return await asyncio.to_thread(self.of_card, card, tools)
+        registry = await agents()
+        try:
+            agent = registry.get(name)
+        except AgentNotFoundError as error:
+            return Unready(error.reason, error.fix)
+        return self._of_agent(registry, agent, tools)
+
+    def of_card(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
+        """Return why an agent cannot run that a request or a file made."""
+        if not card.is_enabled:
+            reason = f"the agent {card.name} is disabled"
+            return Unready(reason, "enable the agent in its file, or with a request")
+        try:
+            policy = policy_for(card, tools)
+        except (HoraeError, ToolPolicyError) as error:
+            return Unready(str(error), "correct its tool policy")
+        return self._of_agent(self._settings, agent_of(card), policy)
+
+    async def _of_member(self, text: str) -> Unready | None:
+        """Return why a member of the crew cannot tick."""
+        members = parse_crew(text).members
+        if not members or self._manifest is None:
+            return None
+        try:
+            agent = await asyncio.to_thread(Roster(self._manifest.absolute()).agent, members[0])
+        except RunError as error:
+            return Unready(error.reason, "correct its definition")
+        return self._of_agent(self._settings, agent, None)
+
+    def of_nobody(self) -> Unready | None:
+        """Return why an agent cannot run that is made for one request."""
+        return self._of_agent(self._settings, unnamed(Origin("request", 1)), None)
+
+    def _of_agent(
+        self, registry: Registry, agent: Agent, tools: ToolPolicy | None
+    ) -> Unready | None:
+        if self._is_elsewhere and registry.command_of(agent):
+            return None  # only the machine that it runs on can tell
+        return registry.obstacle(agent, environ=os.environ, tools=tools)
+
+    def _read_once(self) -> Callable[[], Awaitable[Registry]]:
+        """Return who gives the agents that plans define, which are read when first asked for."""
+        known: list[Registry] = []
+
+        async def read_them() -> Registry:
+            if not known:
+                known.append(await asyncio.to_thread(self._context.agents))
+            return known[0]
+
+        return read_them
+
+
+# The crew
+
+
+def crew_source(
+    config: Config,
+    *,
+    started_at: datetime,
+    root: Path | None = None,
+    place: Callable[[Path], StrPath] = Path.absolute,
+    **parts: Any,
+) -> CrewSource | None:
+    """Return the source of the crew that the settings name, or of the single keeper."""
+    definition = config.crew_def or config.keeper_def
+    if definition is None:
+        return None
+    single, lifecycle = None, config.lifecycle_def
+    if config.crew_def is None:
+        day = None if lifecycle is None else lifecycle.absolute()
+        single = SingleKeeper(definition.absolute(), day, config.keeper_interval)
+    rhythm = Rhythm(
+        started_at,
+        config.crew_stagger,
+        continuous=config.keeper_continuous,
+        breather=config.keeper_breather,
+        timeout=config.keeper_timeout,
+    )
+    is_in_plan = root is not None and definition.absolute().is_relative_to(root)
+    return CrewSource(place(definition), rhythm, keeper=single, is_in_plan=is_in_plan, **parts)
+
+
+# Which agents there are
+
+
+def settings_registry(config: Config) -> Registry:
+    """Return a registry without agents that knows what runs those that name no command."""
+    return Registry(
+        command=lambda: config.agent_command,
+        provider=provider_of(os.environ, config.secrets),
+        settings=settings_hint(config.root),
+        root=Path(config.root).absolute(),
+        secrets=secrets_of(config),
+    )
+
+
+@dataclass(slots=True)
+class AgentLookup:
+    """The agents that the settings and the plan root define."""
+
+    config: Config
+    registry: Registry
+    report: Say  # gets what is wrong with definitions
+    keeper: str = ""  # the name of the single keeper, if there is one
+    exit_code: int = Exit.OK
+    root: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.root = os.path.abspath(self.config.root)
+
+    def say(self, problem: HoraeError | Diagnostic) -> None:
+        """Report a problem; the first error decides the exit code."""
+        self.report(problem)
+        if isinstance(problem, HoraeError):
+            self.exit_code = self.exit_code or problem.exit_code
+
+    def add(self, agent: Agent) -> None:
+        try:
+            self.registry.add(agent, environ=os.environ)
+        except HoraeError as error:
+            self.say(error)
+
+    def ticking(self) -> Iterator[Agent]:
+        """Yield the members of the crew, or the single keeper."""
+        config = self.config
+        if config.crew_def is not None:
+            yield from self._crew(os.path.abspath(config.crew_def))
+        elif config.keeper_def is not None:
+            for each in self._defined(os.path.abspath(config.keeper_def), otherwise=KEEPER):
+                self.keeper = self.keeper or each.name
+                yield each
+
+    def beneath(self) -> Iterator[Agent]:
+        """Yield the agents that plans beneath the root define."""
+        try:
+            found = find_plans(self.root, most=self.config.plan_max_files)
+        except HoraeError as error:
+            self.say(error)
+            return
+        for path in found.plans:
+            yield from self._defined(path, root=self.root)
+
+    def _crew(self, manifest: str) -> Iterator[Agent]:
+        """Yield the members of a crew, each under its name in the manifest."""
+        text = self._text(manifest)
+        if text is None:
+            return
+        crew = parse_crew(text, self._short(manifest))
+        for finding in crew.diagnostics:
+            self.report(finding)
+        beside = os.path.dirname(manifest)
+        for member in crew.members:
+            path = os.path.normpath(os.path.join(beside, member.definition))
+            for found in self._defined(path, otherwise=member.name):
+                own = replace(found.definition, timeout=member.timeout or found.definition.timeout)
+                yield replace(found, name=member.name, definition=own)
+                break
+
+    def _defined(
+        self, path: str, *, otherwise: str = "", root: str | None = None
+    ) -> Iterator[Agent]:
+        """Yield the agents that a file defines; beneath a root it need not define any."""
+        text = self._text(path, root=root)
+        if text is None or (root is not None and _TAG not in text):
+            return
+        file = self._short(path)
+        try:
+            for line, definition in _definitions(text, file, is_plan=root is not None):
+                name = definition.name or otherwise
+                if not name:
+                    fix = "add :ID: with a name"
+                    self.say(AgentError(file, line, 1, reason="the agent has no name", fix=fix))
+                    return
+                yield Agent(name, definition, Origin(file, line))
+        except AgentError as error:
+            self.say(error)
+
+    def _text(self, path: str, *, root: str | None = None) -> str | None:
+        try:
+            return read_plan(path, root=root, limit=self.config.plan_max_bytes).text
+        except HoraeError as error:
+            self.say(error)
+            return None
+
+    def _short(self, path: str) -> str:
+        """Return a path from the plan root, if it is beneath."""
+        return path.removeprefix(f"{self.root}/")
+
+
+def block_agents(
+    agents: Callable[[], Registry],
+    processes: Processes,
+    place: Place,
+    *,
+    card: Callable[[str], Awaitable[AgentCard | None]] | None = None,
+) -> BlockAgents:
+    """Return the agents of agent blocks: those that *agents* gives, and the *card* of a name."""
+
+    async def find(name: str) -> tuple[Registry, Agent]:
+        known = None if card is None else await card(name)
+        registry = await asyncio.to_thread(agents)
+        return registry, registry.get(name) if known is None else agent_of(known)
+
+    return BlockAgents(find, processes, place)
+
+
+def find_agents(
+    config: Config, *, say: Say = lambda _: None, has_plans: bool = True
+) -> AgentLookup:
+    """Return the agents; the crew's first, since the manifest has the last word on a name.
+
+    Without *has_plans* only those that tick.
+    """
+    found = AgentLookup(config, settings_registry(config), say)
+    for each in found.ticking():
+        found.add(each)
+    for each in found.beneath() if has_plans else ():
+        found.add(each)
+    return found
+
+
+def _definitions(text: str, file: str, *, is_plan: bool) -> Iterator[tuple[int, AgentDefinition]]:
+    """Yield each agent that a text defines, with its line; a plan may well define none."""
+    plan = read(text)
+    places = plan.places()
+    tagged = [at for at, headline in enumerate(plan.headlines) if "agent" in headline.tags]
+    if not tagged:
+        if not is_plan:
+            parse_agent(text, file)  # says why it defines none
+        return
+    ends = [*tagged[1:], len(plan.headlines)]
+    for start, end in zip(tagged, ends, strict=True):
+        line = places[start].line
+        section = "".join(headline.text for headline in plan.headlines[start:end])
+        # The lines above stand there empty, so that what is odd is said with its line.
+        yield line, parse_agent("\n" * (line - 1) + section, file)
