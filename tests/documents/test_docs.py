@@ -47,6 +47,7 @@ from horae.cli.wb import wb as wb_group
 from horae.core.decide import Status
 from horae.errors import Exit
 from horae.org.plan import Severity
+from horae.sources.triggers.rules import KNOWN, Kind
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = {
@@ -551,6 +552,16 @@ def test_a_term_of_the_glossary_is_used_on_another_page(word: str) -> None:
 def test_every_status_of_a_receipt_is_explained() -> None:
     page = PAGES["docs/concepts/receipts.md"]
     assert [status.value for status in Status if f"`{status.value}`" not in page] == []
+
+
+def test_the_variables_of_a_prompt_are_those_that_each_kind_of_trigger_knows() -> None:
+    section = section_of("docs/how-to/triggers.md", "Variables of a prompt")
+    common, own = re.findall(r"^\|---.*\n((?:\|.*\n)+)", section, re.MULTILINE)
+    every = re.findall(r"\{\{(\w+)\}\}", common)
+    rows = dict(re.findall(r"^\| `--\w+` \| `(\w+)` \| (.*) \|$", own, re.MULTILINE))
+    found = {kind: {*every, *re.findall(r"\{\{(\w+)\}\}", row)} for kind, row in rows.items()}
+    assert every[0] == "title"
+    assert found == {kind.value: set(KNOWN[kind]) for kind in Kind}
 
 
 def test_every_target_of_make_is_in_the_guide_for_contributors() -> None:
