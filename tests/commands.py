@@ -1,6 +1,7 @@
 """Commands in processes of their own that need not load Horae: each is a fork of one that has.
 
-To start an interpreter and to load Horae costs 0.3 s of CPU for each command, a fork 0.02 s.
+To start an interpreter and to load Horae costs 0.3 s of CPU for a command and 0.5 s for an engine,
+a fork 0.02 s. Under `make torture` each is started as a person starts it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import selectors
 import signal
 import socket
@@ -19,19 +21,59 @@ import sys
 import tempfile
 import time
 import tomllib
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from calling import Ending
+from calling import PATIENCE, Ending, wait_until
+from horae.web import address
+from scale import SCALE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 PYPROJECT: Final = Path(__file__).parents[1] / "pyproject.toml"
+HORAE: Final = (sys.executable, "-m", "horae.cli.main")
 SCRIPTS: Final[dict[str, str]] = tomllib.loads(PYPROJECT.read_text())["project"]["scripts"]
 _MOST: Final = 1 << 17  # bytes of a request: words, directory and environment
+
+
+class ForkedCommand:
+    """A command that goes on, with as much of `subprocess.Popen` as tests need."""
+
+    def __init__(self, wire: socket.socket) -> None:
+        self._wire = wire
+        self.pid = int(wire.recv(16))
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._wire.settimeout(timeout)
+            try:
+                self.returncode = int(self._wire.recv(16))
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0) from None
+            self._wire.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def send_signal(self, what: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, what)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+Command: TypeAlias = ForkedCommand | subprocess.Popen[bytes]
 
 
 def run_command(
@@ -43,28 +85,78 @@ def run_command(
         files[0].write(told.encode())
         files[0].seek(0)
         numbers = [each.fileno() for each in files]
-        code = run_with(words, at=at, environ=environ, files=numbers, limit=limit)
+        code = start_command(words, at=at, environ=environ, files=numbers).wait(limit)
         for each in files:
             each.seek(0)
         return Ending(code, *(each.read().decode() for each in files[1:]))
 
 
-def run_with(
-    words: Sequence[str],
-    *,
-    at: Path,
-    environ: Mapping[str, str],
-    files: Sequence[int],
-    limit: float = 120,
-) -> int:
-    """Call a script with these as its stdin, stdout and stderr; return its exit code."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as wire:
-        wire.settimeout(limit)
-        wire.connect(_server())
-        request = json.dumps([[*words], str(at), dict(environ)]).encode()
-        assert len(request) < _MOST
-        socket.send_fds(wire, [request], [*files])
-        return int(wire.recv(16))
+def start_command(
+    words: Sequence[object], *, at: Path, environ: Mapping[str, str], files: Sequence[int]
+) -> Command:
+    """Start a script of Horae, or a program in a file, with these as stdin, stdout and stderr."""
+    name = str(words[0])
+    if SCALE >= 1 or "LD_PRELOAD" in environ:
+        program = Path(sys.executable).with_name(name) if name in SCRIPTS else name
+        stdin, stdout, stderr = files
+        return subprocess.Popen(
+            [sys.executable, program, *map(str, words[1:])],
+            cwd=at,
+            env=environ,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    wire = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    wire.connect(_server())
+    request = json.dumps([[*map(str, words)], str(at), dict(environ)]).encode()
+    assert len(request) < _MOST
+    socket.send_fds(wire, [request], [*files])
+    return ForkedCommand(wire)
+
+
+class Engine(NamedTuple):
+    """An engine in a process of its own."""
+
+    process: Command
+    log: Path  # what it prints, beside the root
+
+
+@contextmanager
+def engine_up(root: Path, *args: str, **environ: str) -> Iterator[Engine]:
+    """Give an engine that has read its plans; end it afterwards if nothing else did."""
+    log = root.resolve().with_name(f"{root.resolve().name}.log")
+    with log.open("wb") as output, Path(os.devnull).open() as nothing:
+        process = start_command(
+            ("horae", "up", str(root), *args),
+            at=Path.cwd(),
+            environ={**os.environ, "HORAE_LISTEN": "127.0.0.1:0", **environ},
+            files=(nothing.fileno(), output.fileno(), output.fileno()),
+        )
+
+    def is_ready() -> bool:
+        assert process.poll() is None, log.read_text()
+        return is_healthy(root / ".horae")
+
+    try:
+        wait_until(is_ready)
+        yield Engine(process, log)
+    finally:
+        process.terminate()
+        assert process.wait(PATIENCE) == 0, log.read_text()
+
+
+def is_healthy(data: Path) -> bool:
+    """Tell whether an engine answers at a data directory and has decided once."""
+    try:
+        with socket.socket(socket.AF_UNIX) as wire, address(data) as where:
+            wire.settimeout(5)
+            wire.connect(where)
+            wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return b" 200 " in wire.recv(64)
+    except OSError:
+        return False
 
 
 @cache
@@ -122,6 +214,7 @@ def _serve(path: str) -> tuple[bytes, list[int]] | None:
                     os.close(heard)
                     os.close(told)
                     return request, files
+                wire.send(b"%d" % pid)
                 waiting[pid] = wire
                 for file in files:
                     os.close(file)
@@ -132,6 +225,7 @@ def _serve(path: str) -> tuple[bytes, list[int]] | None:
 
 def _become(words: list[str], at: str, environ: dict[str, str], *, files: list[int]) -> None:
     """Be the process of a command."""
+    os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)
     os.closerange(3, max(files) + 1)
@@ -145,9 +239,12 @@ def _become(words: list[str], at: str, environ: dict[str, str], *, files: list[i
         text: Any = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, text)
     sys.argv = words
-    module, _, function = SCRIPTS[words[0]].partition(":")
     try:
-        getattr(importlib.import_module(module), function)()
+        if words[0] in SCRIPTS:
+            module, _, function = SCRIPTS[words[0]].partition(":")
+            getattr(importlib.import_module(module), function)()
+        else:
+            runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:
         sys.stdout.flush()
         os._exit(int(end.code or 0))  # to take down what was loaded costs more than the command

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from calling import Call, engine_up, wait_until
+from calling import Call, wait_until
+from commands import engine_up
 from horae.cli.group import COMMANDS, NEAR, OLD, Section, horae
 
 PLAN = "* Digest\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: true\n:END:\n"

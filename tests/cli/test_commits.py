@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from calling import engine_up, wait_until
+from calling import wait_until
+from commands import engine_up
 from horae.files.git import trees
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from calling import HORAE, engine_up, wait_until
+from calling import wait_until
+from commands import HORAE, engine_up
 from horae.cli import connection
 from horae.cli.client import Far
 from horae.web import address

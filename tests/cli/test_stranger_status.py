@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from calling import call_here, engine_up, wait_until
+from calling import call_here, wait_until
+from commands import engine_up
 from horae.cli.group import horae as group
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from calling import engine_up, wait_until
+from calling import wait_until
+from commands import engine_up
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from cluster.wires import Exchange
+from commands import Command, run_command, start_command
 from process.stage import is_zombie, pids, proc
 from store.server import server
 
@@ -129,7 +130,6 @@ class Stage:
         kind: str = "up",
         *,
         settings: Mapping[str, str] | None = None,
-        before: tuple[str, ...] = (),
         url: str | None = None,
     ) -> Node:
         """Start a member: its own process, data directory, working copy and wire."""
@@ -151,26 +151,14 @@ class Stage:
             **(settings or {}),
         }
         said = place / f"said-{time.monotonic_ns()}"
-        command = [
-            *before,
-            sys.executable,
-            HASTY,
-            *kind.split(),
-            root,
-            "--data",
-            place / "data",
-            "--log",
-            "plain",
-        ]
-        with said.open("wb") as errors, said.with_suffix(".out").open("wb") as output:
-            process = subprocess.Popen(
-                [*map(str, command)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env=environment,
-                start_new_session=True,
-            )
+        command = (HASTY, *kind.split(), root, "--data", place / "data", "--log", "plain")
+        with (
+            Path(os.devnull).open() as nothing,
+            said.with_suffix(".out").open("wb") as output,
+            said.open("wb") as errors,
+        ):
+            files = (nothing.fileno(), output.fileno(), errors.fileno())
+            process = start_command(command, at=Path.cwd(), environ=environment, files=files)
         node = Node(self, name, process, said=said, wire=wire, port=port)
         self.members[name] = node
         return node
@@ -260,7 +248,7 @@ class Node:
         self,
         stage: Stage,
         name: str,
-        process: subprocess.Popen[bytes],
+        process: Command,
         *,
         said: Path,
         wire: Wire,
@@ -354,16 +342,9 @@ def entry(title: str, command: str, *, schedule: str = "* * * * * *", **props: s
 def horae(stage: Stage, *words: str, **environment: str) -> tuple[int, str]:
     """Return the exit code of a command, and all that it says."""
     known = {each: os.environ[each] for each in KNOWN if each in os.environ}
-    done = subprocess.run(
-        [str(HORAE), *words],
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**known, "TZ": "UTC", "HORAE_STORE": stage.url(), **environment},
-        timeout=PATIENCE,
-        cwd=stage.place,
-    )
-    return done.returncode, re.sub(r"\s+", " ", done.stdout.decode())
+    variables = {**known, "TZ": "UTC", "HORAE_STORE": stage.url(), **environment}
+    done = run_command("horae", *words, at=stage.place, environ=variables, limit=PATIENCE)
+    return done.code, re.sub(r"\s+", " ", done.out + done.err)
 
 
 def git(place: Path, *words: str) -> str:

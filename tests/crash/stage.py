@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from commands import Command, start_command
 from process.stage import is_zombie, pids, proc
 
 if TYPE_CHECKING:
@@ -76,17 +77,16 @@ class Home:
         aimed = (
             () if die is None else ("--die", die[0], str(die[1]), str(self.place / f"died-{name}"))
         )
-        command = (sys.executable, LIFE, *aimed, self.plans, "--data", self.data, "--log", "plain")
+        command = (LIFE, *aimed, self.plans, "--data", self.data, "--log", "plain")
         environment = {**os.environ, "CRASH_LIFE": name, "TZ": "UTC", **(settings or {})}
         said = self.place / f"said-{name}"
-        with said.open("wb") as errors, said.with_suffix(".out").open("wb") as output:
-            process = subprocess.Popen(
-                [*map(str, command)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env=environment,
-            )
+        with (
+            Path(os.devnull).open() as nothing,
+            said.with_suffix(".out").open("wb") as output,
+            said.open("wb") as errors,
+        ):
+            files = (nothing.fileno(), output.fileno(), errors.fileno())
+            process = start_command(command, at=Path.cwd(), environ=environment, files=files)
         if descriptors is not None:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
         self.lives.append(Life(self, process, said, name))
@@ -123,7 +123,7 @@ class Home:
 class Life:
     """One engine, from its start to its end, and all that it started."""
 
-    def __init__(self, home: Home, process: subprocess.Popen[bytes], said: Path, name: str) -> None:
+    def __init__(self, home: Home, process: Command, said: Path, name: str) -> None:
         self.home = home
         self.process = process
         self.name = name

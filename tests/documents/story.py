@@ -33,8 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from calling import is_healthy
-from commands import SCRIPTS, run_with
+from commands import SCRIPTS, Command, is_healthy, start_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,7 +164,7 @@ class Teller:
     home: Path
     here: Path = field(init=False)
     code: int = 0
-    engines: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    engines: list[Command] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.here = self.home / "work"
@@ -231,9 +230,9 @@ class Teller:
         if words[0] in SCRIPTS and not _SHELL.search(command):
             with Path(os.devnull).open() as nothing:
                 files = (nothing.fileno(), terminal, terminal)
-                return run_with(
+                return start_command(
                     shlex.split(command), at=self.here, environ=self.environ, files=files
-                )
+                ).wait(PATIENCE)
         where = self.home / "where"
         script = f'(exit {self.code})\n{command}\ncode=$?; pwd > "{where}"; exit $code'
         done = subprocess.run(
@@ -254,15 +253,9 @@ class Teller:
         words = command.split()
         while "=" in words[0]:
             del words[0]  # a port of its own is set for every story
-        with (self.home / "up.log").open("ab") as log:
-            engine = subprocess.Popen(
-                words,
-                cwd=self.here,
-                env=self.environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        with (self.home / "up.log").open("ab") as log, Path(os.devnull).open() as nothing:
+            files = (nothing.fileno(), log.fileno(), log.fileno())
+            engine = start_command(words, at=self.here, environ=self.environ, files=files)
         self.engines.append(engine)
         named = [word for word in words[2:] if not word.startswith("-")]
         data = self.here.joinpath(*named) / ".horae"

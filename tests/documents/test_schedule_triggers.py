@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from calling import Ending
-from commands import run_command
-from horae.cli.connection import Place, engine_of
+from commands import is_healthy, run_command
 from horae.cli.run import run
 from horae.core.clock import SystemClock
 from horae.core.decide import Status, decide
@@ -545,7 +544,7 @@ class Shell:
             self._engine = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self.environment
             )
-        self.until(lambda: engine_of(Place.of(root=str(self.plans), data=None)).is_running)
+        self.until(lambda: is_healthy(self.plans / ".horae"))
 
     def down(self, how: int = signal.SIGTERM) -> None:
         """End the engine."""
