@@ -36,7 +36,6 @@ import psycopg
 
 from horae.cluster.lease import Member
 from horae.cluster.queue import Worker
-from horae.core.arming import scan_plan
 from horae.core.clock import SystemClock
 from horae.core.decide import Receipt, Status, decide
 from horae.core.entry import Entry
@@ -45,6 +44,7 @@ from horae.core.reason import Reason, ReasonCode
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.process.processes import Processes
+from horae.sources.plans.arming import scan_plan
 from horae.sources.plans.runner import CommandRunner, Place
 from horae.store import carrier
 from horae.store.postgres import PostgresLedger

@@ -23,14 +23,11 @@ TESTS: Final = (
     "tests/org",
     "tests/files/test_yaml.py",
     *(f"tests/timing/test_{each}.py" for each in ("duration", "repeater", "rfc3339")),
-    *(
-        f"tests/core/test_{each}.py"
-        for each in ("arming", "command", "entry", "prompt", "tool_policy")
-    ),
+    *(f"tests/core/test_{each}.py" for each in ("command", "entry", "prompt", "tool_policy")),
     "tests/sources/agents/test_rules.py",
     "tests/sources/board/test_task.py",
     *(f"tests/sources/crew/test_{each}.py" for each in ("lifecycle", "rules")),
-    "tests/sources/plans/test_check.py",
+    *(f"tests/sources/plans/test_{each}.py" for each in ("arming", "check")),
     *(f"tests/sources/triggers/test_{each}.py" for each in ("files", "rules")),
     "tests/test_config.py",
 )

@@ -41,7 +41,7 @@ PURE_FILES = {
     "sources/agents": {"rules"},
     "sources/board": {"rules", "task", "dispatch", "recycle"},
     "sources/crew": {"rules", "lifecycle", "briefing", "diary", "tick"},
-    "sources/plans": {"check", "properties"},
+    "sources/plans": {"arming", "check", "properties"},
     "sources/triggers": {"rules", "files", "webhook"},
     "sources/workflows": {"dataflow"},
     "cluster": {"lease"},

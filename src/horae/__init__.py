@@ -9,11 +9,11 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing's own would cost a third of the time of `horae --version`
 if TYPE_CHECKING:
     from horae.app import check, run_workflow
-    from horae.core.arming import entries
     from horae.core.project import project
     from horae.errors import HoraeError
     from horae.org.query import parse_timestamp, query
     from horae.org.world import durable, tangle, upgrade, validate
+    from horae.sources.plans.arming import entries
     from horae.timing.cron import Cron, CronError
     from horae.timing.repeater import repeat
     from horae.timing.rfc3339 import parse_rfc3339
@@ -45,7 +45,7 @@ _HOME = {
     "HoraeError": "horae.errors",
     "check": "horae.app",
     "durable": "horae.org.world",
-    "entries": "horae.core.arming",
+    "entries": "horae.sources.plans.arming",
     "parse_rfc3339": "horae.timing.rfc3339",
     "parse_timestamp": "horae.org.query",
     "project": "horae.core.project",

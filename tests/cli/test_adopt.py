@@ -9,8 +9,8 @@ import pytest
 
 import horae
 from calling import Call
-from horae.core.arming import entries
 from horae.errors import Exit
+from horae.sources.plans.arming import entries
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "adopt"
 AT = ("--at", "2026-11-14T12:00:00Z")

@@ -23,13 +23,13 @@ from horae.cli.maintenance import (
     has_log_fault,
 )
 from horae.core.actor import user_name
-from horae.core.arming import scan_plan
 from horae.core.decide import decide
 from horae.core.ports import Step
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.process.cgroup import cgroup_state
 from horae.process.processes import can_kill_trees
+from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.core.arming import Scanned, scan_plan
 from horae.core.decide import Status, decide
 from horae.core.entry import Entry
 from horae.core.ports import Process, Step
-from horae.core.source import Scan
+from horae.core.source import Scan, Scanned
 from horae.org.document import read
 from horae.sources.board.source import BoardSource
+from horae.sources.plans.arming import scan_plan
 from horae.sources.triggers.rules import Definition, Trigger, scanned
 from horae.store.sqlite import SqliteLedger
 from reasons import because

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.cli.connection import Place, copy
-from horae.core.arming import scan_plan
 from horae.core.decide import Status, decide
 from horae.core.ports import Process, Step
 from horae.core.source import Revision, Scan
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import zone
 from reasons import because

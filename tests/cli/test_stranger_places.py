@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.arming import scan_plan
 from horae.core.source import Scan
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:

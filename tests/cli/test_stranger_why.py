@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.arming import scan_plan
 from horae.core.decide import Receipt, Status, decide
 from horae.core.ports import Step
 from horae.core.source import Scan
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 

@@ -6,11 +6,11 @@ import pytest
 
 from horae import check
 from horae.core.after import AfterError, follows, occasions, parse_after
-from horae.core.arming import entries
 from horae.core.decide import Status
 from horae.core.entry import AfterRule, Occasion
 from horae.core.project import next_moment
 from horae.core.text import words
+from horae.sources.plans.arming import entries
 
 DONE, FAILED, KILLED, MISSED = Status.DONE, Status.FAILED, Status.KILLED, Status.MISSED
 ON_TIME, LATE = timedelta(seconds=1), timedelta(minutes=2)

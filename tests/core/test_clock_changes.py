@@ -4,10 +4,10 @@ from datetime import datetime
 
 import pytest
 
-from horae.core.arming import scan_plan
 from horae.core.clock_changes import seams
 from horae.core.entry import Entry
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 
 GAP = "02:30 does not exist on 2026-03-29 in Europe/Berlin: runs at 03:00 instead"
 FOLD = "02:30 occurs twice on 2026-10-25 in Europe/Berlin: runs the first time only"

@@ -3,10 +3,10 @@
 import pytest
 
 from horae import check
-from horae.core.arming import entries, entries_of, tasks_of
 from horae.core.command import Call, CommandError, call_of
 from horae.core.entry import Unarmed, Work
 from horae.org.document import read
+from horae.sources.plans.arming import entries, entries_of, tasks_of
 
 BACKUP = """* Back up
 SCHEDULED: <2026-04-01 Wed 03:00 ++1d>

@@ -27,16 +27,14 @@ from horae.core.decide import (
 )
 from horae.core.entry import (
     CadenceRule,
-    CatchUp,
     CronRule,
     Entry,
     OnceRule,
     OnDemandRule,
     Origin,
-    Overlap,
-    Policy,
     RepeaterRule,
 )
+from horae.core.policy import CatchUp, Overlap, Policy
 from horae.core.project import decided, next_moment, project
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_repeater

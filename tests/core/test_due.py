@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import horae
-from horae.core.arming import entries_of, tasks_of
 from horae.core.due import Standing, due
 from horae.org.document import read
+from horae.sources.plans.arming import entries_of, tasks_of
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.arming import scan_plan
 from horae.core.identity import Known, Mark, Match, match
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 from scale import scaled
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from horae.core.decide import Status
-from horae.core.entry import Retry
+from horae.core.policy import Retry
 from horae.core.receipt import BAD, ENDS, FINAL, OPEN, RETRY_CAP, after_end, is_planned, may_become
 
 NOW = datetime(2026, 4, 1, 9, tzinfo=UTC)

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from core.world import DAY, HOUR, MINUTE, NOW, cron, stamped, story
-from horae.core.arming import scan_plan
 from horae.core.decide import Receipt, Status, decide
 from horae.core.ports import Process, Step
 from horae.core.receipt import FINAL, is_planned
 from horae.core.source import Scan
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 from horae.store import numbers
 from horae.store.sqlite import SqliteLedger, restore
 from reasons import because

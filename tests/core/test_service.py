@@ -15,10 +15,10 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from horae.core.actor import acting
-from horae.core.arming import scan_plan
 from horae.core.decide import GRACE, Receipt, Status, decide
-from horae.core.entry import Entry, Origin, Policy, key_time
+from horae.core.entry import Entry, Origin, key_time
 from horae.core.explain import Ask, AskedMomentError, _Kept, answer_of, parse_ask
+from horae.core.policy import Policy
 from horae.core.ports import Filed, Process, Step
 from horae.core.project import project
 from horae.core.service import MOST, Service
@@ -34,6 +34,7 @@ from horae.core.views import (
     RunStateError,
 )
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
 from reasons import because

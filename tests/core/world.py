@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from functools import wraps
 from typing import TYPE_CHECKING
 
-from horae.core.arming import scan_plan
 from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.source import Scan
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
 from horae.testing import Ending, ManualClock, ScriptedRunner, at_once
 

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from horae.core.arming import entries
 from horae.core.entry import Entry
 from horae.extras.exporters.giving import to_calendar, to_crontab
 from horae.extras.exporters.units import (
@@ -18,6 +17,7 @@ from horae.extras.importers.crontab import read_crontab
 from horae.extras.importers.job import clone_of, import_job, meanings
 from horae.extras.importers.rule import UnfitError, spelt
 from horae.org.document import read
+from horae.sources.plans.arming import entries
 
 NOW = datetime(2026, 11, 14, 12, 0, tzinfo=UTC)
 

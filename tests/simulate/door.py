@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from horae.core.decide import Status
-from horae.core.entry import Overlap, Work
+from horae.core.entry import Work
+from horae.core.policy import Overlap
 from horae.core.reason import Reason, ReasonCode
 from horae.core.slots import Gate
 from simulate.faults import Fault

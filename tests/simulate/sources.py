@@ -11,24 +11,14 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from horae.core.arming import Scanned, cron_rule, scan_plan
-from horae.core.entry import (
-    CadenceRule,
-    CatchUp,
-    Entry,
-    OnceRule,
-    Origin,
-    Overlap,
-    Policy,
-    Retry,
-    Work,
-    key_time,
-)
+from horae.core.entry import CadenceRule, Entry, OnceRule, Origin, Work, cron_rule, key_time
 from horae.core.identity import Mark
+from horae.core.policy import CatchUp, Overlap, Policy, Retry
 from horae.core.receipt import FINAL
-from horae.core.source import Scan
+from horae.core.source import Scan, Scanned
 from horae.errors import HoraeError
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 from simulate.faults import Fault
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.decide import GRACE, Status
-from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Overlap, RepeaterRule
+from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, RepeaterRule
+from horae.core.policy import Overlap
 from horae.core.reason import ReasonCode
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import is_fold, local, zone

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ParamSpec
 import pytest
 
 from horae.core.actor import acting
-from horae.core.arming import Scanned, scan_plan
 from horae.core.decide import Receipt, Status, decide
 from horae.core.entry import (
     AfterRule,
@@ -26,17 +25,17 @@ from horae.core.entry import (
     OnceRule,
     Origin,
     Pause,
-    Policy,
-    Retry,
     Unarmed,
     Work,
 )
 from horae.core.identity import Mark
+from horae.core.policy import Policy, Retry
 from horae.core.ports import Due, Process, StaleTermError, Step, Trait
 from horae.core.reason import Reason, ReasonCode
-from horae.core.source import Revision, Scan
+from horae.core.source import Revision, Scan, Scanned
 from horae.errors import HoraeError
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 from reasons import because
 from scale import scaled
 

@@ -14,7 +14,8 @@ import pytest
 from horae.core.actor import acting
 from horae.core.command import Unready
 from horae.core.decide import Status, decide
-from horae.core.entry import CatchUp, Entry, OnceRule, Unarmed, Work
+from horae.core.entry import Entry, OnceRule, Unarmed, Work
+from horae.core.policy import CatchUp
 from horae.core.ports import PATIENCE, LedgerBusyError, Process, Step
 from horae.core.prompt import AgentUnavailableError
 from horae.core.source import Scan

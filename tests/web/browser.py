@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.app import build, keep
 from horae.config import load
-from horae.core.arming import scan_plan
 from horae.core.clock import SystemClock
 from horae.core.decide import Status, decide
 from horae.core.ports import Process, Step
@@ -27,6 +26,7 @@ from horae.org.document import read
 from horae.sources.board.tasks import Board
 from horae.sources.crew.lifecycle import parse_lifecycle
 from horae.sources.crew.rules import parse_crew
+from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
 from horae.web.api import Front, asgi_app, operation_of
 from horae.web.app import keys_of

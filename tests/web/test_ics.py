@@ -14,19 +14,20 @@ from dateutil.rrule import rrulestr
 from hypothesis import given, settings, strategies as st
 from icalendar import Calendar
 
-from horae.core.arming import cron_rule, entries_of
 from horae.core.entry import (
     CadenceRule,
     Entry,
     OnceRule,
     OnDemandRule,
     Origin,
-    Policy,
     RepeaterRule,
     Rule,
+    cron_rule,
 )
+from horae.core.policy import Policy
 from horae.core.project import project
 from horae.org.document import read
+from horae.sources.plans.arming import entries_of
 from horae.timing.repeater import parse_repeater
 from horae.timing.zone import ClockChange, changes, instant, zone
 from horae.web.ics import MOST, calendar, folded, is_cut

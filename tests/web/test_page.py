@@ -18,7 +18,6 @@ from hypothesis import given, settings, strategies as st
 from starlette.applications import Starlette
 
 import horae.web.page as page_module
-from horae.core.arming import scan_plan
 from horae.core.decide import Receipt, Status
 from horae.core.entry import Entry
 from horae.core.ports import Listed
@@ -27,6 +26,7 @@ from horae.files.read import find_plans, read_plan
 from horae.org.document import read
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 from horae.sources.crew.page import draw
+from horae.sources.plans.arming import scan_plan
 from horae.timing.zone import local
 from horae.web.page import Papers, routes
 from horae.web.page.calendar import FEW, day_lines

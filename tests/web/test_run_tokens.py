@@ -15,9 +15,8 @@ import pytest
 from core.world import story
 from horae.app import App, build, keep, run_once
 from horae.config import load
-from horae.core.arming import PolicyError, policy_of
 from horae.core.decide import Status
-from horae.core.entry import Policy
+from horae.core.policy import Policy, PolicyError, policy_of
 from horae.core.run_tokens import RunTokens
 from horae.sources.agents.rules import AgentError, parse_agent
 from horae.sources.board.rules import complaints

@@ -12,7 +12,6 @@ import click
 from horae.cli.known import Ledgers
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.times import When, when_options
-from horae.core.arming import rule_of, rule_text, scan_plan
 from horae.core.clock_changes import seams
 from horae.core.entry import AfterRule, Entry, OnDemandRule, Unarmed
 from horae.core.project import project
@@ -21,6 +20,7 @@ from horae.errors import Exit
 from horae.files.read import PlanMissingError, read_plan
 from horae.org.document import read
 from horae.org.timestamp import parse_timestamp
+from horae.sources.plans.arming import rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import zone

@@ -19,11 +19,11 @@ from horae.cli.options import now_option, paths_argument, tz_option
 from horae.cli.output import Output, echo
 from horae.cli.plan_root import beside
 from horae.cli.sources import Sources, plan_root
-from horae.core.arming import entries_of
 from horae.core.entry import Entry, Unarmed, Work
 from horae.core.text import pause_words
 from horae.errors import Exit
 from horae.files.read import LIMIT, PlanFileError, PlanMissingError, read_plan
+from horae.sources.plans.arming import entries_of
 from horae.web.ics import MOST, calendar, is_cut
 
 if TYPE_CHECKING:

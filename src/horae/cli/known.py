@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from horae.cli.output import Form, echo
 from horae.config import load
-from horae.core.arming import entries_of, scan_plan
 from horae.core.entry import CadenceRule, CronRule, Entry, Unarmed
 from horae.core.guarded import FILE
 from horae.errors import Exit, HoraeError
+from horae.sources.plans.arming import entries_of, scan_plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

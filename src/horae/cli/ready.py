@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from horae.core.after import AfterError, parse_after
-from horae.core.arming import agent_blocks, is_entry
 from horae.core.command import CommandError, call_of, shell_syntax
+from horae.core.headline import agent_blocks, is_entry
 from horae.core.secret import NAME, looks_secret
 from horae.org.check.finding import SectionFinding, place_of
 from horae.org.plan import Diagnostic, Severity

@@ -22,7 +22,6 @@ from horae.cli.options import paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
-from horae.core.arming import scan_plan
 from horae.core.decide import GRACE, Status
 from horae.core.entry import Entry
 from horae.core.gate import Capacity
@@ -30,6 +29,7 @@ from horae.core.source import Scan
 from horae.core.text import clock_text, moment_text, wall_text
 from horae.errors import Exit
 from horae.extras.simulate import Outage, Simulation
+from horae.sources.plans.arming import scan_plan
 from horae.store.arming import begin_rule
 from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from horae.cli.known import KnownEntries
-    from horae.core.arming import Scanned
     from horae.core.entry import Origin
     from horae.core.ports import Filed
+    from horae.core.source import Scanned
 
 _ORG: Final = "org"  # the source that plans are of
 _PATIENCE: Final = 1.0  # seconds without a bar

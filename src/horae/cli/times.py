@@ -17,11 +17,11 @@ from horae.cli.options import at_option, paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.plan_root import beside
 from horae.cli.sources import Sources, plan_root
-from horae.core.arming import cron_rule, tasks_of
 from horae.core.due import due as due_lines
-from horae.core.entry import CadenceRule, Entry, Origin, Task
+from horae.core.entry import CadenceRule, Entry, Origin, Task, cron_rule
 from horae.core.project import Moment, project
 from horae.core.text import clock_text, moment_text, wall_text
+from horae.sources.plans.arming import tasks_of
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import local, zone
 

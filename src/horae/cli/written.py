@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from horae.cli.output import echo
 from horae.cli.plan_root import beside
 from horae.cli.sources import Sources
-from horae.core.arming import entries_of, scan_plan, unfired
 from horae.core.entry import Entry
 from horae.core.explain import stamp
 from horae.core.project import next_moment
 from horae.core.text import moment_text, words
+from horae.sources.plans.arming import entries_of, scan_plan, unfired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,16 +15,8 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.entry import (
-    CadenceRule,
-    CatchUp,
-    CronRule,
-    Entry,
-    OnceRule,
-    Overlap,
-    RepeaterRule,
-    key_time,
-)
+from horae.core.entry import CadenceRule, CronRule, Entry, OnceRule, RepeaterRule, key_time
+from horae.core.policy import CatchUp, Overlap
 from horae.core.project import Moment, decided, next_moment, project, unpaused
 from horae.core.reason import Reason, ReasonCode
 from horae.timing.cron_count import count_any

@@ -21,8 +21,9 @@ from horae.cluster.queue import Carried
 from horae.core.actor import ENGINE, acting
 from horae.core.after import LOOKED_BACK, follows, occasions
 from horae.core.decide import Receipt, Status, behind_words, decide
-from horae.core.entry import AfterRule, Entry, Overlap, key_time
+from horae.core.entry import AfterRule, Entry, key_time
 from horae.core.launch import Launch
+from horae.core.policy import Overlap
 from horae.core.ports import (
     PATIENCE,
     LedgerBusyError,

@@ -7,38 +7,22 @@ longer matters to anything that looks at it: `project` lays its rule onto time,
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from horae.core.policy import DEFAULT, Policy, PolicyError
+from horae.timing.cron import Cron
 from horae.timing.rfc3339 import format_rfc3339
 
 if TYPE_CHECKING:
-    from horae.timing.cron import Cron
+    from datetime import datetime, timedelta
+
     from horae.timing.repeater import Repeater
 
-HOST_FIX: Final = "write labels of a node, such as gpu, or its name"
 COMMENTED: Final = " is commented out"
 ARCHIVED: Final = " is archived"
-_LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-
-
-class CatchUp(StrEnum):
-    """What becomes of moments that passed while nobody looked."""
-
-    ALL = "all"  # the newest ten run, oldest first
-    LATEST = "latest"  # one late run stands for all
-    NONE = "none"  # none runs; each leaves its receipt
-
-
-class Overlap(StrEnum):
-    """What becomes of a moment that comes while the last run still goes on."""
-
-    SKIP = "skip"
-    QUEUE = "queue"
-    ALLOW = "allow"
+_MOST_EXPRESSIONS: Final = 50
 
 
 class Work(StrEnum):
@@ -65,45 +49,19 @@ class Occasion(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
-    """How often a run that ended badly is tried again, and after how long at first."""
-
-    attempts: int
-    wait: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How an entry wants to be kept; what is None is as its rule has it."""
-
-    catchup: CatchUp | None = None
-    overlap: Overlap = Overlap.SKIP
-    retry: Retry | None = None
-    timeout: timedelta | None = None
-    jitter: timedelta = timedelta(0)
-    pause_after: int | None = None
-    until: datetime | None = None
-    requires: tuple[str, ...] = ()  # labels of the machine that runs it
-    api: tuple[str, ...] = ()  # scopes of the token that its runs get
-
-
-def labels(text: str) -> tuple[str, ...]:
-    """Return the labels that a machine must have, each once; ValueError: some are none.
-
-    >>> labels("gpu, berlin gpu")
-    ('gpu', 'berlin')
-    """
-    found = tuple(dict.fromkeys(re.split(r"[\s,]+", text.strip())))
-    if not all(map(_LABEL.fullmatch, found)):
-        raise ValueError(text)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
 class CronRule:
     """One cron expression, or several of which any will do."""
 
     crons: tuple[Cron, ...]
+
+
+def cron_rule(text: str, *, zone_name: str) -> CronRule:
+    """Return the rule of one expression, or of several divided by `;`."""
+    parts = text.split(";")
+    if len(parts) > _MOST_EXPRESSIONS:
+        reason = f"has {len(parts)} expressions; the limit is {_MOST_EXPRESSIONS}"
+        raise PolicyError("SCHEDULE", text, reason=reason)
+    return CronRule(tuple(Cron(part.strip(), zone=zone_name) for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +153,7 @@ class Entry:
     rule: Rule
     work: Work = Work.WORKFLOW
     agents: tuple[str, ...] = ()  # whom it needs, each for itself alone, while it runs
-    policy: Policy = Policy()
+    policy: Policy = DEFAULT
     zone: str = "UTC"
     deadline: datetime | None = None  # when its DEADLINE is over; a fact, never a clock
     digest: str = ""
@@ -236,6 +194,7 @@ class Unarmed:
 def key_time(moment: datetime) -> str:
     """Return a moment as it stands in keys: whole seconds of UTC.
 
+    >>> from datetime import datetime
     >>> key_time(datetime.fromisoformat("2026-04-01T11:00:00.7+02:00"))
     '2026-04-01T09:00:00Z'
     """

@@ -14,13 +14,13 @@ from horae.core.decide import Status, usual_catchup
 from horae.core.entry import (
     AfterRule,
     CadenceRule,
-    CatchUp,
     CronRule,
     Entry,
     OnceRule,
     OnDemandRule,
     RepeaterRule,
 )
+from horae.core.policy import CatchUp
 from horae.core.project import next_moment
 from horae.core.reason import ReasonCode
 from horae.core.receipt import is_planned
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from horae.core.decide import Receipt
-    from horae.core.entry import Policy
+    from horae.core.policy import Policy
     from horae.core.ports import Filed, Listed, Run
     from horae.core.project import Moment
 
@@ -394,7 +394,7 @@ def entry_policy_words(entry: Entry) -> str:
 def policy_words(policy: Policy, *, zone_name: str, usual: CatchUp | None = None) -> str:
     """Return a policy in words; *usual* is the catch-up of a policy that names none.
 
-    >>> from horae.core.entry import CatchUp, Policy, Retry
+    >>> from horae.core.policy import CatchUp, Policy, Retry
     >>> policy = Policy(retry=Retry(3, timedelta(seconds=30)))
     >>> policy_words(policy, zone_name="UTC", usual=CatchUp.LATEST)
     'catch-up latest, overlap skip, up to 3 retries, the first after 30s'

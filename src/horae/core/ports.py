@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from horae.core.decide import Decision, Receipt, Status
-    from horae.core.entry import Occasion, Origin, Pause, Policy, Unarmed
+    from horae.core.entry import Occasion, Origin, Pause, Unarmed
     from horae.core.identity import Mark
+    from horae.core.policy import Policy
     from horae.core.source import Revision, Scan
 
 

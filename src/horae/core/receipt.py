@@ -20,7 +20,7 @@ from horae.core.entry import key_time
 from horae.core.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
-    from horae.core.entry import Retry
+    from horae.core.policy import Retry
 
 BAD: Final = frozenset({Status.FAILED, Status.KILLED, Status.INTERRUPTED})
 ENDS: Final = BAD | {Status.DONE, Status.NO_WORK}
@@ -74,7 +74,7 @@ def may_become(status: Status, then: Status, *, has_retry: bool = False) -> bool
 def after_end(outcome: Status, *, attempts: int, retry: Retry | None, now: datetime) -> Next:
     """Return what a receipt becomes when its run, the *attempts*-th, has ended.
 
-    >>> from horae.core.entry import Retry
+    >>> from horae.core.policy import Retry
     >>> now, twice = datetime(2026, 4, 1), Retry(2, timedelta(seconds=30))
     >>> for attempts in (1, 2, 3):
     ...     then = after_end(Status.FAILED, attempts=attempts, retry=twice, now=now)

@@ -9,8 +9,9 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from horae.core import gate
-from horae.core.entry import Overlap, Work
+from horae.core.entry import Work
 from horae.core.gate import Ask, Capacity, GateState, Kind
+from horae.core.policy import Overlap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

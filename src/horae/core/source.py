@@ -14,7 +14,8 @@ from horae.errors import HoraeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from horae.core.arming import Scanned
+    from horae.core.entry import Entry, Unarmed
+    from horae.core.identity import Mark
     from horae.core.ports import Filed
 
 
@@ -31,6 +32,20 @@ class Revision:
         >>> Revision("c0ffee", frozenset({"plan.org"})).of("draft.org")
         """
         return self.commit if self.files is None or file in self.files else None
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Something a source holds: what it can be recognised by, what it is, and what it runs.
+
+    `text` is what the entry's digest stands for. `broken` says why that text cannot be read as it
+    was meant: then the last good entry stays as it was, and `item` counts only if there was none.
+    """
+
+    mark: Mark
+    item: Entry | Unarmed
+    text: str = ""
+    broken: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from horae.core.entry import (
-    AfterRule,
-    CadenceRule,
-    CronRule,
-    OnceRule,
-    OnDemandRule,
-    RepeaterRule,
-)
+from horae.core.entry import AfterRule, CadenceRule, CronRule, OnceRule, OnDemandRule, RepeaterRule
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import local, zone

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from horae.core.decide import Status
 from horae.core.engine import Engine
-from horae.core.entry import Overlap
+from horae.core.policy import Overlap
 from horae.core.ports import Ended, Process
 from horae.core.reason import Reason, ReasonCode
 from horae.core.source import Scan
@@ -21,10 +21,10 @@ from horae.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from horae.core.arming import Scanned
     from horae.core.entry import Origin
     from horae.core.gate import Capacity
     from horae.core.ports import Filed, Job, Ledger, Run
+    from horae.core.source import Scanned
 
 LAST_EVENTS: Final = 50  # shown with a broken guarantee
 _LONGEST_REST: Final = timedelta(hours=1)  # the clock cannot be set, so nothing needs noticing

@@ -16,19 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never, overload
 from horae.core.entry import (
     AfterRule,
     CadenceRule,
-    CatchUp,
     CronRule,
     Entry,
     Occasion,
     OnceRule,
     OnDemandRule,
     Origin,
-    Overlap,
-    Policy,
     RepeaterRule,
-    Retry,
     Work,
 )
+from horae.core.policy import CatchUp, Overlap, Policy, Retry
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_repeater
 

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from horae.core.arming import Scanned
     from horae.core.entry import Unarmed
     from horae.core.ports import Listed
-    from horae.core.source import Revision, Scan
+    from horae.core.source import Revision, Scan, Scanned
     from horae.store.book import Book
 
 _AT_ONCE: Final = 1000  # new entries in one statement

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.responses import Response
 
-from horae.core.arming import cron_rule
-from horae.core.entry import Entry, OnceRule, Origin, key_time
+from horae.core.entry import Entry, OnceRule, Origin, cron_rule, key_time
 from horae.core.explain import stamp
 from horae.core.project import project
 from horae.core.scope import Scope

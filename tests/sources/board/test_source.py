@@ -16,18 +16,9 @@ import pytest
 
 from horae.core.decide import Receipt, Status
 from horae.core.engine import Engine
-from horae.core.entry import (
-    CatchUp,
-    Entry,
-    OnceRule,
-    OnDemandRule,
-    Origin,
-    Policy,
-    Unarmed,
-    Work,
-    key_time,
-)
+from horae.core.entry import Entry, OnceRule, OnDemandRule, Origin, Unarmed, Work, key_time
 from horae.core.identity import Known, match
+from horae.core.policy import CatchUp, Policy
 from horae.core.ports import Ended, Filed, Job, Process, Run, Unreleased
 from horae.core.project import next_moment
 from horae.core.service import Service
@@ -56,8 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from horae.core.arming import Scanned
-    from horae.core.source import Scan
+    from horae.core.source import Scan, Scanned
     from horae.sources.board.task import Task
 
 WEDNESDAY = datetime.fromisoformat("2026-04-01T08:00Z")

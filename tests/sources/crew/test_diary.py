@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings
 
-from horae.core.arming import entries, tasks_of
 from horae.core.decide import Status
 from horae.core.receipt import ENDS
 from horae.org.document import read
@@ -21,6 +20,7 @@ from horae.sources.crew.diary import (
     rest_file,
     rest_text,
 )
+from horae.sources.plans.arming import entries, tasks_of
 from near_org import texts
 from scale import scaled
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.decide import Receipt, Status
-from horae.core.entry import Occasion, Origin, Policy, Work
+from horae.core.entry import Occasion, Origin, Work
+from horae.core.policy import Policy
 from horae.core.ports import Ended, Filed, Followed, Job, Run, RunError, Unreleased
 from horae.process.processes import LOG_NAME, Processes
 from horae.sources.plans.runner import CommandRunner, Place

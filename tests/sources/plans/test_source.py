@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.core.arming import scan_plan
 from horae.core.entry import Entry, Unarmed
 from horae.core.source import is_within
 from horae.files.read import PlanFileError, PlanFiles, read_plan
 from horae.sources.plans import source as org
+from horae.sources.plans.arming import scan_plan
 from horae.sources.plans.source import OrgSource, _covered
 from scale import scaled
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from horae.core.arming import Scanned
-    from horae.core.source import Scan
+    from horae.core.source import Scan, Scanned
     from horae.files.read import Content
     from horae.org.plan import Plan
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from horae.core.clock import SystemClock
 from horae.core.decide import Receipt, Status
-from horae.core.entry import Origin, Policy
+from horae.core.entry import Origin
+from horae.core.policy import Policy
 from horae.core.ports import Filed, Job, Run
 from horae.org.document import read
 from horae.process.processes import Processes

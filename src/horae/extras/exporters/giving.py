@@ -10,7 +10,8 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.entry import CatchUp, CronRule, OnceRule, RepeaterRule
+from horae.core.entry import CronRule, OnceRule, RepeaterRule
+from horae.core.policy import CatchUp
 from horae.extras.importers.crontab import foreign_rule
 from horae.extras.importers.job import prove
 from horae.extras.importers.oncalendar import read_event

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from horae.core.arming import entries_of, rule_text
 from horae.core.entry import Entry, OnceRule, RepeaterRule
 from horae.core.project import project
 from horae.core.text import words
 from horae.errors import HoraeError
 from horae.org.document import read
+from horae.sources.plans.arming import entries_of, rule_text
 from horae.timing.zone import changes, zone
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from horae.core.arming import agent_blocks
 from horae.core.command import Unready
 from horae.core.decide import Status
+from horae.core.headline import agent_blocks
 from horae.core.outcome import Finish, Why, shown, verdict
 from horae.core.ports import Ended, Given, RunError, SecretError
 from horae.core.reason import Reason, ReasonCode

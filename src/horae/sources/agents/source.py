@@ -12,14 +12,14 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.actor import by_words
-from horae.core.arming import Scanned
 from horae.core.decide import Receipt, Status
-from horae.core.entry import Entry, OnDemandRule, Origin, Overlap, Policy, Work
+from horae.core.entry import Entry, OnDemandRule, Origin, Work
 from horae.core.identity import Mark
+from horae.core.policy import Overlap, Policy
 from horae.core.prompt import AgentUnavailableError, PromptOrder
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import OPEN
-from horae.core.source import Scan
+from horae.core.source import Scan, Scanned
 from horae.web.request import is_number
 
 if TYPE_CHECKING:

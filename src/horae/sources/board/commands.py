@@ -18,9 +18,9 @@ from horae.cli.moments import parse_moment
 from horae.cli.options import at_option, root_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.config import load
-from horae.core.arming import cron_rule, policy_of
 from horae.core.clock import SystemClock
-from horae.core.entry import key_time
+from horae.core.entry import cron_rule, key_time
+from horae.core.policy import policy_of
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of

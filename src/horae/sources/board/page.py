@@ -7,7 +7,7 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from horae.core.arming import cron_rule
+from horae.core.entry import cron_rule
 from horae.core.text import words
 from horae.errors import Exit, HoraeError
 from horae.sources.board.rules import STATUSES

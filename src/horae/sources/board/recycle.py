@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from horae.core.arming import cron_rule
-from horae.core.entry import Entry, OnceRule, Origin, Work, key_time
+from horae.core.entry import Entry, OnceRule, Origin, Work, cron_rule, key_time
 from horae.core.project import project
 from horae.errors import ScheduleError
 from horae.sources.board.rules import cleared, moment, task_policy

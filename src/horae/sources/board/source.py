@@ -25,19 +25,20 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.arming import Scanned, cron_rule
 from horae.core.decide import Status
 from horae.core.entry import (
     Entry,
     OnDemandRule,
     Origin,
-    Retry,
     Task as Gate,
     Unarmed,
     Work,
+    cron_rule,
     key_time,
 )
 from horae.core.identity import Mark
+from horae.core.policy import Retry
+from horae.core.source import Scanned
 from horae.errors import ScheduleError
 from horae.files.read import (
     LIMIT,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.arming import hidden_by, is_entry
+from horae.core.headline import hidden_by, is_entry
 from horae.core.outcome import shown
 from horae.core.text import moment_text
 from horae.errors import ScheduleError

@@ -14,11 +14,11 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from horae.core.arming import Scanned
-from horae.core.entry import CadenceRule, Entry, Origin, Policy, Unarmed, Work
+from horae.core.entry import CadenceRule, Entry, Origin, Unarmed, Work
 from horae.core.identity import Mark
+from horae.core.policy import Policy
 from horae.core.ports import RunError
-from horae.core.source import Scan
+from horae.core.source import Scan, Scanned
 from horae.errors import HoraeError
 from horae.files.read import PlanFileError, PlanMissingError, read_plan
 from horae.org.plan import Diagnostic, Severity

@@ -15,9 +15,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.core.after import AfterError
-from horae.core.arming import PolicyError, is_entry, policy_of, rule_of
 from horae.core.clock_changes import seams
 from horae.core.command import CommandError, call_of, shell_syntax
+from horae.core.headline import is_entry
+from horae.core.policy import PolicyError, policy_of
 from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
 from horae.org.check.finding import SectionFinding, place_of, shown
@@ -25,6 +26,7 @@ from horae.org.plan import Diagnostic, Severity
 from horae.sources.agents.rules import check_agent
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
 from horae.sources.crew.rules import parse_crew
+from horae.sources.plans.arming import rule_of
 from horae.sources.plans.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.app import check
-from horae.core.arming import scan_plan, tasks_of
 from horae.core.entry import CronRule, Entry, OnceRule, RepeaterRule
 from horae.core.project import project
 from horae.core.text import moment_text, pause_words, words
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan, tasks_of
 from horae.web.answer import harmless
 from horae.web.page.look import FAR
 from horae.web.page.papers import PageError

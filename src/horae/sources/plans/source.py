@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from horae.core.arming import scan_plan
 from horae.core.source import Scan, unexpected
 from horae.errors import HoraeError
 from horae.files.read import (
@@ -30,12 +29,13 @@ from horae.files.read import (
 )
 from horae.org.collector import collector_paused
 from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from horae.core.arming import Scanned
     from horae.core.ports import Filed
+    from horae.core.source import Scanned
     from horae.files.read import Content, StrPath
     from horae.org.plan import Plan
 

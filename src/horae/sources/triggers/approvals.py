@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.actor import by_words, current_actor
 from horae.core.decide import Status
-from horae.core.entry import Overlap, key_time
+from horae.core.entry import key_time
+from horae.core.policy import Overlap
 from horae.core.prompt import read_order
 from horae.core.reason import HELD_BACK, Reason, ReasonCode
 from horae.sources.triggers.base import Base

@@ -14,25 +14,23 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.arming import PolicyError, Scanned, policy_of
 from horae.core.decide import Status
 from horae.core.entry import (
-    CatchUp,
     CronRule,
     Entry,
     OnceRule,
     OnDemandRule,
     Origin,
-    Overlap,
-    Policy,
     Unarmed,
     Work,
     key_time,
 )
 from horae.core.identity import Mark
+from horae.core.policy import CatchUp, Overlap, Policy, PolicyError, policy_of
 from horae.core.prompt import STANDARD, PromptOrder, problems
 from horae.core.receipt import GONE
 from horae.core.secret import is_reference
+from horae.core.source import Scanned
 from horae.core.tool_policy import OPEN, ToolPolicy, ToolPolicyError, parse_policy
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.org.plan import is_id

@@ -14,14 +14,13 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from horae.core.arming import Scanned
 from horae.core.decide import Status
 from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark
 from horae.core.ports import PATIENCE, LedgerError
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import FINAL
-from horae.core.source import Scan
+from horae.core.source import Scan, Scanned
 from horae.sources.triggers.rules import Definition, Kind, Trigger, checked, scanned
 from horae.sources.triggers.service import AgentCard, Dispatched
 from horae.store import scanning

@@ -7,34 +7,23 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.arming import (
-    DEEPEST,
-    PolicyError,
-    agent_blocks,
-    cron_rule,
-    entries,
-    entries_of,
-    policy_of,
-    scan_plan,
-    tasks_of,
-)
 from horae.core.entry import (
-    CatchUp,
     CronRule,
     Entry,
     OnceRule,
     OnDemandRule,
-    Overlap,
-    Policy,
     RepeaterRule,
-    Retry,
     Task,
     Unarmed,
     Work,
+    cron_rule,
 )
+from horae.core.headline import agent_blocks
+from horae.core.policy import CatchUp, Overlap, Policy, PolicyError, Retry, policy_of
 from horae.core.project import next_moment
 from horae.errors import ScheduleError
 from horae.org.document import read
+from horae.sources.plans.arming import DEEPEST, entries, entries_of, scan_plan, tasks_of
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_repeater
 from scale import scaled

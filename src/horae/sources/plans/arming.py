@@ -7,53 +7,42 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.after import parse_after
 from horae.core.command import call_of
 from horae.core.entry import (
-    ARCHIVED,
-    COMMENTED,
-    HOST_FIX,
-    CatchUp,
     CronRule,
     Entry,
     OnceRule,
     OnDemandRule,
     Origin,
-    Overlap,
-    Policy,
     RepeaterRule,
-    Retry,
     Task,
     Unarmed,
     Work,
-    labels,
+    cron_rule,
 )
+from horae.core.headline import agent_blocks, hidden_by, is_entry
 from horae.core.identity import Mark
-from horae.core.scope import API_FIX, api_scopes
-from horae.errors import HoraeError, ScheduleError
+from horae.core.policy import policy_of
+from horae.core.source import Scanned
+from horae.errors import ScheduleError
 from horae.org.check.layout import unread
 from horae.org.deadline import end_of
 from horae.org.document import read
 from horae.org.timestamp import parse_timestamp
-from horae.org.world import every, worlds
-from horae.timing.cron import Cron
-from horae.timing.duration import parse_duration
 from horae.timing.repeater import parse_at, parse_repeater
-from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
+    from datetime import datetime
     from zoneinfo import ZoneInfo
 
     from horae.core.entry import Rule
-    from horae.org.plan import Block, Headline, Plan
+    from horae.org.plan import Headline, Plan
     from horae.org.timestamp import Timestamp
 
 AGENT: Final = "agent"  # the language of a block that an agent answers to
@@ -72,18 +61,6 @@ _DRAWER_END: Final = re.compile(r"^[ \t]*:END:", re.IGNORECASE | re.MULTILINE)
 _SLASH: Final = re.compile(r"[\\/]")
 
 
-class PolicyError(ScheduleError):
-    """A property that says how an entry wants to be kept, and cannot be read."""
-
-    code = "policy"
-
-    def __init__(self, key: str, value: str, *, reason: str) -> None:
-        self.key = key
-        self.value = value
-        shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
-        super().__init__(f":{key}: {shown}: {reason}")
-
-
 class RangeError(ScheduleError):
     """Two timestamps as one, from which nobody can tell how often something is to run."""
 
@@ -93,20 +70,6 @@ class RangeError(ScheduleError):
         self.stamps = stamps
         shown = stamps if len(stamps) <= _SHOWN else stamps[:_SHOWN] + "…"
         super().__init__(f"SCHEDULED: {shown} is a range; write a single timestamp")
-
-
-@dataclass(frozen=True, slots=True)
-class Scanned:
-    """Something a source holds: what it can be recognised by, what it is, and what it runs.
-
-    `text` is what the entry's digest stands for. `broken` says why that text cannot be read as it
-    was meant: then the last good entry stays as it was, and `item` counts only if there was none.
-    """
-
-    mark: Mark
-    item: Entry | Unarmed
-    text: str = ""
-    broken: str = ""
 
 
 def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
@@ -171,46 +134,6 @@ def _between(asked: Sequence[tuple[int, str | None]], first: int, over: int) -> 
     """Return the agents that the blocks of some headlines name, each once."""
     begin, end = (bisect_left(asked, at, key=lambda each: each[0]) for at in (first, over))
     return tuple(dict.fromkeys(name for _, name in asked[begin:end] if name))
-
-
-def agent_blocks(plan: Plan) -> Iterator[tuple[int, str | None]]:
-    r"""Yield which headlines hold a block for an agent, and the name of each agent, if it has one.
-
-    The block names it behind `:agent`, else the workflow that it belongs to, by `:AGENT:`.
-
-    >>> block = "#+begin_src agent :agent wren\nBe brief.\n#+end_src\n"
-    >>> list(agent_blocks(read(f"* Digest :workflow:\n** Sum up :component:\n{block}")))
-    [(1, 'wren')]
-    """
-    if not any("component" in each.tags and _may_ask(each) for each in plan.headlines):
-        return  # so that nearly all plans need not be looked at block by block
-    for world in every(worlds(plan)):
-        usual = plan.headlines[world.at].props.get("AGENT", "").strip()
-        for component in world.components:
-            block = component.block
-            if block is not None and block.lang.lower() == AGENT:
-                yield component.at, _named(block) or usual or None
-
-
-def _may_ask(headline: Headline) -> bool:
-    return AGENT in headline.text.lower()
-
-
-def _named(block: Block) -> str:
-    """Return the agent that a block names behind `:agent`, or nothing."""
-    words = block.args.split()
-    for word, following in pairwise(words):
-        if word == ":agent" and not following.startswith(":"):
-            return following
-    return ""
-
-
-def is_entry(headline: Headline) -> bool:
-    """Tell whether a headline is fired by time: a workflow, or one that calls something."""
-    if "workflow" in headline.tags:
-        return True
-    calls = "COMMAND" in headline.props or "POST" in headline.props
-    return calls and "agent" not in headline.tags
 
 
 def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Unarmed]:
@@ -330,94 +253,12 @@ def rule_of(headline: Headline, *, zone_name: str) -> Rule:
     return RepeaterRule(anchor.start, parse_repeater(stamp.repeat, has_time=anchor.has_time))
 
 
-def cron_rule(text: str, *, zone_name: str) -> CronRule:
-    """Return the rule of one expression, or of several divided by `;`."""
-    parts = text.split(";")
-    if len(parts) > _MOST_EXPRESSIONS:
-        reason = f"has {len(parts)} expressions; the limit is {_MOST_EXPRESSIONS}"
-        raise PolicyError("SCHEDULE", text, reason=reason)
-    return CronRule(tuple(Cron(part.strip(), zone=zone_name) for part in parts))
-
-
-def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
-    """Return the policy that properties ask for; raises PolicyError if one cannot be read."""
-    policy = Policy()
-    for key, understood in POLICIES.items():
-        value = props.get(key)
-        if value is None:
-            continue
-        try:
-            policy = understood(policy, value, zone_name)
-        except PolicyError:
-            raise
-        except (HoraeError, ValueError) as error:
-            reason = str(error) if isinstance(error, HoraeError) else _EXPECTED[key]
-            raise PolicyError(key, value, reason=reason) from None
-    return policy
-
-
-def _retry(text: str) -> Retry:
-    """Return the retries of `3 30s`; the wait may be left out."""
-    attempts, _, wait = text.partition(" ")
-    if not attempts.isascii() or not attempts.isdecimal() or not 0 < int(attempts[:6]) <= 100:
-        raise ValueError
-    return Retry(int(attempts), parse_duration(wait.strip() or "30s"))
-
-
-def _until(text: str, zone_name: str) -> datetime:
-    """Return the last moment that `:UNTIL:` allows; a date without a time is meant whole."""
-    if _RFC3339.match(text):
-        return parse_rfc3339(text)
-    stamp = parse_timestamp(text if text.startswith(("<", "[")) else f"<{text}>")
-    if stamp is None:
-        raise ValueError
-    anchor = parse_at(stamp.at)
-    place = zone(zone_name)
-    if anchor.has_time:
-        return instant(anchor.start, place)
-    # Up to the next midnight, as the last hour of a day may come twice.
-    try:
-        return instant(anchor.start + timedelta(days=1), place) - timedelta(microseconds=1)
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
-
-
 def _first_stamp(headline: Headline) -> Timestamp | None:
     """Return what SCHEDULED says; of a range of two stamps, the first."""
     planning = headline.planning
     if planning is None or planning.scheduled is None:
         return None
     return parse_timestamp(_RANGE.split(planning.scheduled.text)[0])
-
-
-def _number(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) < 1:
-        raise ValueError
-    return int(text)
-
-
-POLICIES: Final[dict[str, Callable[[Policy, str, str], Policy]]] = {
-    "CATCHUP": lambda policy, text, _: replace(policy, catchup=CatchUp(text.lower())),
-    "OVERLAP": lambda policy, text, _: replace(policy, overlap=Overlap(text.lower())),
-    "RETRY": lambda policy, text, _: replace(policy, retry=_retry(text)),
-    "TIMEOUT": lambda policy, text, _: replace(policy, timeout=parse_duration(text)),
-    "JITTER": lambda policy, text, _: replace(policy, jitter=parse_duration(text)),
-    "PAUSE-AFTER": lambda policy, text, _: replace(policy, pause_after=_number(text)),
-    "UNTIL": lambda policy, text, place: replace(policy, until=_until(text, place)),
-    "HOST": lambda policy, text, _: replace(policy, requires=labels(text)),
-    "API": lambda policy, text, _: replace(policy, api=api_scopes(text)),
-}
-_EXPECTED: Final = {
-    "CATCHUP": "write all, latest or none",
-    "OVERLAP": "write skip, queue or allow",
-    "RETRY": "write the number of retries (at most 100) and the first wait, such as 3 30s",
-    "TIMEOUT": "write a duration such as 15m",
-    "JITTER": "write a duration such as 5m",
-    "PAUSE-AFTER": "write a number of failures, such as 5",
-    "UNTIL": "write a date such as 2026-12-31",
-    "HOST": HOST_FIX,
-    "API": API_FIX,
-}
 
 
 def _item(
@@ -499,16 +340,6 @@ def _unread_stamp(headline: Headline) -> str:
     if _first_stamp(headline) is not None:
         return ""
     return f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
-
-
-def hidden_by(path: Iterable[Headline]) -> str | None:
-    """Return which of these headlines, one below the other, hides the last one, and how."""
-    for headline in path:
-        if headline.title.split(None, 1)[:1] == ["COMMENT"]:
-            return f"{headline.title[:_SHOWN]!r}{COMMENTED}"
-        if "ARCHIVE" in headline.tags:
-            return f"{headline.title[:_SHOWN]!r}{ARCHIVED}"
-    return None
 
 
 def _paths(plan: Plan) -> Iterator[tuple[int, list[int]]]:

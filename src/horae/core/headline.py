@@ -1,0 +1,68 @@
+"""What a headline is: an entry, hidden, or the home of a block for an agent."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from horae.core.entry import ARCHIVED, COMMENTED
+from horae.org.world import every, worlds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from horae.org.plan import Block, Headline, Plan
+
+AGENT: Final = "agent"  # the language of a block that an agent answers to
+_SHOWN: Final = 60
+
+
+def is_entry(headline: Headline) -> bool:
+    """Tell whether a headline is fired by time: a workflow, or one that calls something."""
+    if "workflow" in headline.tags:
+        return True
+    calls = "COMMAND" in headline.props or "POST" in headline.props
+    return calls and "agent" not in headline.tags
+
+
+def hidden_by(path: Iterable[Headline]) -> str | None:
+    """Return which of these headlines, one below the other, hides the last one, and how."""
+    for headline in path:
+        if headline.title.split(None, 1)[:1] == ["COMMENT"]:
+            return f"{headline.title[:_SHOWN]!r}{COMMENTED}"
+        if "ARCHIVE" in headline.tags:
+            return f"{headline.title[:_SHOWN]!r}{ARCHIVED}"
+    return None
+
+
+def agent_blocks(plan: Plan) -> Iterator[tuple[int, str | None]]:
+    r"""Yield which headlines hold a block for an agent, and the name of each agent, if it has one.
+
+    The block names it behind `:agent`, else the workflow that it belongs to, by `:AGENT:`.
+
+    >>> from horae.org.document import read
+    >>> block = "#+begin_src agent :agent wren\nBe brief.\n#+end_src\n"
+    >>> list(agent_blocks(read(f"* Digest :workflow:\n** Sum up :component:\n{block}")))
+    [(1, 'wren')]
+    """
+    if not any("component" in each.tags and _may_ask(each) for each in plan.headlines):
+        return  # so that nearly all plans need not be looked at block by block
+    for world in every(worlds(plan)):
+        usual = plan.headlines[world.at].props.get("AGENT", "").strip()
+        for component in world.components:
+            block = component.block
+            if block is not None and block.lang.lower() == AGENT:
+                yield component.at, _named(block) or usual or None
+
+
+def _may_ask(headline: Headline) -> bool:
+    return AGENT in headline.text.lower()
+
+
+def _named(block: Block) -> str:
+    """Return the agent that a block names behind `:agent`, or nothing."""
+    words = block.args.split()
+    for word, following in pairwise(words):
+        if word == ":agent" and not following.startswith(":"):
+            return following
+    return ""
