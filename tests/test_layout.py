@@ -33,7 +33,7 @@ ADAPTERS = {"commands.py", "routes.py", "page.py", "batty.py", "lifecycle_comman
 ADAPTED = {"cli", "web", "config", "app", "context"}
 # Modules of a layer that may know the world; all others of timing, org, core and rules.py are pure.
 IMPURE_CORE = {
-    "access", "actor", "clock", "engine", "explain", "launch", "ports", "run_tokens", "service", "sessions", "slots",
+    "access", "actor", "clock", "engine", "explain", "launch", "ports", "run_tokens", "service", "sessions",
     "source",
 }  # fmt: skip
 PURE_FILES = {
@@ -72,7 +72,6 @@ NOT_YET = {
     ("cluster.node", "sources.plans"),
     ("cluster.node", "store"),
     ("cluster.node", "web"),
-    ("core.engine", "cluster"),
     ("files.git.trees", "config"),
     ("files.git.trees", "sources.workflows"),
     ("process.logs", "sources.workflows"),

@@ -65,7 +65,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
 
+    from horae.cluster.queue import SharedLedger
     from horae.config import Config
+    from horae.core.gate import Gate
+    from horae.core.launch import Launch
     from horae.core.ports import Clock, Ended, Filed, Held, Job, Process, Run, Runner, Unreleased
     from horae.core.source import Source
     from horae.core.views import ReceiptLine
@@ -429,6 +432,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
             has_files=partial(has_files, str(root)),
         ),
     ]
+    shared = context.shared
     engine = Engine(
         clock=clock,
         ledger=ledger,
@@ -439,7 +443,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         obstacle=runners.obstacle,
         revise=None if context.shared is not None else _commits(context).of,
         term=term,
-        shared=context.shared,
+        launch=None if shared is None else partial(_leader_launch, context, shared, runners),
         home="" if context.shared is None else host.name,
     )
     settings = settings or EngineSettings(
@@ -458,6 +462,20 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         host.processes.notes,
         dispatcher,
     )
+
+
+def _leader_launch(
+    context: Context,
+    shared: SharedLedger,
+    runner: Runner,
+    gate: Gate,
+    left: Callable[[int, Filed | None], None],
+) -> Launch:
+    """Return the launch of a leader, which lets the nodes of its cluster make the runs."""
+    from horae.cluster.queue import Carried
+
+    clock, term = context.clock, context.term
+    return Carried(clock=clock, ledger=shared, runner=runner, left=left, gate=gate, term=term)
 
 
 def _service(context: Context, engine: Engine) -> Service:

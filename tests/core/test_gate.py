@@ -13,13 +13,13 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from horae.core.gate import (
-    Ask,
     Capacity,
     GateState,
-    Kind,
+    GateTurn,
     Machine,
     Queue,
-    Turn,
+    SlotKind,
+    SlotRequest,
     Waiting,
     admit,
     adopt,
@@ -38,17 +38,17 @@ MINUTE = timedelta(minutes=1)
 ROOM = Capacity()
 
 
-def ask(number: int, *agents: str, parent: int | None = None) -> Ask:
+def ask(number: int, *agents: str, parent: int | None = None) -> SlotRequest:
     """Return an ask of an entry of its own, due at once."""
-    return Ask(number, number, NOW, agents, parent=parent)
+    return SlotRequest(number, number, NOW, agents, parent=parent)
 
 
-def tick(number: int, *agents: str) -> Ask:
-    return replace(ask(number, *agents), kind=Kind.CREW)
+def tick(number: int, *agents: str) -> SlotRequest:
+    return replace(ask(number, *agents), kind=SlotKind.CREW)
 
 
 def turn(
-    state: GateState, *asks: Ask, at: datetime = NOW, capacity: Capacity = ROOM
+    state: GateState, *asks: SlotRequest, at: datetime = NOW, capacity: Capacity = ROOM
 ) -> tuple[GateState, list[int]]:
     """Offer, take a turn, and return the gate and the numbers that were let in."""
     taken = admit(offer(state, asks), capacity, now=at)
@@ -273,7 +273,7 @@ class TestRiders:
         assert admitted == [3]
         assert reasons(state, capacity=one) == {2: "no slot is free; gate.slots is 1"}
 
-    def refusal(self, state: GateState, *asks: Ask) -> Turn:
+    def refusal(self, state: GateState, *asks: SlotRequest) -> GateTurn:
         taken = admit(offer(state, asks), ROOM, now=NOW)
         assert not taken.admitted
         return taken
@@ -391,16 +391,16 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_square_of_the_line(
     way: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
-    needs = vars(Ask)["needs"].fget
+    needs = vars(SlotRequest)["needs"].fget
 
-    def counted(self: Ask) -> object:
+    def counted(self: SlotRequest) -> object:
         nonlocal looks
         looks += 1
         return needs(self)
 
     make = {"slots": ask, "agents": lambda number: ask(number, "wren"), "crew": tick}[way]
     state = offer(GateState(), map(make, range(5_000)))
-    monkeypatch.setattr(Ask, "needs", property(counted))
+    monkeypatch.setattr(SlotRequest, "needs", property(counted))
     state, admitted = turn(state)
     assert admitted
     assert len(waiting(state)) == 5_000 - len(admitted)
@@ -482,7 +482,7 @@ class AtTheGate(RuleBasedStateMachine):
     @rule(
         entry=st.integers(1, 4),
         agents=st.lists(st.sampled_from(AGENTS), max_size=2, unique=True).map(tuple),
-        kind=st.sampled_from(Kind),
+        kind=st.sampled_from(SlotKind),
         may_overlap=st.booleans(),
         rides=st.sampled_from([False, False, True]),
         late=st.integers(0, 3),
@@ -493,7 +493,7 @@ class AtTheGate(RuleBasedStateMachine):
         *,
         entry: int,
         agents: tuple[str, ...],
-        kind: Kind,
+        kind: SlotKind,
         may_overlap: bool,
         rides: bool,
         late: int,
@@ -503,7 +503,7 @@ class AtTheGate(RuleBasedStateMachine):
         self.open.add(self.last)
         parent = self.some_holder(choice) if rides else None
         due_at = self.now - late * MINUTE
-        made = Ask(self.last, entry, due_at, agents, kind, parent, may_overlap)
+        made = SlotRequest(self.last, entry, due_at, agents, kind, parent, may_overlap)
         self.state = offer(self.state, [made])
 
     @rule(choice=st.integers(0, 9))
@@ -551,7 +551,7 @@ class AtTheGate(RuleBasedStateMachine):
     @invariant()
     def no_more_is_held_than_there_is(self) -> None:
         slots = {each.slot for each in self.state.holders}
-        crew = {each.slot for each in self.state.holders if each.kind is Kind.CREW}
+        crew = {each.slot for each in self.state.holders if each.kind is SlotKind.CREW}
         assert slots <= set(range(1, self.capacity.slots + 1))
         assert len(crew) <= self.capacity.crew
 
@@ -574,7 +574,7 @@ class AtTheGate(RuleBasedStateMachine):
         assert self.state == GateState()
 
 
-def has_live_parent(made: Ask, state: GateState) -> bool:
+def has_live_parent(made: SlotRequest, state: GateState) -> bool:
     return any(each.ask.number == made.parent for each in state.holders)
 
 
@@ -588,16 +588,16 @@ def expected_to_start(state: GateState, capacity: Capacity, *, now: datetime) ->
     ):
         made = each.ask
         home = [(slot, kind) for other, slot, kind in live if other.number == made.parent]
-        crew = len({slot for _, slot, kind in live if kind is Kind.CREW})
+        crew = len({slot for _, slot, kind in live if kind is SlotKind.CREW})
         busy = any(set(made.needs) & {*other.agents, other.entry} for other, _, _ in live)
         slots = {slot for _, slot, _ in live}
-        no_crew = not home and made.kind is Kind.CREW and crew >= capacity.crew
+        no_crew = not home and made.kind is SlotKind.CREW and crew >= capacity.crew
         no_slot = not home and len(slots) >= capacity.slots
         kept = False
         if first is not None and first.passed_at is not None and not home:
             rides = any(other.number == first.ask.parent for other, _, _ in live)
             is_over = now - first.passed_at >= capacity.patience
-            wants_crew = first.ask.kind is made.kind is Kind.CREW and not rides
+            wants_crew = first.ask.kind is made.kind is SlotKind.CREW and not rides
             last_place = wants_crew and crew + 1 >= capacity.crew
             kept = is_over and (last_place or bool(set(made.needs) & set(first.ask.needs)))
         if no_crew or busy or no_slot or kept:
@@ -625,18 +625,18 @@ def spread(*machines: Machine, slots: int = 8) -> Capacity:
     return Capacity(slots, crew=slots, machines=machines)
 
 
-def places(made: Turn) -> dict[int, str]:
+def places(made: GateTurn) -> dict[int, str]:
     return {each.ask.number: each.machine for each in made.state.holders}
 
 
 def test_runs_go_to_the_machine_with_the_most_room() -> None:
-    line = [Ask(number, number, NOW) for number in range(1, 5)]
+    line = [SlotRequest(number, number, NOW) for number in range(1, 5)]
     made = admit(offer(GateState(), line), spread(BOX, HALL), now=NOW)
     assert places(made) == {1: "box", 2: "hall", 3: "box", 4: "hall"}
 
 
 def test_a_machine_takes_no_more_than_its_own_slots_and_the_others_wait() -> None:
-    line = [Ask(number, number, NOW) for number in range(1, 6)]
+    line = [SlotRequest(number, number, NOW) for number in range(1, 6)]
     capacity = spread(BOX, HALL)
     made = admit(offer(GateState(), line), capacity, now=NOW)
     assert [ask.number for ask in made.admitted] == [1, 2, 3, 4]
@@ -645,26 +645,26 @@ def test_a_machine_takes_no_more_than_its_own_slots_and_the_others_wait() -> Non
 
 
 def test_the_slots_of_the_whole_bound_what_all_machines_do_together() -> None:
-    line = [Ask(number, number, NOW) for number in range(1, 5)]
+    line = [SlotRequest(number, number, NOW) for number in range(1, 5)]
     made = admit(offer(GateState(), line), spread(BOX, HALL, slots=3), now=NOW)
     assert len(made.admitted) == 3
 
 
 def test_an_entry_that_asks_for_a_label_goes_where_it_is() -> None:
-    line = [Ask(number, number, NOW, requires=("gpu",)) for number in (1, 2)]
+    line = [SlotRequest(number, number, NOW, requires=("gpu",)) for number in (1, 2)]
     made = admit(offer(GateState(), line), spread(BOX, HALL), now=NOW)
     assert places(made) == {1: "hall", 2: "hall"}
 
 
 def test_a_machine_s_own_name_is_a_label_of_it() -> None:
     made = admit(
-        offer(GateState(), [Ask(1, 1, NOW, requires=("box",))]), spread(BOX, HALL), now=NOW
+        offer(GateState(), [SlotRequest(1, 1, NOW, requires=("box",))]), spread(BOX, HALL), now=NOW
     )
     assert places(made) == {1: "box"}
 
 
 def test_an_entry_whose_label_no_machine_has_waits_and_is_in_nobody_s_way() -> None:
-    line = [Ask(1, 1, NOW, requires=("tpu",)), Ask(2, 2, NOW)]
+    line = [SlotRequest(1, 1, NOW, requires=("tpu",)), SlotRequest(2, 2, NOW)]
     capacity = spread(BOX)
     made = admit(offer(GateState(), line), capacity, now=NOW)
     assert [ask.number for ask in made.admitted] == [2]
@@ -674,19 +674,19 @@ def test_an_entry_whose_label_no_machine_has_waits_and_is_in_nobody_s_way() -> N
 
 def test_with_no_machine_at_all_everything_waits() -> None:
     capacity = spread()
-    made = admit(offer(GateState(), [Ask(1, 1, NOW)]), capacity, now=NOW)
+    made = admit(offer(GateState(), [SlotRequest(1, 1, NOW)]), capacity, now=NOW)
     (waits,) = obstacles(made.state, capacity, now=NOW)
     assert waits.reason == "no node is up"
 
 
 def test_an_agent_goes_where_it_last_ran_though_another_machine_is_free() -> None:
-    line = [Ask(1, 1, NOW), Ask(2, 2, NOW, ("wren",), prefers="box")]
+    line = [SlotRequest(1, 1, NOW), SlotRequest(2, 2, NOW, ("wren",), prefers="box")]
     made = admit(offer(GateState(), line), spread(BOX, HALL), now=NOW)
     assert places(made) == {1: "box", 2: "box"}
 
 
 def test_an_agent_goes_elsewhere_when_its_machine_is_drained_or_gone() -> None:
-    line = [Ask(1, 1, NOW, ("wren",), prefers="box")]
+    line = [SlotRequest(1, 1, NOW, ("wren",), prefers="box")]
     drained = spread(replace(BOX, is_draining=True), HALL)
     assert places(admit(offer(GateState(), line), drained, now=NOW)) == {1: "hall"}
     assert places(admit(offer(GateState(), line), spread(HALL), now=NOW)) == {1: "hall"}
@@ -694,15 +694,15 @@ def test_an_agent_goes_elsewhere_when_its_machine_is_drained_or_gone() -> None:
 
 def test_a_run_inside_a_run_stays_on_its_parent_s_machine() -> None:
     capacity = spread(BOX, HALL)
-    made = admit(offer(GateState(), [Ask(1, 1, NOW)]), capacity, now=NOW)
-    made = admit(offer(made.state, [Ask(2, 2, NOW, parent=1)]), capacity, now=NOW)
+    made = admit(offer(GateState(), [SlotRequest(1, 1, NOW)]), capacity, now=NOW)
+    made = admit(offer(made.state, [SlotRequest(2, 2, NOW, parent=1)]), capacity, now=NOW)
     assert places(made) == {1: "box", 2: "box"}
 
 
 def test_what_a_leader_before_has_let_in_holds_its_slot_on_its_machine() -> None:
-    state = adopt(GateState(), Ask(7, 7, NOW, ("wren",)), machine="box", now=NOW)
-    state = adopt(state, Ask(8, 8, NOW), machine="box", now=NOW)
-    line = [Ask(9, 9, NOW), Ask(10, 10, NOW, ("wren",))]
+    state = adopt(GateState(), SlotRequest(7, 7, NOW, ("wren",)), machine="box", now=NOW)
+    state = adopt(state, SlotRequest(8, 8, NOW), machine="box", now=NOW)
+    line = [SlotRequest(9, 9, NOW), SlotRequest(10, 10, NOW, ("wren",))]
     made = admit(offer(state, line), spread(BOX, HALL), now=NOW)
     assert places(made) == {7: "box", 8: "box", 9: "hall"}
 
@@ -715,7 +715,7 @@ def test_no_machine_ever_holds_more_than_it_has_and_labels_are_kept(
     wants: list[tuple[str, str]], slots: int
 ) -> None:
     line = [
-        Ask(number, number, NOW, requires=(label,) if label else (), prefers=prefers)
+        SlotRequest(number, number, NOW, requires=(label,) if label else (), prefers=prefers)
         for number, (label, prefers) in enumerate(wants, start=1)
     ]
     made = admit(offer(GateState(), line), spread(BOX, HALL, slots=slots), now=NOW)

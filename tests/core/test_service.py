@@ -17,7 +17,7 @@ from hypothesis import example, given, strategies as st
 from horae.core.actor import acting
 from horae.core.decide import GRACE, Receipt, Status, decide
 from horae.core.entry import Entry, Origin, key_time
-from horae.core.explain import Ask, AskedMomentError, _Kept, answer_of, parse_ask
+from horae.core.explain import AskedMomentError, WhyQuestion, _Kept, answer_of, parse_ask
 from horae.core.policy import Policy
 from horae.core.ports import Filed, Process, Step
 from horae.core.project import project
@@ -549,11 +549,11 @@ async def test_a_long_answer_is_cut_and_says_so() -> None:
 )
 def test_whatever_stands_before_the_last_at_sign_is_the_name(word: str, moment: datetime) -> None:
     second = moment.replace(microsecond=0)
-    assert parse_ask(f"{word}@{second.isoformat()}") == Ask(word, second)
+    assert parse_ask(f"{word}@{second.isoformat()}") == WhyQuestion(word, second)
     aware = second.replace(tzinfo=UTC)
-    assert parse_ask(f"{word}@{second.isoformat()}Z") == Ask(word, aware)
+    assert parse_ask(f"{word}@{second.isoformat()}Z") == WhyQuestion(word, aware)
     day = second.replace(hour=0, minute=0, second=0)
-    assert parse_ask(f"{word}@{second.date().isoformat()}") == Ask(word, day, DAY)
+    assert parse_ask(f"{word}@{second.date().isoformat()}") == WhyQuestion(word, day, DAY)
 
 
 @pytest.mark.parametrize("when", ["2026-13-01", "2026-04-01T25:00", "2026-04-01T09", "2026-04"])

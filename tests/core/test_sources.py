@@ -79,7 +79,7 @@ def test_a_source_never_sleeps_sets_a_timer_spawns_or_holds_a_slot(module: str) 
         "loop.call_later(1, print)",
         "from subprocess import run",
         "os.fork()",
-        "from horae.core.slots import Gate",
+        "from horae.core.gate import Gate",
         "from horae.rules import gate",
     ],
 )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from horae.core.decide import Status
 from horae.core.entry import Work
+from horae.core.gate import Gate
 from horae.core.policy import Overlap
 from horae.core.reason import Reason, ReasonCode
-from horae.core.slots import Gate
 from simulate.faults import Fault
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from horae.core import after, decide as misfire, engine, gate, launch, project, receipt
 from horae.core.decide import GRACE, Decision, Status
+from horae.core.gate import Gate
 from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
 from horae.core.project import Moment
-from horae.core.slots import Gate
 from horae.store import arming, book, numbers
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import is_fold, local, zone

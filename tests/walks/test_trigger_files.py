@@ -8,7 +8,7 @@ import pytest
 
 from horae.app import read_again
 from horae.core.decide import Status
-from horae.core.explain import Ask
+from horae.core.explain import WhyQuestion
 from horae.process.processes import can_kill_trees
 from walks.stage import DAY, EIGHT, HOUR, MINUTE, engine, story, type_, typed
 
@@ -81,7 +81,7 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         assert first.startswith(f"{kept} stays armed: {why}")
         assert not [each for each in others if FILE in each]
         assert ground.root.joinpath("told").read_text() == "daily\n"
-        why_said = await here.app.service.why(Ask("daily"))
+        why_said = await here.app.service.why(WhyQuestion("daily"))
         assert why_said.entry.broken.startswith(why)
         await here.until(EIGHT + HOUR + MINUTE)
         assert (await here.receipts("daily"))[-1].status is Status.DONE
@@ -90,9 +90,11 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         assert len(await here.receipts("daily")) == 2
         await edit(here, ground, DAILY)
         assert await problems(here) == ()
-        assert (await here.app.service.why(Ask("daily"))).entry.broken == ""
+        assert (await here.app.service.why(WhyQuestion("daily"))).entry.broken == ""
         await edit(here, ground, DAILY.replace("0 9 * *", "0 0 31 2"))
-        assert (await here.app.service.why(Ask("daily"))).entry.reason == "the trigger is disabled"
+        assert (
+            await here.app.service.why(WhyQuestion("daily"))
+        ).entry.reason == "the trigger is disabled"
         [never] = await problems(here)
         assert never.endswith("it matches no date")
         await edit(here, ground, DAILY)
@@ -145,8 +147,12 @@ async def test_what_was_removed_while_no_engine_ran_is_no_longer_in_the_plan(
     async with engine(ground, now=EIGHT + DAY) as here:
         [closed] = await here.receipts("daily")
         assert (closed.status, closed.receipt.reason) == (Status.SKIPPED, "no longer in the plan")
-        assert (await here.app.service.why(Ask("daily"))).entry.reason == "no longer in the plan"
+        assert (
+            await here.app.service.why(WhyQuestion("daily"))
+        ).entry.reason == "no longer in the plan"
         await edit(here, ground, DAILY)
-        assert (await here.app.service.why(Ask("daily"))).entry.is_armed
+        assert (await here.app.service.why(WhyQuestion("daily"))).entry.is_armed
         await edit(here, ground, f"{DAILY}enabled: false\n")
-        assert (await here.app.service.why(Ask("daily"))).entry.reason == "the trigger is disabled"
+        assert (
+            await here.app.service.why(WhyQuestion("daily"))
+        ).entry.reason == "the trigger is disabled"

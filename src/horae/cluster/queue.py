@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from datetime import datetime, timedelta
 
-    from horae.core.gate import Machine
+    from horae.core.gate import Gate, Machine
     from horae.core.ports import Clock, Event, Filed, Run, Runner
 
 log = logging.getLogger(__name__)
@@ -65,14 +65,12 @@ class Carried(Launch):
         ledger: SharedLedger,
         runner: Runner,
         left: Callable[[int, Filed | None], None],
-        adopt: Callable[[Filed], None],
-        machine_of: Callable[[int], str],
+        gate: Gate,
         term: int,
     ) -> None:
         super().__init__(clock=clock, ledger=ledger, runner=runner, left=left, term=term)
         self._shared = ledger
-        self._adopt = adopt
-        self._machine_of = machine_of
+        self._gate = gate
         self._under_way: dict[int, Filed] = {}
         self._live: dict[int, Run] = {}
         self._sending: set[int] = set()  # whose machine is being written down
@@ -109,7 +107,7 @@ class Carried(Launch):
         for filed in await self._shared.under_way():
             if filed.number not in self._under_way:
                 self._under_way[filed.number] = filed
-                self._adopt(filed)
+                self._gate.adopt(filed, now=self._clock.now())
                 await self.look(filed.number)
 
     async def reconcile(self) -> None:
@@ -175,7 +173,7 @@ class Carried(Launch):
         task.add_done_callback(self._tasks.discard)
 
     async def _send(self, filed: Filed) -> None:
-        machine = self._machine_of(filed.number)
+        machine = self._gate.machine_of(filed.number)
         try:
             is_sent = await self._shared.assign(
                 filed.number, machine, now=self._clock.now(), term=self._term

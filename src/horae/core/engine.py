@@ -17,11 +17,11 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from horae.cluster.queue import Carried
 from horae.core.actor import ENGINE, acting
 from horae.core.after import LOOKED_BACK, follows, occasions
 from horae.core.decide import Receipt, Status, behind_words, decide
 from horae.core.entry import AfterRule, Entry, key_time
+from horae.core.gate import Gate
 from horae.core.launch import Launch
 from horae.core.policy import Overlap
 from horae.core.ports import (
@@ -34,7 +34,6 @@ from horae.core.ports import (
 )
 from horae.core.reason import HELD_BACK, Reason, ReasonCode
 from horae.core.receipt import OPEN, followed_by, is_planned
-from horae.core.slots import Gate
 from horae.core.source import Revision, Scan, SourceError
 from horae.errors import HoraeError
 
@@ -42,10 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
-    from horae.cluster.queue import SharedLedger
     from horae.core.ports import Clock, Due, Filed, Ledger, Listed, Runner
     from horae.core.source import Source
 
+    Left: TypeAlias = Callable[[int, Filed | None], None]
     Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
     from horae.core.entry import Occasion
     from horae.core.gate import Capacity
@@ -81,7 +80,7 @@ class Doorman(Protocol):
 class Engine:
     """All entries of all sources, and the loop that keeps them.
 
-    With a *shared* ledger the machines of a cluster make the runs; *home* is this one.
+    *launch* makes what starts runs, if not this machine does; *home* is its name.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Engine:
         doorman: Doorman | None = None,
         obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
         revise: Revise | None = None,
-        shared: SharedLedger | None = None,
+        launch: Callable[[Gate, Left], Launch] | None = None,
         home: str = "",
     ) -> None:
         self._clock = clock
@@ -125,17 +124,11 @@ class Engine:
         self.may_be_empty = False  # whether a plan root without a plan is meant to be so
         self.is_blank = False  # the plan root holds no plan, and the ledger knows entries of one
         self.gate = Gate(capacity, home=home)
-        self.launch = Launch(clock=clock, ledger=ledger, runner=runner, left=self._leave, term=term)
-        if shared is not None:
-            self.launch = Carried(
-                clock=clock,
-                ledger=shared,
-                runner=runner,
-                left=self._leave,
-                adopt=lambda filed: self.gate.adopt(filed, now=clock.now()),
-                machine_of=self.gate.machine_of,
-                term=term,
-            )
+        self.launch = (
+            Launch(clock=clock, ledger=ledger, runner=runner, left=self._leave, term=term)
+            if launch is None
+            else launch(self.gate, self._leave)
+        )
         self.longest_rest = LONGEST_REST
         self.trouble: LedgerError | None = None  # why the last turn could not write, if so
         self.commit: str | None = None  # of all that the sources hold, if it is one

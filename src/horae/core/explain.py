@@ -67,7 +67,7 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class WhyQuestion:
     """Which entry a question is about, and which moments: a second, a minute or a day.
 
     A start without a zone is on the wall of the entry's own.
@@ -89,11 +89,11 @@ class Ask:
         return Window(start, max(instant(self.start + self.length, place), start + _SECOND))
 
 
-def parse_ask(text: str) -> Ask:
+def parse_ask(text: str) -> WhyQuestion:
     """Return what `ENTRY@TIME` asks for; an @ that no time follows belongs to the name.
 
     >>> parse_ask("digest@2026-04-01T09:00")
-    Ask(word='digest', start=datetime.datetime(2026, 4, 1, 9, 0),
+    WhyQuestion(word='digest', start=datetime.datetime(2026, 4, 1, 9, 0),
         length=datetime.timedelta(seconds=60))
     >>> parse_ask("mail to bob@home").word
     'mail to bob@home'
@@ -101,15 +101,15 @@ def parse_ask(text: str) -> Ask:
     word, at, when = text.rpartition("@")
     when = when.strip()
     if not at or not word.strip() or not _LIKE_A_DATE.match(when):
-        return Ask(text.strip())
+        return WhyQuestion(text.strip())
     wall = _WALL.fullmatch(when)
     try:
         if wall is None:
-            return Ask(word.strip(), parse_rfc3339(when).replace(microsecond=0))
+            return WhyQuestion(word.strip(), parse_rfc3339(when).replace(microsecond=0))
         day, minute, second = wall.groups()
         start = datetime.fromisoformat(f"{day}T{minute or '00:00'}{second or ''}")
         length = _SECOND if second else timedelta(minutes=1) if minute else timedelta(days=1)
-        return Ask(word.strip(), start, length)
+        return WhyQuestion(word.strip(), start, length)
     except (Rfc3339Error, ValueError, OverflowError):
         raise AskedMomentError(when) from None
 

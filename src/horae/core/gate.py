@@ -25,22 +25,29 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from heapq import heappop, heappush
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
+from horae.core.entry import Work
+from horae.core.policy import Overlap
 from horae.core.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from horae.core.ports import Filed
 
 # What only one run at a time may have: an agent by its name, an entry by its number.
 Need: TypeAlias = str | int
 
+_CREW: Final = frozenset({Work.TICK, Work.DISPATCH})
+_AT_HOME: Final = frozenset({Work.RECYCLE, Work.DISPATCH})  # what edits the plan's own files
 _READY: Final = Reason(ReasonCode.CAN_START, "ready to start")
 _MANY: Final = 32  # asks at once that are sorted in, rather than put in one by one
 
 
-class Kind(StrEnum):
+class SlotKind(StrEnum):
     """On whose account a slot is held."""
 
     APPOINTMENT = "appointment"  # somebody said when, or asked
@@ -77,7 +84,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SlotRequest:
     """A receipt that wants to run, and what it needs.
 
     `due_at` is its place in the line: the planned moment with its jitter, or when it was
@@ -89,7 +96,7 @@ class Ask:
     entry: int
     due_at: datetime
     agents: tuple[str, ...] = ()
-    kind: Kind = Kind.APPOINTMENT
+    kind: SlotKind = SlotKind.APPOINTMENT
     parent: int | None = None
     may_overlap: bool = False
     requires: tuple[str, ...] = ()  # labels of its machine
@@ -105,9 +112,9 @@ class Ask:
 class Holding:
     """An ask that was let in; a rider takes `kind` and `machine` from its parent."""
 
-    ask: Ask
+    ask: SlotRequest
     slot: int
-    kind: Kind
+    kind: SlotKind
     since: datetime
     machine: str = ""  # where it runs, if there are several
 
@@ -116,7 +123,7 @@ class Holding:
 class Waiting:
     """An ask in the line, and when somebody behind it first went before it."""
 
-    ask: Ask
+    ask: SlotRequest
     passed_at: datetime | None = None
 
 
@@ -177,17 +184,17 @@ class GateState:
 class Obstacle:
     """Why an ask does not start, and which receipt is in its way if it is one."""
 
-    ask: Ask
+    ask: SlotRequest
     reason: Reason
     behind: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class GateTurn:
     """What came of a turn: who was let in, who never can be, and the gate after it."""
 
     state: GateState
-    admitted: tuple[Ask, ...] = ()
+    admitted: tuple[SlotRequest, ...] = ()
     refused: tuple[Obstacle, ...] = ()
 
 
@@ -201,7 +208,7 @@ def no_machine(requires: Sequence[str]) -> str:
     return f"no node with {wanted} is up" if wanted else "no node is up"
 
 
-def offer(state: GateState, asks: Iterable[Ask]) -> GateState:
+def offer(state: GateState, asks: Iterable[SlotRequest]) -> GateState:
     """Return the gate with more asks in its line; one that is known already stays as it is."""
     new = {ask.number: ask for ask in reversed(tuple(asks))}
     if not new:
@@ -229,7 +236,7 @@ def release(state: GateState, *numbers: int) -> GateState:
     return replace(state, holders=holders)
 
 
-def adopt(state: GateState, ask: Ask, *, machine: str, now: datetime) -> GateState:
+def adopt(state: GateState, ask: SlotRequest, *, machine: str, now: datetime) -> GateState:
     """Return the gate with one more holder: a run that somebody else has let in before."""
     if any(each.ask.number == ask.number for each in state.holders):
         return state
@@ -245,11 +252,12 @@ def withdraw(state: GateState, *numbers: int) -> GateState:
     return replace(state, queue=queue) if len(queue) < len(state.queue) else state
 
 
-def admit(state: GateState, capacity: Capacity, *, now: datetime) -> Turn:
+def admit(state: GateState, capacity: Capacity, *, now: datetime) -> GateTurn:
     """Let in everyone who may start now, in the order of the line.
 
     >>> at = datetime(2026, 4, 1, 9)
-    >>> line = [Ask(1, 1, at, ("wren",)), Ask(2, 2, at, ("wren",)), Ask(3, 3, at, ("moss",))]
+    >>> agents = ("wren",), ("wren",), ("moss",)
+    >>> line = [SlotRequest(number, number, at, each) for number, each in enumerate(agents, 1)]
     >>> turn = admit(offer(GateState(), line), Capacity(), now=at)
     >>> [ask.number for ask in turn.admitted]
     [1, 3]
@@ -257,9 +265,9 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> Turn:
     [(2, 'wren is busy with receipt 1')]
     """
     if not state.queue:
-        return Turn(state)
+        return GateTurn(state)
     room = _Room(state.holders, capacity)
-    admitted: list[Ask] = []
+    admitted: list[SlotRequest] = []
     refused: list[Obstacle] = []
     rest: list[Waiting] = []
     seen = passed = 0
@@ -280,10 +288,10 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> Turn:
             room.let_wait(ask)
             rest.append(waiting)
     if not admitted and not refused:
-        return Turn(state)
+        return GateTurn(state)
     rest[:passed] = [_passed_over(each, now) for each in rest[:passed]]
     after = GateState(tuple(room.holders), state.queue.without(seen, rest))
-    return Turn(after, tuple(admitted), tuple(refused))
+    return GateTurn(after, tuple(admitted), tuple(refused))
 
 
 def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[Obstacle]:
@@ -296,7 +304,7 @@ def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterato
             yield Obstacle(waiting.ask, lack.why(capacity), lack.by)
 
 
-def startable(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[Ask]:
+def startable(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[SlotRequest]:
     """Yield those in the line, the first first, for whom all that they need is free."""
     room = _Room(state.holders, capacity)
     for waiting, lack in _judged(room, state.queue, now=now):
@@ -362,7 +370,7 @@ class _Room:
         self._taken: dict[Need, list[int]] = {}
         self._machines: dict[int, str] = {}  # by slot
         self._waits_for: dict[int, list[int]] = {}  # a run, and the runs it cannot end before
-        self._first: Ask | None = None
+        self._first: SlotRequest | None = None
         self._free = 1  # no slot below is free
         for holding in holders:
             self._add(holding)
@@ -372,11 +380,11 @@ class _Room:
         """Whether no slot is free; after a cut more may be held than there are."""
         return len(self._slots) >= self.capacity.slots
 
-    def lack(self, ask: Ask) -> _Lack | None:
+    def lack(self, ask: SlotRequest) -> _Lack | None:
         """Return what keeps an ask from starting, the crew's share before all else."""
         if self._home(ask) is not None:
             return next(self._busy(ask), None)
-        if ask.kind is Kind.CREW and self._crew_room <= 0:
+        if ask.kind is SlotKind.CREW and self._crew_room <= 0:
             return _Lack(_What.CREW)
         if (busy := next(self._busy(ask), None)) is not None:
             return busy
@@ -386,7 +394,7 @@ class _Room:
             return where
         return None if self._first is None else self._kept(ask, self._first)
 
-    def keep_for(self, ask: Ask) -> None:
+    def keep_for(self, ask: SlotRequest) -> None:
         """Keep for the first in line its agents, its entry and its place in the crew.
 
         A slot stays in use meanwhile: one comes free with the last of its agents, or is the
@@ -394,7 +402,7 @@ class _Room:
         """
         self._first = ask
 
-    def let_in(self, ask: Ask, *, now: datetime) -> None:
+    def let_in(self, ask: SlotRequest, *, now: datetime) -> None:
         parent = self._home(ask)
         if parent is not None:
             self._add(Holding(ask, parent.slot, parent.kind, now, parent.machine))
@@ -402,19 +410,19 @@ class _Room:
         where = self._where(ask)
         self.take(ask, where if isinstance(where, str) else "", now=now)
 
-    def take(self, ask: Ask, machine: str, *, now: datetime) -> None:
+    def take(self, ask: SlotRequest, machine: str, *, now: datetime) -> None:
         """Give an ask the next slot, on a machine."""
         while self._free in self._slots:
             self._free += 1
         self._add(Holding(ask, self._free, ask.kind, now, machine))
 
-    def let_wait(self, ask: Ask) -> None:
+    def let_wait(self, ask: SlotRequest) -> None:
         """Remember for whom the parent of a rider has to wait."""
         if ask.parent is not None:
             others = [each for need in ask.needs for each in self._taken.get(need, ())]
             self._waits_for.setdefault(ask.parent, []).extend(others)
 
-    def circle(self, ask: Ask) -> _Lack | None:
+    def circle(self, ask: SlotRequest) -> _Lack | None:
         """Return what a rider lacks that comes free only after its own parent has ended."""
         parent = self._home(ask)
         if parent is None:
@@ -426,11 +434,11 @@ class _Room:
     def _crew_room(self) -> int:
         return self.capacity.crew - len(self._crew_slots)
 
-    def _home(self, ask: Ask) -> Holding | None:
+    def _home(self, ask: SlotRequest) -> Holding | None:
         """Return the parent in whose slot an ask may ride."""
         return None if ask.parent is None else self._homes.get(ask.parent)
 
-    def _where(self, ask: Ask) -> str | _Lack:
+    def _where(self, ask: SlotRequest) -> str | _Lack:
         """Return the machine that an ask goes to, or why there is none."""
         if self.capacity.machines is None:
             return ""
@@ -444,14 +452,14 @@ class _Room:
             return _Lack(_What.MACHINE, need=" or ".join(each.name for each in fit))
         return min(free, key=lambda each: (held[each.name] / each.slots, each.name)).name
 
-    def _busy(self, ask: Ask) -> Iterator[_Lack]:
+    def _busy(self, ask: SlotRequest) -> Iterator[_Lack]:
         for need in ask.needs:
             for number in self._taken.get(need, ()):
                 yield _Lack(_What.NEED, number, need)
 
-    def _kept(self, ask: Ask, first: Ask) -> _Lack | None:
-        wants_place = first.kind is Kind.CREW and self._home(first) is None
-        if ask.kind is Kind.CREW and wants_place and self._crew_room == 1:
+    def _kept(self, ask: SlotRequest, first: SlotRequest) -> _Lack | None:
+        wants_place = first.kind is SlotKind.CREW and self._home(first) is None
+        if ask.kind is SlotKind.CREW and wants_place and self._crew_room == 1:
             return _Lack(_What.CREW, first.number, is_kept=True)
         both = (need for need in ask.needs if need in first.needs)
         return next((_Lack(_What.NEED, first.number, need, is_kept=True) for need in both), None)
@@ -476,7 +484,7 @@ class _Room:
         self._slots.add(holding.slot)
         if holding.machine:
             self._machines[holding.slot] = holding.machine
-        if holding.kind is Kind.CREW:
+        if holding.kind is SlotKind.CREW:
             self._crew_slots.add(holding.slot)
         # Its entry, even if it may overlap: what was decided when it might not waits for it.
         has: tuple[Need, ...] = (*ask.agents, ask.entry)
@@ -513,3 +521,119 @@ def _place(waiting: Waiting) -> tuple[bool, datetime, int]:
     """Return where in the line an ask stands."""
     ask = waiting.ask
     return ask.parent is None, ask.due_at, ask.number
+
+
+class Gate:
+    """Every receipt that waits or runs."""
+
+    def __init__(self, capacity: Capacity | None = None, *, home: str = "") -> None:
+        self.capacity = capacity or Capacity()
+        self.homes: dict[str, str] = {}  # where each agent last ran, if there are several machines
+        self._home = home  # this machine, where the plan's files are edited
+        self._state = GateState()
+        self._known: dict[int, Filed] = {}
+        self._later: list[tuple[datetime, int]] = []  # those whose start is still to come
+        self._gone: list[int] = []  # released since the rules last heard of it
+
+    def offer(self, receipts: Iterable[Filed]) -> None:
+        """Take receipts that wait; one that is known already stays where it is."""
+        for filed in receipts:
+            if filed.number not in self._known:
+                self._known[filed.number] = filed
+                heappush(self._later, (filed.receipt.start_at, filed.number))
+
+    def admit(self, *, now: datetime) -> tuple[list[Filed], list[tuple[Filed, Reason]]]:
+        """Return who may start now, and who never can, with the reason; all of them hold."""
+        due = []
+        while self._later and self._later[0][0] <= now:
+            _, number = heappop(self._later)
+            if number in self._known:
+                due.append(self._ask(self._known[number]))
+        turn = admit(offer(self._released(), due), self.capacity, now=now)
+        self._state = turn.state
+        if self.capacity.machines is not None:
+            self._remember(turn.admitted)
+        refused = [(self._known[each.ask.number], each.reason) for each in turn.refused]
+        return [self._known[ask.number] for ask in turn.admitted], refused
+
+    def adopt(self, filed: Filed, *, now: datetime) -> None:
+        """Take in a receipt that holds its slot already: an engine before this one let it in."""
+        self._known[filed.number] = filed
+        self._state = adopt(self._released(), self._ask(filed), machine=filed.machine, now=now)
+        self.homes.update(dict.fromkeys(filed.agents, filed.machine))
+
+    def knows(self, number: int) -> bool:
+        """Tell whether a receipt waits here, or holds a slot."""
+        return number in self._known
+
+    def machine_of(self, number: int) -> str:
+        """Return where a receipt that holds a slot is to run."""
+        return next((each.machine for each in self.holders if each.ask.number == number), "")
+
+    def release(self, number: int) -> None:
+        """Let others have what a receipt held; it may be offered again."""
+        self._known.pop(number, None)
+        self._gone.append(number)
+
+    def keep(self, is_waiting: Callable[[int], bool]) -> None:
+        """Forget those in the line that wait no longer: skipped, or held, meanwhile."""
+        state = self._released()
+        holding = {holder.ask.number for holder in state.holders}
+        gone = [n for n in self._known if n not in holding and not is_waiting(n)]
+        for number in gone:
+            del self._known[number]
+        self._state = withdraw(state, *gone)
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When the next of those comes due whose start is still to come."""
+        while self._later and self._later[0][1] not in self._known:
+            heappop(self._later)
+        return self._later[0][0] if self._later else None
+
+    @property
+    def has_line(self) -> bool:
+        """Whether anybody waits, now or for a later start."""
+        return bool(self._state.queue or self._later)
+
+    @property
+    def holders(self) -> Collection[Holding]:
+        return self._released().holders
+
+    def obstacles(self, *, now: datetime) -> list[Obstacle]:
+        """Return for each in the line, the first first, why it does not start."""
+        return list(obstacles(self._released(), self.capacity, now=now))
+
+    def startable(self, receipts: Iterable[Filed], *, now: datetime) -> list[Filed]:
+        """Return which of some receipts that wait could start now, known here or not."""
+        due = {each.number: each for each in receipts if each.receipt.start_at <= now}
+        state = offer(self._released(), map(self._ask, due.values()))
+        free = startable(state, self.capacity, now=now)
+        return [due[ask.number] for ask in free if ask.number in due]
+
+    def _ask(self, filed: Filed) -> SlotRequest:
+        """Return what a receipt needs to start."""
+        at_home = (self._home,) if self._home and filed.work in _AT_HOME else ()
+        return SlotRequest(
+            filed.number,
+            filed.entry,
+            filed.receipt.start_at,
+            filed.agents,
+            SlotKind.CREW if filed.work in _CREW else SlotKind.APPOINTMENT,
+            filed.parent,
+            filed.policy.overlap is Overlap.ALLOW,
+            (*filed.policy.requires, *at_home),
+            next((self.homes[each] for each in filed.agents if each in self.homes), ""),
+        )
+
+    def _remember(self, admitted: Iterable[SlotRequest]) -> None:
+        for ask in admitted:
+            if ask.agents:
+                self.homes.update(dict.fromkeys(ask.agents, self.machine_of(ask.number)))
+
+    def _released(self) -> GateState:
+        """Return the gate without all that was released since, in one go."""
+        if self._gone:
+            self._state = release(self._state, *self._gone)
+            self._gone.clear()
+        return self._state

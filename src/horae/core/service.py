@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.command import Unready
-    from horae.core.explain import Ask
+    from horae.core.explain import WhyQuestion
     from horae.core.gate import Machine
     from horae.core.ports import Filed, Ledger, Listed, Pruned
     from horae.core.project import Moment
@@ -303,7 +303,7 @@ class Service:
         found = tuple(await self._ledger.events_after(after, limit=limit))
         return EventPage(found, found[-1].number if found else after, self._zone)
 
-    async def _asked(self, ask: Ask) -> Listed:
+    async def _asked(self, ask: WhyQuestion) -> Listed:
         """Return the entry of a question; of ENTRY@WORD, say that the word is not a time."""
         try:
             return await self.named(ask.word)
@@ -316,7 +316,7 @@ class Service:
                 raise AskedMomentError(when.strip()) from None
             raise
 
-    async def why(self, ask: Ask, *, limit: int = 20) -> WhyReport:
+    async def why(self, ask: WhyQuestion, *, limit: int = 20) -> WhyReport:
         """Return what was decided about the moments that are asked for, or why nothing was.
 
         Without a moment it is the last one and the next.

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
+    from horae.core.gate import Gate
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
-    from horae.core.slots import Gate
     from horae.process.processes import Processes
     from horae.sources.agents.runner import Agent, Registry
     from horae.sources.board.dispatch import Assignment
