@@ -114,7 +114,7 @@ def test_an_agent_in_its_clone_asks_the_origin_that_the_plan_root_means(
     (home / "horae.toml").write_text("git.local = ['../origin.git']\ncrew.def = 'crew.org'\n")
     (home / "crew.org").write_text("* wren\n:PROPERTIES:\n:DEF: wren.org\n:END:\n")
     # The tick has the ledger and never listens: nobody has to wait until it would.
-    script = "from horae.cli import connection, main; service.STARTING = service.BRIEF; main.main()"
+    script = "from horae.cli import connection, main; connection.STARTING = connection.BRIEF; main.main()"
     claim = f"{sys.executable} -c '{script}' claim plan.org Sow --agent wren"
     (home / "wren.org").write_text(
         f"* wren :agent:\n:PROPERTIES:\n:COMMAND: {claim}\n:END:\nYou write.\n"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from horae.cli.known import Ledgers
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.output import Output, echo, form_options, print_answer
 from horae.cli.times import When, when_options
 from horae.core.clock_changes import seams
 from horae.core.entry import AfterRule, Entry, OnDemandRule, Unarmed
@@ -55,13 +55,7 @@ def explain(what: str, *, at: str | None, tz: str | None, form: str | None) -> i
     else:
         found, headline = _of_text(what, when.zone if tz else None)
     said = _explained(found, headline, when.now)
-    match output.form:
-        case Form.TABLE:
-            _print(said)
-        case Form.JSON:
-            print_json(said.data())
-        case Form.JSONL:
-            print_line(said.data())
+    print_answer(output, said.data(), lambda: _print(said))
     return Exit.OK
 
 

@@ -24,7 +24,16 @@ from horae.cli.connection import (
 )
 from horae.cli.moments import parse_moment
 from horae.cli.options import at_option, place_options
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.output import (
+    Form,
+    Output,
+    echo,
+    form_options,
+    print_answer,
+    print_json,
+    print_line,
+    print_rows,
+)
 from horae.config import load, untrusted
 from horae.core.clock import SystemClock
 from horae.core.decide import GRACE, Status
@@ -155,14 +164,7 @@ def history(
         ),
         at=place.moment(at),
     )
-    match output.form:
-        case Form.TABLE:
-            _print_history(found)
-        case Form.JSON:
-            print_json([line.data() for line in found.lines])
-        case Form.JSONL:
-            for line in found.lines:
-                print_line(line.data())
+    print_rows(output, [line.data() for line in found.lines], lambda: _print_history(found))
     return Exit.OK
 
 
@@ -380,13 +382,7 @@ def backfill(
 
 
 def _print(output: Output, said: Any, as_table: Callable[[Any], None]) -> None:
-    match output.form:
-        case Form.TABLE:
-            as_table(said)
-        case Form.JSON:
-            print_json(said.data())
-        case Form.JSONL:
-            print_line(said.data())
+    print_answer(output, said.data(), lambda: as_table(said))
 
 
 def _as_the_engine_knows(stands: StatusReport, engine: Far, *, limit: int) -> StatusReport:

@@ -25,7 +25,12 @@ from horae.cli.connection import (
 )
 from horae.cli.moments import parse_moment
 from horae.cli.options import place_options
-from horae.cli.output import Form, Output, form_options, print_answer, print_json, print_line
+from horae.cli.output import (
+    Output,
+    form_options,
+    print_answer,
+    print_rows,
+)
 from horae.config import load
 from horae.core.actor import acting, user_name
 from horae.core.clock import SystemClock
@@ -191,14 +196,7 @@ def doctor(*, restores: bool, root: str, data: str | None, form: str | None) -> 
         _restore_newest(output, place, config)
         return Exit.OK
     found = list(examine(place, config))
-    match output.form:
-        case Form.TABLE:
-            _print_checks(found)
-        case Form.JSON:
-            print_json([each.data() for each in found])
-        case Form.JSONL:
-            for each in found:
-                print_line(each.data())
+    print_rows(output, [each.data() for each in found], lambda: _print_checks(found))
     has_failed = any(each.grade is Grade.FAIL for each in found)
     return Exit.FINDINGS if has_failed else Exit.OK
 

@@ -158,11 +158,13 @@ def print_line(data: object) -> None:
     click.echo(json_text(data, separators=(",", ":")))
 
 
-def print_answer(output: Output, data: Mapping[str, object], text: str) -> None:
-    """Print one answer, for people or for programs."""
+def print_answer(
+    output: Output, data: Mapping[str, object], text: str | Callable[[], None]
+) -> None:
+    """Print one answer: as text for people, else as JSON."""
     match output.form:
         case Form.TABLE:
-            echo(text)
+            echo(text) if isinstance(text, str) else text()
         case Form.JSON:
             print_json(data)
         case Form.JSONL:

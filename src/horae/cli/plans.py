@@ -8,7 +8,7 @@ import click
 
 from horae.cli.filters import Filters
 from horae.cli.options import at_option, now_option, paths_argument, tz_option
-from horae.cli.output import Form, Output, form_options, print_json, print_line
+from horae.cli.output import Form, Output, form_options, print_json, print_line, print_rows
 from horae.cli.sources import Sources, plan_root
 from horae.errors import Exit
 from horae.org.plan import Severity
@@ -144,16 +144,13 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     found += config.findings
     found += [*_check_keepers(config), *check_boards(boards, now=now), *check_triggers(triggers)]
     found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
-    match output.form:
-        case Form.TABLE:
-            from horae.cli.tables import print_findings  # only for people
 
-            print_findings(found, dict(read))
-        case Form.JSON:
-            print_json([each.data() for each in found])
-        case Form.JSONL:
-            for each in found:
-                print_line(each.data())
+    def table() -> None:
+        from horae.cli.tables import print_findings  # only for people
+
+        print_findings(found, dict(read))
+
+    print_rows(output, [each.data() for each in found], table)
     has_errors = any(each.severity is Severity.ERROR for each in found)
     return sources.exit_code or (Exit.FINDINGS if has_errors else Exit.OK)
 

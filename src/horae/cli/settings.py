@@ -11,7 +11,14 @@ import click
 from horae.cli.connection import Place, engine_at
 from horae.cli.group import SharedGroup
 from horae.cli.options import place_options, root_option
-from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
+from horae.cli.output import (
+    Form,
+    Output,
+    echo,
+    form_options,
+    print_answer,
+    print_rows,
+)
 from horae.config import UnconfirmedSetting, confirm, load, meant_setting, untrusted
 from horae.errors import Exit
 
@@ -77,15 +84,8 @@ def show(name: str | None, *, show_origin: bool, root: str, form: str | None) ->
         raise click.UsageError(f"there is no setting {name!r}; {hint}")
     for finding in settings.findings:
         echo(f"horae: {finding}", err=True)
-    match output.form:
-        case Form.TABLE:
-            for row in shown:
-                echo(_line(row, show_origin=show_origin))
-        case Form.JSON:
-            print_json([_data(row) for row in shown])
-        case Form.JSONL:
-            for row in shown:
-                print_line(_data(row))
+    lines = [_line(row, show_origin=show_origin) for row in shown]
+    print_rows(output, [_data(row) for row in shown], lambda: echo("\n".join(lines)))
     return Exit.OK
 
 

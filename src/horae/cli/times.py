@@ -14,7 +14,7 @@ import click
 from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone
 from horae.cli.options import at_option, paths_argument, tz_option
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line, print_rows
 from horae.cli.plan_root import beside
 from horae.cli.sources import Sources, plan_root
 from horae.core.due import due as due_lines
@@ -178,14 +178,8 @@ def agenda(
     place, end = zone(when.zone), when.now + timedelta(days=days)
     lines = [*_agenda(view, when, end)]
     lines.sort(key=lambda line: (line.day(place), line))
-    match output.form:
-        case Form.TABLE:
-            _print_agenda(lines, when, days)
-        case Form.JSON:
-            print_json([line.data(when.zone) for line in lines])
-        case Form.JSONL:
-            for line in lines:
-                print_line(line.data(when.zone))
+    rows = [line.data(when.zone) for line in lines]
+    print_rows(output, rows, lambda: _print_agenda(lines, when, days))
     return view.exit_code
 
 
@@ -216,14 +210,8 @@ def due(
     lines = due_lines(items, now=when.now, horizon=timedelta(days=days))
     ticks = {item.origin for item in items if isinstance(item, Entry) and view.is_guess(item)}
     lines = [replace(line, reason=_GUESS) if line.origin in ticks else line for line in lines]
-    match output.form:
-        case Form.TABLE:
-            _print_due(lines, when)
-        case Form.JSON:
-            print_json([_due_data(line, when.zone) for line in lines])
-        case Form.JSONL:
-            for line in lines:
-                print_line(_due_data(line, when.zone))
+    rows = [_due_data(line, when.zone) for line in lines]
+    print_rows(output, rows, lambda: _print_due(lines, when))
     return view.exit_code
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.output import Output, echo, form_options, print_rows
 from horae.cli.sources import Sources
 from horae.errors import Exit
 from horae.org.plan import Severity
@@ -133,14 +133,8 @@ def _position(day: Lifecycle, start: str | None, hits: int | None) -> Position:
 
 
 def _print(ticks: list[Tick], output: Output) -> None:
-    match output.form:
-        case Form.TABLE:
-            _print_table(ticks)
-        case Form.JSON:
-            print_json([_data(number, tick) for number, tick in enumerate(ticks, 1)])
-        case Form.JSONL:
-            for number, tick in enumerate(ticks, 1):
-                print_line(_data(number, tick))
+    rows = [_data(number, tick) for number, tick in enumerate(ticks, 1)]
+    print_rows(output, rows, lambda: _print_table(ticks))
 
 
 def _data(number: int, tick: Tick) -> dict[str, object]:

@@ -11,7 +11,7 @@ import click
 
 from horae.cli.connection import Place, actor_at, record_edits
 from horae.cli.options import at_option, tz_option
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.output import Output, echo, form_options, print_answer
 from horae.cli.sources import plan_root
 from horae.config import load
 from horae.core.actor import acting
@@ -153,14 +153,7 @@ def _origins(config: Config, file: str, *, local: bool) -> tuple[Path, ...]:
 
 def _print(output: Output, lines: Callable[[], list[str]], data: dict[str, object]) -> int:
     """Print one answer, for people or for a program."""
-    match output.form:
-        case Form.TABLE:
-            for line in lines():
-                echo(line)
-        case Form.JSON:
-            print_json(data)
-        case Form.JSONL:
-            print_line(data)
+    print_answer(output, data, lambda: echo("\n".join(lines())))
     return Exit.OK
 
 
