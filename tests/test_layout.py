@@ -28,6 +28,13 @@ LAYERS = {
     "extras": {"timing", "org", "core", "files", "sources", "testing"},
     "web": {"timing", "org", "core", "files", "process", "sources", "app", "config", "context"},
 }
+# The modules beside the packages: settings, what is made of them, and the whole.
+LAYERS["config"] = {"timing", "org", "core", "files", "process", "store"}
+LAYERS["context"] = LAYERS["config"] | {"sources", "cluster", "config"}
+LAYERS["trust"] = {"core", "files", "config"}
+LAYERS["app"] = LAYERS["context"] | {"extras", "context", "trust"}
+LAYERS["testing"] = {"core"}
+LAYERS["errors"] = set()
 # In a source these know the command line or the web layer.
 ADAPTERS = {"commands.py", "routes.py", "page.py", "batty.py", "lifecycle_commands.py"}
 ADAPTED = {"cli", "web", "config", "app", "context"}
@@ -192,9 +199,18 @@ def test_pure_code_uses_no_clock_disk_network_randomness_or_event_loop(path: Pat
         assert name not in IMPURE_CALLS, f"{path}:{line}: {name}() is impure"
 
 
-def test_every_package_has_a_layer() -> None:
+def test_every_package_and_module_has_a_layer() -> None:
     packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
-    assert packages <= LAYERS.keys() | {"cli"}
+    modules = {path.stem for path in SOURCE.glob("*.py")}
+    assert packages | modules <= LAYERS.keys() | {"cli", "__init__", "__main__"}
+
+
+def test_only_the_command_line_knows_click() -> None:
+    for path in SOURCE.rglob("*.py"):
+        place = path.relative_to(SOURCE)
+        if place.parts[0] != "cli" and path.name not in ADAPTERS and "agent_cli" not in place.parts:
+            known = {name.split(".")[0] for _, name in imports(path)}
+            assert not known & {"click", "rich"}, place
 
 
 def test_only_one_place_asks_the_machine_for_the_time() -> None:
