@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from horae.core.entry import Origin
-    from horae.extras.exporters.giving import ExportedRule
+    from horae.extras.exporters.schedule import ExportedRule
 
 _DAYS: Final = 365
 _BEGINNING: Final = "BEGIN:VCALENDAR"
@@ -120,7 +120,7 @@ def crontab(
     Each line calls `horae run`. An entry is left out, and listed on stderr, if cron would not
     run it at its next 50 times.
     """
-    from horae.extras.exporters.giving import to_crontab
+    from horae.extras.exporters.schedule import to_crontab
     from horae.extras.importers.rule import UnfitError
 
     hand = EntryExport(paths, program=program, now=now, tz=tz)
@@ -167,7 +167,7 @@ def systemd(
     not run it at its next 50 times.
     """
     from horae.cli.service import put
-    from horae.extras.exporters.giving import to_calendar
+    from horae.extras.exporters.schedule import to_calendar
     from horae.extras.importers.rule import UnfitError
 
     hand = EntryExport(paths, program=program, now=now, tz=tz)
@@ -229,7 +229,7 @@ class EntryExport:
 
     def units(self, entry: Entry, given: ExportedRule) -> Iterator[tuple[str, str]]:
         """Yield the names and texts of a timer and its service."""
-        from horae.extras.exporters.giving import makes_good
+        from horae.extras.exporters.schedule import makes_good
         from horae.extras.exporters.units import timer_pair
         from horae.sources.board.tasks import slug
 

@@ -94,7 +94,7 @@ _TABLE: Final = (
     ),
     Command(
         "import",
-        "cli.adopt:import_",
+        "cli.import_jobs:import_",
         "Import jobs from cron, systemd, GitHub Actions, APScheduler",
         Section.WRITE,
     ),

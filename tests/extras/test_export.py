@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from horae.core.entry import Entry
-from horae.extras.exporters.giving import to_calendar, to_crontab
+from horae.extras.exporters.schedule import to_calendar, to_crontab
 from horae.extras.exporters.units import (
     Place,
     is_untouched,
