@@ -58,8 +58,13 @@ _DIALECTS: Final = {
     "minute": Dialect("minute", 0, 59),
     "second": Dialect("second", 0, 59),
 }
+_JOB_KEYS: Final = frozenset(
+    ("func", "trigger", "args", "kwargs", "id", "name", "misfire_grace_time", "coalesce",
+     "max_instances", "next_run_time", "jobstore", "executor", "replace_existing")
+)  # fmt: skip
 _NTH: Final = re.compile(r"(1st|2nd|3rd|4th|5th|last) +([a-z]{3})", re.IGNORECASE)
 _TRIGGERS: Final = {"CronTrigger": "cron", "IntervalTrigger": "interval", "DateTrigger": "date"}
+_SUPPORTED: Final = "use cron, interval or date"
 _LENGTHS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _LONGEST: Final = 200_000  # characters of a program, which Python itself takes long to read
 _CALLS: Final = ("add_job", "scheduled_job")
@@ -89,12 +94,11 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
     """Return the jobs that a program adds; *now* is when it is taken to have been started."""
     reading = Reading()
     if len(text) > _LONGEST:
-        reading.refuse(
-            1, 1, f"has more than {_LONGEST:,} characters", "name the module that adds the jobs"
-        )
+        what = f"has more than {_LONGEST:,} characters"
+        reading.refuse(1, 1, what, "name the module that adds the jobs")
         return reading
     try:
-        tree = ast.parse(text)
+        nodes = list(ast.walk(ast.parse(text)))
     except (RecursionError, MemoryError):
         reading.refuse(1, 1, "is nested too deeply", "reduce the nesting")
         return reading
@@ -102,61 +106,42 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
         line, column = getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1
         reading.refuse(line, column, "is not valid Python", "correct it")
         return reading
-    nodes = [
-        each
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Call | ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    reader = ProgramReader(name, _own_zone(nodes) or zone_name, now, reading)
-    if (line := _defaults(nodes)) is not None:
+    settings = {
+        keyword.arg: (node.lineno, keyword.value)
+        for node in reversed(nodes)
+        if isinstance(node, ast.Call) and _name(node.func).endswith("Scheduler")
+        for keyword in node.keywords
+    }
+    if "timezone" in settings:
+        zone_name = _zone_text(settings["timezone"][1]) or zone_name
+    reader = ProgramReader(name, zone_name, now, reading)
+    if "job_defaults" in settings:
         what = "job_defaults of the scheduler are not imported"
-        reading.note(line, 1, what, "check :CATCHUP: and :OVERLAP: of each headline")
-    for call, function in _calls(nodes):
-        if not reading.has_room(call.lineno, call.col_offset + 1):
+        remedy = "check :CATCHUP: and :OVERLAP: of each headline"
+        reading.note(settings["job_defaults"][0], 1, what, remedy)
+    for call, function in sorted(_calls(nodes), key=lambda each: _place(each[0])):
+        if not reading.has_room(*_place(call)):
             break
         reader.take(call, function)
     if not reading.jobs and not reading.remarks:
-        reading.refuse(
-            1, 1, "does not add a job", "name a file that calls add_job(…) or scheduled_job(…)"
-        )
+        remedy = "name a file that calls add_job(…) or scheduled_job(…)"
+        reading.refuse(1, 1, "does not add a job", remedy)
     return reading
 
 
 def _calls(nodes: Sequence[ast.AST]) -> Iterator[tuple[ast.Call, ast.expr | str]]:
     """Yield the calls that add jobs, each with the function that it is for."""
-    found: list[tuple[ast.Call, ast.expr | str]] = []
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found += [
-                (each, node.name)
-                for each in node.decorator_list
-                if isinstance(each, ast.Call) and _name(each.func) == "scheduled_job"
-            ]
+            for each in node.decorator_list:
+                if isinstance(each, ast.Call) and _name(each.func) == "scheduled_job":
+                    yield each, node.name
         elif isinstance(node, ast.Call) and _name(node.func) == "add_job":
-            function = _argument(node, 0, "func")
-            found.append((node, function if function is not None else ""))
-    yield from sorted(found, key=lambda each: (each[0].lineno, each[0].col_offset))
+            yield node, _argument(node, 0, "func") or ""
 
 
-def _own_zone(nodes: Sequence[ast.AST]) -> str | None:
-    """Return the zone that the program gives its scheduler, if it is written out."""
-    for node in nodes:
-        is_scheduler = isinstance(node, ast.Call) and _name(node.func).endswith("Scheduler")
-        if is_scheduler and isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                if keyword.arg == "timezone":
-                    return _zone_text(keyword.value)
-    return None
-
-
-def _defaults(nodes: Sequence[ast.AST]) -> int | None:
-    """Return the line at which a scheduler is given policies for all its jobs."""
-    for node in nodes:
-        if not isinstance(node, ast.Call) or not _name(node.func).endswith("Scheduler"):
-            continue
-        if any(each.arg == "job_defaults" for each in node.keywords):
-            return node.lineno
-    return None
+def _place(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset + 1
 
 
 class ProgramReader:
@@ -167,70 +152,48 @@ class ProgramReader:
         self._reading = reading
 
     def take(self, call: ast.Call, function: ast.expr | str) -> None:
-        keywords = {each.arg: each.value for each in call.keywords}
+        place = _place(call)
         try:
-            _check_rest(keywords.get("next_run_time"))
-            trigger = self._trigger(call)
-            rule = self._rule(trigger)
-            command = self._command(call, function)
+            job = self._job(call, function)
         except UnfitError as error:
-            self._reading.refuse(call.lineno, call.col_offset + 1, error.what, error.remedy)
-            return
+            self._reading.refuse(*place, error.what, error.remedy)
         except ScheduleError as error:
-            self._reading.refuse(call.lineno, call.col_offset + 1, str(error), "correct it")
-            return
+            self._reading.refuse(*place, str(error), "correct it")
         except (OverflowError, ValueError, RecursionError):
             what = "a number, date or expression is out of range"
-            self._reading.refuse(call.lineno, call.col_offset + 1, what, "use a smaller value")
-            return
-        title = _text(keywords.get("name")) or _text(keywords.get("id")) or _called(function)
-        what = f"{_called(function)} is imported from {self._module} for each run"
-        remedy = "make sure that importing the module does not start a scheduler"
-        self._reading.note(call.lineno, call.col_offset + 1, what, remedy)
-        self._reading.jobs.append(
-            ForeignJob(
-                call.lineno,
-                title or "Job",
-                rule.fires,
-                rule.zone,
-                command,
-                rule.schedule,
-                rule.stamp,
-                tuple(self._props(keywords, rule)),
-                (f"From {self._module}.py.",),
-            )
-        )
+            self._reading.refuse(*place, what, "use a smaller value")
+        else:
+            what = f"{_called(function)} is imported from {self._module} for each run"
+            remedy = "make sure that importing the module does not start a scheduler"
+            self._reading.note(*place, what, remedy)
+            self._reading.jobs.append(job)
 
-    def _props(
-        self, keywords: Mapping[str | None, ast.expr], rule: TriggerRule
-    ) -> Iterator[tuple[str, str]]:
-        """Yield the policies: by default it makes good nothing and runs not beside itself."""
-        grace, coalesce = keywords.get("misfire_grace_time"), keywords.get("coalesce")
-        is_late = isinstance(grace, ast.Constant) and (
-            grace.value is None or (isinstance(grace.value, int) and grace.value >= 3600)
+    def _job(self, call: ast.Call, function: ast.expr | str) -> ForeignJob:
+        keywords = {each.arg: each.value for each in call.keywords}
+        _check_next_run(keywords.get("next_run_time"))
+        rule = self._rule(self._trigger(call))
+        command = self._command(keywords, function)
+        title = _text(keywords.get("name")) or _text(keywords.get("id")) or _called(function)
+        return ForeignJob(
+            call.lineno,
+            title or "Job",
+            rule.fires,
+            rule.zone,
+            command,
+            rule.schedule,
+            rule.stamp,
+            tuple(_props(keywords, rule)),
+            (f"From {self._module}.py.",),
         )
-        is_all = isinstance(coalesce, ast.Constant) and coalesce.value is False
-        yield "CATCHUP", ("all" if is_all else "latest") if is_late else "none"
-        most = keywords.get("max_instances")
-        if isinstance(most, ast.Constant) and isinstance(most.value, int) and most.value > 1:
-            yield "OVERLAP", "allow"
-        if rule.jitter:
-            yield "JITTER", rule.jitter
-        if rule.until:
-            yield "UNTIL", rule.until
 
     def _trigger(self, call: ast.Call) -> ProgramTrigger:
         at = 0 if _name(call.func) == "scheduled_job" else 1
         node = _argument(call, at, "trigger")
         if node is None:
-            raise UnfitError(
-                "the job runs once, immediately", "run it by hand, or give it a schedule"
-            )
+            remedy = "run it by hand, or give it a schedule"
+            raise UnfitError("the job runs once, immediately", remedy)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            own = {"func", "trigger", "args", "kwargs", "id", "name", "misfire_grace_time",
-                   "coalesce", "max_instances", "next_run_time", "jobstore", "executor",
-                   "replace_existing"}  # fmt: skip
-            given = {each.arg: each.value for each in call.keywords if each.arg not in own}
+            given = {each.arg: each.value for each in call.keywords if each.arg not in _JOB_KEYS}
             return ProgramTrigger(node.value, self._values(given))
         if isinstance(node, ast.Call):
             return self._trigger_object(node)
@@ -240,25 +203,22 @@ class ProgramReader:
         name = _name(node.func)
         given = {each.arg: each.value for each in node.keywords}
         if name == "from_crontab":
-            first = _argument(node, 0, "expr")
-            text = _text(first)
-            if len(text.split()) != 5:
+            texts = _text(_argument(node, 0, "expr")).split()
+            if len(texts) != 5:
                 raise UnfitError("from_crontab needs five fields as a literal", "write them out")
             given.pop("expr", None)
             if "timezone" not in given and len(node.args) > 1:
                 given["timezone"] = node.args[1]
-            if re.search(r"[0-9]", text.split()[4]):
-                what = f"day_of_week {text.split()[4]} counts from 0 = Monday in APScheduler"
+            if re.search(r"[0-9]", texts[4]):
+                what = f"day_of_week {texts[4]} counts from 0 = Monday in APScheduler"
                 remedy = "cron counts from 0 = Sunday; check the weekday in the headline"
-                self._reading.note(node.lineno, node.col_offset + 1, what, remedy)
+                self._reading.note(*_place(node), what, remedy)
             names = ("minute", "hour", "day", "month", "day_of_week")
-            values: dict[str, Literal] = dict(zip(names, text.split(), strict=True))
+            values: dict[str, Literal] = dict(zip(names, texts, strict=True))
             return ProgramTrigger("cron", values | self._values(given))
         kind = _TRIGGERS.get(name)
         if kind is None:
-            raise UnfitError(
-                f"the trigger {name or 'here'} is not supported", "use cron, interval or date"
-            )
+            raise UnfitError(f"the trigger {name or 'here'} is not supported", _SUPPORTED)
         if node.args:
             order = {"date": ("run_date", "timezone"), "interval": tuple(_LENGTHS), "cron": _FIELDS}
             given |= dict(zip(order[kind], node.args, strict=False))
@@ -295,9 +255,7 @@ class ProgramReader:
             case "date":
                 rule = self._date(values, place)
             case _:
-                raise UnfitError(
-                    f"the trigger {trigger.kind!r} is not supported", "use cron, interval or date"
-                )
+                raise UnfitError(f"the trigger {trigger.kind!r} is not supported", _SUPPORTED)
         return rule._replace(jitter=length)
 
     def _cron(self, values: dict[str, Literal], place: str) -> TriggerRule:
@@ -305,9 +263,8 @@ class ProgramReader:
         end = self._moment(values.pop("end_date", None), place)
         start = self._moment(values.pop("start_date", None), place)
         if start is not None and start > self._now:
-            raise UnfitError(
-                "start_date is in the future", "import it after that date, or set the years"
-            )
+            remedy = "import it after that date, or set the years"
+            raise UnfitError("start_date is in the future", remedy)
         unknown = next((key for key in values if key not in _FIELDS), None)
         if unknown is not None:
             raise UnfitError(f"{unknown} is not a field of a cron trigger", "remove it")
@@ -321,7 +278,8 @@ class ProgramReader:
         weekdays = frozenset(
             (each + 1) % 7 for each in numbers(texts["day_of_week"], _DIALECTS["day_of_week"])
         )
-        fields, is_day = _days(texts["day"], weekdays), _is_day(texts["day"], weekdays)
+        days = ProgramDays.of(texts["day"])
+        fields, is_day = days.fields(weekdays), _is_day(days, weekdays)
         rule = ForeignRule(seconds, minutes, hours, is_day, Gap.SHIFTED, Fold.BOTH, months, years)
         fires = _bounded(fires_of((rule,), place), end)
         return TriggerRule(place, fires, rule.cron(*fields), until=_until(end))
@@ -333,10 +291,8 @@ class ProgramReader:
         total = 0
         for key, value in values.items():
             if key not in _LENGTHS or not isinstance(value, int):
-                raise UnfitError(
-                    f"{key} is not part of an interval",
-                    "use whole weeks, days, hours, minutes or seconds",
-                )
+                remedy = "use whole weeks, days, hours, minutes or seconds"
+                raise UnfitError(f"{key} is not part of an interval", remedy)
             total += value * _LENGTHS[key]
         total = total or 1
         if total > _LARGEST:
@@ -360,9 +316,8 @@ class ProgramReader:
         if at is None:
             raise UnfitError("the job runs once, immediately", "give it a run_date")
         if at <= self._now:
-            raise UnfitError(
-                f"run_date {at:%Y-%m-%d %H:%M:%S} UTC is in the past", "remove the job"
-            )
+            what = f"run_date {at:%Y-%m-%d %H:%M:%S} UTC is in the past"
+            raise UnfitError(what, "remove the job")
 
         def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
             return [at][:most] if after < at <= (until or _FAR) else []
@@ -388,46 +343,57 @@ class ProgramReader:
             raise UnfitError(f"the year {value.year} is out of range", "correct it")
         return value.astimezone(UTC) if value.tzinfo else instant(value, zone(place))
 
-    def _command(self, call: ast.Call, function: ast.expr | str) -> str:
+    def _command(self, keywords: Mapping[str | None, ast.expr], function: ast.expr | str) -> str:
         module, name = self._module, _called(function)
         if isinstance(function, ast.Constant) and isinstance(function.value, str):
             module, colon, name = function.value.partition(":")
             if not colon:
-                raise UnfitError(
-                    f"{function.value!r} does not name a function", "write module:function"
-                )
+                what = f"{function.value!r} does not name a function"
+                raise UnfitError(what, "write module:function")
         elif not isinstance(function, str | ast.Name | ast.Attribute) or not name:
-            raise UnfitError(
-                "the function has no name", "name the function so that it can be called"
-            )
+            remedy = "name the function so that it can be called"
+            raise UnfitError("the function has no name", remedy)
         if not re.fullmatch(r"[\w.]+", f"{module}{name}"):
             raise UnfitError(f"{module}:{name} cannot be imported", "put it into a module")
         given = []
         for key, sign in (("args", "*"), ("kwargs", "**")):
-            node = next((each.value for each in call.keywords if each.arg == key), None)
-            if node is None:
-                continue
             try:
-                value = ast.literal_eval(node)
+                value = ast.literal_eval(keywords[key]) if key in keywords else None
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-                raise UnfitError(
-                    f"the {key} are not literals", "write them into the call"
-                ) from None
-            given.append(f"{sign}{value!r}")  # a number that cannot be written is out of bounds
+                what = f"the {key} are not literals"
+                raise UnfitError(what, "write them into the call") from None
+            if key in keywords:
+                given.append(f"{sign}{value!r}")  # a number that cannot be written is out of range
         first, dot, rest = name.partition(".")
-        call_text = f"from {module} import {first}; {first}{dot}{rest}({', '.join(given)})"
-        return f"python3 -c {shlex.quote(call_text)}"
+        call = f"from {module} import {first}; {first}{dot}{rest}({', '.join(given)})"
+        return f"python3 -c {shlex.quote(call)}"
 
 
-def _check_rest(node: ast.expr | None) -> None:
-    """Refuse a job whose first moment is set by hand."""
-    if node is None:
-        return
+def _props(keywords: Mapping[str | None, ast.expr], rule: TriggerRule) -> Iterator[tuple[str, str]]:
+    """Yield the policies: by default APScheduler makes up for nothing and does not overlap."""
+
+    def value(key: str, default: object) -> object:
+        node = keywords.get(key)
+        return node.value if isinstance(node, ast.Constant) else default
+
+    grace, most = value("misfire_grace_time", 0), value("max_instances", 1)
+    is_late = grace is None or (isinstance(grace, int) and grace >= 3600)
+    catch_up = "all" if value("coalesce", default=True) is False else "latest"
+    yield "CATCHUP", catch_up if is_late else "none"
+    if isinstance(most, int) and most > 1:
+        yield "OVERLAP", "allow"
+    if rule.jitter:
+        yield "JITTER", rule.jitter
+    if rule.until:
+        yield "UNTIL", rule.until
+
+
+def _check_next_run(node: ast.expr | None) -> None:
     if isinstance(node, ast.Constant) and node.value is None:
-        raise UnfitError(
-            "the job is added paused (next_run_time=None)", "remove next_run_time if it should run"
-        )
-    raise UnfitError("next_run_time sets the first run time", "leave it to the trigger")
+        what = "the job is added paused (next_run_time=None)"
+        raise UnfitError(what, "remove next_run_time if it should run")
+    if node is not None:
+        raise UnfitError("next_run_time sets the first run time", "leave it to the trigger")
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:
@@ -440,37 +406,47 @@ def _filled(values: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _days(text: str, weekdays: frozenset[int]) -> tuple[str, str]:
-    """Return the day fields of our cron."""
-    plain = [item.strip() for item in text.split(",")]
-    odd = [item for item in plain if item.lower() == "last" or _NTH.fullmatch(item)]
-    if not odd:
-        return day_fields(numbers(text, _DIALECTS["day"]), weekdays, from_end=False)
-    if len(weekdays) < 7:
-        raise UnfitError("a weekday and a day of the month must both match", "remove one of them")
-    dates = [item for item in plain if item not in odd]
-    named = []
-    for item in odd:
-        if found := _NTH.fullmatch(item):
-            day = CRON_NAMES[(_weekday(found[2]) + 1) % 7]
-            nth = found[1].lower()
-            named.append(f"{day}L" if nth == "last" else f"{day}#{nth[0]}")
-        else:
-            dates.append("L")
-    # Of both fields either will do, which is what a list means.
-    return ",".join(dates) or "*", ",".join(named) or "*"
+class ProgramDays(NamedTuple):
+    """A day field: dates, and items such as `last` and `2nd fri`."""
+
+    dates: tuple[str, ...]
+    named: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> ProgramDays:
+        items = [item.strip() for item in text.split(",")]
+        named = [item for item in items if item.lower() == "last" or _NTH.fullmatch(item)]
+        return cls(tuple(item for item in items if item not in named), tuple(named))
+
+    def numbers(self) -> frozenset[int]:
+        return numbers(",".join(self.dates), _DIALECTS["day"]) if self.dates else frozenset()
+
+    def fields(self, weekdays: frozenset[int]) -> tuple[str, str]:
+        """Return the day fields of our cron."""
+        if not self.named:
+            return day_fields(self.numbers(), weekdays, from_end=False)
+        if len(weekdays) < 7:
+            what = "a weekday and a day of the month must both match"
+            raise UnfitError(what, "remove one of them")
+        dates, days = [*self.dates], []
+        for item in self.named:
+            if found := _NTH.fullmatch(item):
+                day = CRON_NAMES[(_weekday(found[2]) + 1) % 7]
+                nth = found[1].lower()
+                days.append(f"{day}L" if nth == "last" else f"{day}#{nth[0]}")
+            else:
+                dates.append("L")
+        # Of both fields either will do, which is what a list means.
+        return ",".join(dates) or "*", ",".join(days) or "*"
 
 
 @lru_cache(maxsize=2_000)  # so that equal triggers are compared once
-def _is_day(text: str, weekdays: frozenset[int]) -> IsDay:
-    """Return on which days the trigger fires: both fields must be met."""
-    plain = [item.strip() for item in text.split(",")]
-    odd = [item for item in plain if item.lower() == "last" or _NTH.fullmatch(item)]
-    rest = ",".join(item for item in plain if item not in odd)
-    dates = numbers(rest, _DIALECTS["day"]) if rest else frozenset()
+def _is_day(days: ProgramDays, weekdays: frozenset[int]) -> IsDay:
+    """Return on which days the trigger fires: both fields must match."""
+    dates = days.numbers()
     return lambda day: (
         day.isoweekday() % 7 in weekdays
-        and (day.day in dates or any(_is_nth(item, day) for item in odd))
+        and (day.day in dates or any(_is_nth(item, day) for item in days.named))
     )
 
 
