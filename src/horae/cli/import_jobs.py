@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.extras.importers.job import Proofs, Reading
-    from horae.org.plan import Headline, Plan
+    from horae.org.plan import Headline
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _HERE: Final = "in horae"
@@ -44,13 +45,6 @@ class ImportRequest(NamedTuple):
     def is_text(self) -> bool:
         """Whether people read what is printed."""
         return self.output.form is Form.TABLE
-
-
-class RemarkLine(NamedTuple):
-    """Something to say about a place of a file."""
-
-    line: int
-    text: str
 
 
 @click.group("import", cls=SharedGroup)
@@ -177,15 +171,16 @@ def apscheduler(**given: Any) -> int:
 
 def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> int:
     """Read, prove, report and write; 1 says that something was not taken."""
+    from dataclasses import replace
+
     from horae.org.document import read
 
-    plan, code = _plan(asked.into), int(Exit.OK)
-    plan = plan or read("")
+    plan, code = read(_plan_text(asked.into)), int(Exit.OK)
     titles = {each.title for each in plan.headlines}
     known = meanings(plan)
     ids = titles | {each.props.get("ID", "") for each in plan.headlines}
     followed = ""  # what the last job goes by, for the alerts that stand behind it
-    found: list[tuple[str, ImportedJob]] = []
+    found: list[ImportedJob] = []
     data: dict[str, list[object]] = {"jobs": [], "remarks": []}
     for path in asked.paths:
         try:
@@ -194,30 +189,34 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> 
             asked.output.say(error)
             code = code or error.exit_code
             continue
-        lines = [RemarkLine(each.line, f"{path}:{each}") for each in reading.remarks]
+        lines = [(each.line, f"{path}:{each}") for each in reading.remarks]
         data["remarks"] += [{"file": path, **each._asdict()} for each in reading.remarks]
         missed = any(not each.is_taken for each in reading.remarks)
         proofs: Proofs = {}
         for job in reading.jobs:
-            adopted = import_job(
+            imported = import_job(
                 job, now=asked.now, taken=titles, ids=ids, after=followed, proofs=proofs
             )
-            twin = clone_of(adopted.text, known) if adopted.is_taken else None
-            adopted = _judged(adopted, twin, asked, is_idle=job.is_alert and not followed)
+            twin = clone_of(imported.text, known) if imported.is_taken else None
+            if imported.is_taken:
+                is_idle = job.is_alert and not followed
+                imported = replace(
+                    imported, reason=_obstacle(imported, twin, asked, is_idle=is_idle)
+                )
             if not job.is_alert:
-                followed = _name_of(twin) if twin else adopted.job.name * adopted.is_taken
+                followed = _name_of(twin) if twin else imported.job.name * imported.is_taken
             if not asked.is_text:
-                data["jobs"].append({"file": path, **_data(adopted)})
-            lines += [RemarkLine(job.line, f"{path}:{line}") for line in _said(adopted)]
-            if adopted.is_taken and not adopted.reason:
-                titles.add(adopted.job.title)
-                ids.add(adopted.job.name)
-                found.append((path, adopted))
-            missed = missed or not adopted.is_taken or bool(adopted.reason)
+                data["jobs"].append({"file": path, **_data(imported)})
+            lines += [(job.line, f"{path}:{line}") for line in _said(imported)]
+            if imported.is_taken and not imported.reason:
+                titles.add(imported.job.title)
+                ids.add(imported.job.name)
+                found.append(imported)
+            missed = missed or not imported.is_taken or bool(imported.reason)
         code = code or (Exit.FINDINGS if missed else Exit.OK)
-        for line in sorted(lines, key=lambda each: each.line):
-            echo(line.text, err=True)
-    _write(asked, [adopted for _, adopted in found])
+        for _, text in sorted(lines, key=itemgetter(0)):
+            echo(text, err=True)
+    _write(asked, found)
     if not asked.is_text:
         print_answer(asked.output, data, "")
     return code
@@ -228,33 +227,26 @@ def _name_of(headline: Headline) -> str:
     return headline.props.get("ID") or headline.title
 
 
-def _judged(
-    adopted: ImportedJob, twin: Headline | None, asked: ImportRequest, *, is_idle: bool
-) -> ImportedJob:
-    """Return a job with the reason why it is not written, if it is not."""
-    from dataclasses import replace
-
-    if not adopted.is_taken:
-        return adopted
+def _obstacle(
+    imported: ImportedJob, twin: Headline | None, asked: ImportRequest, *, is_idle: bool
+) -> str:
+    """Return why a job is not written although its times match, if it is not."""
     if is_idle:
-        return replace(adopted, reason="the job that it follows is not imported")
+        return "the job that it follows is not imported"
     if twin is not None:
-        return replace(adopted, reason=f"{asked.into} already has this job as {twin.title!r}")
-    if asked.tasks and not _fits_task(adopted):
-        return replace(adopted, reason=f"a task has {_ONLY}")
-    return adopted
+        return f"{asked.into} already has this job as {twin.title!r}"
+    assert imported.entry is not None
+    match imported.entry.rule:
+        case OnceRule() | CronRule((_,)):
+            return ""
+        case _:
+            return f"a task has {_ONLY}" if asked.tasks else ""
 
 
-def _fits_task(adopted: ImportedJob) -> bool:
-    assert adopted.entry is not None
-    rule = adopted.entry.rule
-    return isinstance(rule, OnceRule) or (isinstance(rule, CronRule) and len(rule.crons) == 1)
-
-
-def _said(adopted: ImportedJob) -> Iterator[str]:
-    job, proof = adopted.job, adopted.proof
-    if not adopted.is_taken or adopted.reason:
-        yield f"{job.line}:1: not imported: {job.title!r}: {adopted.reason}"
+def _said(imported: ImportedJob) -> Iterator[str]:
+    job, proof = imported.job, imported.proof
+    if not imported.is_taken or imported.reason:
+        yield f"{job.line}:1: not imported: {job.title!r}: {imported.reason}"
         return
     if job.is_alert:
         of = dict(job.props)["AFTER"].removeprefix("failed of ")
@@ -263,7 +255,7 @@ def _said(adopted: ImportedJob) -> Iterator[str]:
     count = f"{proof.equal} of {proof.asked} next times match"
     yield f"{job.line}: {job.title!r}: {count}"
     if proof.seams:
-        zone_name = adopted.entry.zone if adopted.entry else job.zone
+        zone_name = imported.entry.zone if imported.entry else job.zone
         shown = [
             f"{moment_text(each.at, zone_name)} runs only {_HERE if each.is_ours else _THERE}"
             for each in proof.seams[:4]
@@ -272,13 +264,13 @@ def _said(adopted: ImportedJob) -> Iterator[str]:
         yield f"{job.line}:1: note: when the clock changes, {', '.join(shown)}{more}"
 
 
-def _data(adopted: ImportedJob) -> dict[str, object]:
-    job, proof, entry = adopted.job, adopted.proof, adopted.entry
+def _data(imported: ImportedJob) -> dict[str, object]:
+    job, proof, entry = imported.job, imported.proof, imported.entry
     return {
         "line": job.line,
         "title": job.title,
-        "taken": adopted.is_taken and not adopted.reason,
-        "reason": adopted.reason or None,
+        "taken": imported.is_taken and not imported.reason,
+        "reason": imported.reason or None,
         "id": job.name,
         "schedule": job.schedule or job.stamp or None,
         "after": dict(job.props).get("AFTER"),
@@ -291,7 +283,7 @@ def _data(adopted: ImportedJob) -> dict[str, object]:
             {"at": key_time(each.at), "only": "here" if each.is_ours else "there"}
             for each in proof.seams
         ],
-        "text": adopted.text,
+        "text": imported.text,
     }
 
 
@@ -355,18 +347,16 @@ def _add_tasks(directory: str, found: list[ImportedJob], now: datetime) -> Itera
         yield os.path.relpath(board.add(job.title, fields, body=body).path)
 
 
-def _plan(path: str | None) -> Plan | None:
+def _plan_text(path: str | None) -> str:
+    """Return the text of the plan to append to; empty if there is none yet."""
     from horae.files.read import PlanFileError, PlanMissingError, read_plan
-    from horae.org.document import read
 
-    if path is None:
-        return None
-    if not path.endswith(".org"):
+    if path is not None and not path.endswith(".org"):
         raise PlanFileError(path, "is not a plan; name a file that ends in .org")
     try:
-        return read(read_plan(path).text)
+        return "" if path is None else read_plan(path).text
     except PlanMissingError:
-        return None
+        return ""
 
 
 def _text(path: str) -> str:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from typing import TextIO
     from zoneinfo import ZoneInfo
 
+    from rich.progress import Progress
+
     from horae.cli.known import KnownEntries
     from horae.core.entry import Origin
     from horae.core.ports import Filed
@@ -256,44 +258,34 @@ def _progress(days: int, *, says: bool) -> Iterator[Callable[[float], None]]:
 
     A program that reads JSON gets no lines among its errors.
     """
-    if not sys.stderr.isatty():
-        yield _lines(days) if says else lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+    bar: Progress | None = None
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress as ProgressBar
 
-    bar = Progress(console=Console(stderr=True), transient=True)
-    task, shown_at = bar.add_task("simulating", total=1.0), monotonic() + _PATIENCE
+        bar = ProgressBar(console=Console(stderr=True), transient=True)
+        bar.add_task("simulating", total=1.0)
+    shown_at = monotonic() + (_LINE_PACE if bar is None else _PATIENCE)
 
     def show(part: float) -> None:
         nonlocal shown_at
-        if monotonic() >= shown_at:  # rarely: there are thousands of events
-            shown_at = monotonic() + _PACE
+        if monotonic() < shown_at:  # there are thousands of events
+            return
+        shown_at = monotonic() + (_LINE_PACE if bar is None else _PACE)
+        if bar is not None:
             bar.start()
-            bar.update(task, completed=min(part, 1.0))
+            bar.update(bar.task_ids[0], completed=min(part, 1.0))
+        elif says:
+            echo(f"horae: simulating, {int(days * min(part, 1.0))} of {days} days so far", err=True)
 
     try:
         yield show
     finally:
-        if bar.live.is_started:  # or it would leave an empty line
+        if bar is not None and bar.live.is_started:  # or it would leave an empty line
             bar.stop()
 
 
-def _lines(days: int) -> Callable[[float], None]:
-    """Return what prints how many days are simulated, at most every five seconds."""
-    shown_at = monotonic() + _LINE_PACE
-
-    def show(part: float) -> None:
-        nonlocal shown_at
-        if monotonic() >= shown_at:
-            shown_at = monotonic() + _LINE_PACE
-            echo(f"horae: simulating, {int(days * min(part, 1.0))} of {days} days so far", err=True)
-
-    return show
-
-
 def _outage(text: str, place: ZoneInfo) -> Outage:
-    """Return the outage that an option names."""
     at, slash, length = text.rpartition("/")
     try:
         if slash:
@@ -351,24 +343,18 @@ def _alike(receipts: Iterable[SimulatedReceipt]) -> Iterator[list[SimulatedRecei
 
 
 def _line(alike: Sequence[SimulatedReceipt], place: ZoneInfo) -> str:
-    """Return receipts that are alike as a line."""
     first, last = alike[0], alike[-1]
     filed, count = first.filed, sum(each.times for each in alike)
     times = f" ({count} times)" if count > 1 else ""
-    late = f" by {format_duration(_whole(filed.lateness))}" if first.what == "late" else ""
+    lateness = timedelta(seconds=int(filed.lateness.total_seconds()))
+    late = f" by {format_duration(lateness)}" if first.what == "late" else ""
     clock = clock_text(local(first.at, place))
     through = f"–{clock_text(local(last.at, place))}" if last is not first else ""
     why = f"  ({filed.receipt.reason})" if filed.status not in _RAN else ""
     return f"{clock}{through:<6}  {first.what}{late}: {filed.title}{times}  {filed.origin}{why}"
 
 
-def _whole(length: timedelta) -> timedelta:
-    """Return a length without the part of a second."""
-    return timedelta(seconds=int(length.total_seconds()))
-
-
 def _totals(receipts: Sequence[SimulatedReceipt]) -> str:
-    """Return how many of each there are, in words."""
     counts = _counts(receipts)
     return ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
 
