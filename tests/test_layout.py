@@ -49,7 +49,7 @@ PURE_FILES = {
     "sources/board": {"rules", "task", "dispatch", "recycle"},
     "sources/crew": {"rules", "lifecycle", "briefing", "diary", "tick"},
     "sources/plans": {"arming", "check", "properties"},
-    "sources/triggers": {"rules", "files", "webhook"},
+    "sources/triggers": {"rules", "kinds", "files", "webhook"},
     "sources/workflows": {"dataflow"},
     "cluster": {"lease"},
     "web": {"ics"},
@@ -118,7 +118,6 @@ NOT_YET = {
     ("sources.workflows.runner", "sources.plans"),
     ("store.leases", "cluster"),
     ("store.postgres", "cluster"),
-    ("store.vault", "sources.triggers"),
     ("web.app", "store"),
     ("web.front", "trust"),
 }

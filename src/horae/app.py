@@ -53,10 +53,10 @@ from horae.sources.crew.tick import agent_state
 from horae.sources.plans.check import Clock as CheckClock, check_plans
 from horae.sources.plans.runner import CommandRunner, Place
 from horae.sources.plans.source import OrgSource
+from horae.sources.triggers.poller import GithubPoller, PollError
 from horae.sources.triggers.runner import PromptRunner
-from horae.sources.triggers.service import PollError, Polls, Triggers
-from horae.sources.triggers.source import Synced, has_files, sync
-from horae.sources.triggers.store import TriggerSource
+from horae.sources.triggers.service import Triggers
+from horae.sources.triggers.source import Synced, TriggerSource, has_files, sync
 from horae.sources.workflows.runner import WorkflowRunner, run_workflow as run_plan_workflow
 from horae.store.sqlite import SqliteLedger
 from horae.trust import EngineSettings
@@ -426,8 +426,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         ),
         *([] if crew is None else [crew]),
         TriggerSource(
-            ledger,
-            triggers=context.trigger_store,
+            context.trigger_store,
             follow=triggers.follow,
             has_files=partial(has_files, str(root)),
         ),
@@ -847,7 +846,9 @@ async def _poll(app: App, stop: asyncio.Event) -> None:
             raise PollError(argv[0], process.returncode, words)
         return said.decode(errors="replace")
 
-    await Polls(app.triggers, app.context.trigger_store, clock=app.clock, call=call).run(stop)
+    await GithubPoller(app.triggers, app.context.trigger_store, clock=app.clock, call=call).run(
+        stop
+    )
     await asyncio.Event().wait()  # to stop is for whoever set it
 
 

@@ -38,7 +38,7 @@ from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.source import KEEPER, CrewSource, Rhythm, Roster, SingleKeeper
 from horae.sources.triggers.runner import agent_of, policy_for, unnamed
-from horae.sources.triggers.store import BookTriggers
+from horae.sources.triggers.store import TriggerStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from horae.process.processes import Processes
     from horae.sources.agents.rules import AgentDefinition
     from horae.sources.plans.runner import Place
-    from horae.sources.triggers.service import AgentCard
+    from horae.sources.triggers.store import AgentCard
     from horae.store.ledger import BookLedger
 
     Say = Callable[[HoraeError | Diagnostic], None]
@@ -78,8 +78,8 @@ class Context:
         return self.config.zone or machine_zone().key
 
     @cached_property
-    def trigger_store(self) -> BookTriggers:
-        return BookTriggers(self.ledger, term=self.term)
+    def trigger_store(self) -> TriggerStore:
+        return TriggerStore(self.ledger, term=self.term)
 
     @cached_property
     def tasks(self) -> str:

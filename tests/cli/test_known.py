@@ -17,7 +17,7 @@ from horae.core.source import Scan, Scanned
 from horae.org.document import read
 from horae.sources.board.source import BoardSource
 from horae.sources.plans.arming import scan_plan
-from horae.sources.triggers.rules import Definition, Trigger, scanned
+from horae.sources.triggers.rules import Trigger, TriggerDefinition, scanned
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 
@@ -73,7 +73,7 @@ def kept(call: Call) -> Call:
 def made_by_request() -> Scanned:
     """Return a trigger that no file has."""
     source = {"type": "cron", "expression": "0 13 * * *"}
-    made = scanned(Trigger("t1", Definition("lunch", "cook", source, "Eat."), 1, SEEN, SEEN))
+    made = scanned(Trigger("t1", TriggerDefinition("lunch", "cook", source, "Eat."), 1, SEEN, SEEN))
     assert isinstance(made.item, Entry)
     return made
 

@@ -19,9 +19,8 @@ from horae.cli.run import run
 from horae.core.clock import SystemClock
 from horae.sources.triggers.agent_cli import agent
 from horae.sources.triggers.commands import Room
-from horae.sources.triggers.service import agent_id
 from horae.sources.triggers.source import Synced, sync
-from horae.sources.triggers.store import BookTriggers
+from horae.sources.triggers.store import TriggerStore, agent_id
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
@@ -573,7 +572,7 @@ def test_a_delay_that_has_fired_fires_again_only_with_another_time(call: Call, f
 
     async def spend() -> None:
         ledger = await SqliteLedger.open(Path(".horae"), now=SystemClock().now())
-        store = BookTriggers(ledger)
+        store = TriggerStore(ledger)
         once = await store.named("once")
         assert once is not None
         assert await store.spend(once.id, 1, now=SystemClock().now())
@@ -706,12 +705,12 @@ from horae.errors import HoraeError
 from horae.web import SOCKET
 from horae.web.serve import serve_socket
 from horae.store.sqlite import SqliteLedger
-from horae.sources.triggers.store import BookTriggers
+from horae.sources.triggers.store import TriggerStore
 
 async def main():
     data, clock, stop = Path(sys.argv[1]), SystemClock(), asyncio.Event()
     ledger = await SqliteLedger.open(data, now=clock.now())
-    triggers = Triggers(store=BookTriggers(ledger), ledger=ledger, clock=clock,
+    triggers = Triggers(store=TriggerStore(ledger), ledger=ledger, clock=clock,
                         ids=lambda: str(uuid.uuid4()))
 
     async def asked(request):

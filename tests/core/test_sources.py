@@ -16,10 +16,11 @@ from horae.core.ports import PATIENCE, Process, Step
 from horae.sources.board.source import BoardSource
 from horae.sources.crew.source import CrewSource, Rhythm
 from horae.sources.plans.source import OrgSource
-from horae.sources.triggers.store import TriggerSource, add
+from horae.sources.triggers.source import TriggerSource
+from horae.sources.triggers.store import TriggerStore
 from horae.store.sqlite import SqliteLedger
 from reasons import because
-from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, story
+from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, add_trigger, story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ SOURCES = (
     "sources/plans/source.py",
     "sources/crew/source.py",
     "sources/board/source.py",
-    "sources/triggers/store.py",
+    "sources/triggers/source.py",
 )
 
 # What waits, works later, or works elsewhere.
@@ -56,7 +57,7 @@ def odd_in(text: str) -> Iterator[str]:
             case ast.Import(names):
                 yield from (each.name for each in names if each.name.split(".")[0] in MODULES)
             case ast.ImportFrom(module=str(module), names=names):
-                if module.split(".")[0] in MODULES or module.endswith(".gate"):
+                if module.split(".")[0] in MODULES or module.endswith((".gate", ".slots")):
                     yield module
                 yield from (f"{module}.{each.name}" for each in names if each.name in CALLS)
                 yield from (f"{module}.gate" for each in names if each.name == "gate")
@@ -163,8 +164,8 @@ async def made(kind: str, root: Path, ledger: SqliteLedger) -> Source:
         (root / "board" / "tasks").mkdir(parents=True)
         (root / "board" / "tasks" / "042-report.md").write_text(TASK)
         return BoardSource(root, now=lambda: NOW, inline=True)
-    assert await add(ledger, "deploy", name="deploy", spec=DELAY, now=NOW, term=1)
-    return TriggerSource(ledger)
+    assert await add_trigger(ledger, "deploy", name="deploy", spec=DELAY, now=NOW, term=1)
+    return TriggerSource(TriggerStore(ledger))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ from horae.cli.wb import wb as wb_group
 from horae.core.decide import Status
 from horae.errors import Exit
 from horae.org.plan import Severity
-from horae.sources.triggers.rules import KNOWN, Kind
+from horae.sources.triggers.kinds import KINDS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = {
@@ -561,7 +561,7 @@ def test_the_variables_of_a_prompt_are_those_that_each_kind_of_trigger_knows() -
     rows = dict(re.findall(r"^\| `--\w+` \| `(\w+)` \| (.*) \|$", own, re.MULTILINE))
     found = {kind: {*every, *re.findall(r"\{\{(\w+)\}\}", row)} for kind, row in rows.items()}
     assert every[0] == "title"
-    assert found == {kind.value: set(KNOWN[kind]) for kind in Kind}
+    assert found == {name: set(kind.variables()) for name, kind in KINDS.items()}
 
 
 def test_every_target_of_make_is_in_the_guide_for_contributors() -> None:

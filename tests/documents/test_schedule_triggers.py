@@ -28,7 +28,8 @@ from horae.core.ports import Process, Step
 from horae.core.prompt import read_order
 from horae.sources.triggers.agent_cli import agent
 from horae.sources.triggers.service import Triggers
-from horae.sources.triggers.store import BookTriggers, TriggerSource
+from horae.sources.triggers.source import TriggerSource
+from horae.sources.triggers.store import TriggerStore
 from horae.store.sqlite import SqliteLedger
 from horae.timing.cron import Cron
 from reasons import because
@@ -81,11 +82,11 @@ class Engine:
     def __init__(self, ledger: SqliteLedger, now: datetime) -> None:
         self.ledger = ledger
         self.now = now
-        store = BookTriggers(ledger)
+        store = TriggerStore(ledger)
         self.triggers = Triggers(
             store=store, ledger=ledger, clock=Clock(now), ids=lambda: os.urandom(6).hex()
         )
-        self.source = TriggerSource(ledger, triggers=store, follow=self.triggers.follow)
+        self.source = TriggerSource(store, follow=self.triggers.follow)
 
     async def turn(self) -> list[Filed]:
         """Decide what has come due, and run what may start, with a real child for the agent."""

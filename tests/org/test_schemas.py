@@ -13,7 +13,8 @@ from hypothesis import given, settings, strategies as st
 
 from horae.sources.board.task import FIELDS, Kind as FieldKind, parse as parse_task
 from horae.sources.triggers.files import parse_agent, parse_workflow
-from horae.sources.triggers.rules import Definition, Kind, TriggerError, checked, parse_tools
+from horae.sources.triggers.kinds import KINDS, TriggerError
+from horae.sources.triggers.rules import TriggerDefinition, checked, parse_tools
 from horae.sources.triggers.source import read_folder
 from scale import scaled
 
@@ -74,7 +75,7 @@ def is_made(file: Any) -> str:
     """Return why a workflow that was read cannot be made; nothing if it can."""
     try:
         checked(
-            Definition(
+            TriggerDefinition(
                 file.name,
                 file.agent,
                 dict(file.source),
@@ -383,4 +384,4 @@ def test_of_any_task_both_say_the_same(data: dict[str, Any]) -> None:
 
 def test_every_kind_of_source_was_among_them() -> None:
     source = json.loads((SCHEMAS / "workflow.schema.json").read_text())["$defs"]["source"]
-    assert {each["properties"]["type"]["const"] for each in source["oneOf"]} == {*Kind}
+    assert {each["properties"]["type"]["const"] for each in source["oneOf"]} == {*KINDS}

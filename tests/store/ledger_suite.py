@@ -36,13 +36,16 @@ from horae.core.source import Revision, Scan, Scanned
 from horae.errors import HoraeError
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
+from horae.sources.triggers.rules import TriggerDefinition, checked
+from horae.sources.triggers.store import TriggerStore
 from reasons import because
 from scale import scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from horae.core.ports import Filed, Ledger
+    from horae.store.ledger import BookLedger
 
 P = ParamSpec("P")
 
@@ -1972,3 +1975,26 @@ class LedgerSuite(
     ScanSuite, MissingSuite, DueSuite, DecideSuite, RunSuite, CadenceSuite, ClockSuite, ReadingSuite
 ):
     """All that a ledger promises."""
+
+
+async def add_trigger(
+    ledger: BookLedger,
+    trigger: str,
+    *,
+    name: str,
+    spec: Mapping[str, str],
+    now: datetime,
+    term: int,
+    is_enabled: bool = True,
+) -> bool:
+    """Store a trigger whose agent need not be there; False: its id or its name is taken.
+
+    *spec* is `{"kind": "cron", "cron_expr": …, "timezone": …}` or `{"kind": "delay", "run_at":
+    …}`, each with "agent" and "prompt"; one that can never fire raises an error.
+    """
+    names = {"kind": "type", "cron_expr": "expression", "timezone": "timezone", "run_at": "run_at"}
+    config = {names[key]: value for key, value in spec.items() if key in names}
+    definition = TriggerDefinition(
+        name, spec.get("agent", ""), config, spec.get("prompt", ""), is_enabled=is_enabled
+    )
+    return await TriggerStore(ledger, term=term).insert(trigger, checked(definition), now=now)

@@ -31,7 +31,7 @@ from horae.core.ports import (
 from horae.core.reason import ReasonCode
 from horae.core.scope import Scope
 from horae.core.source import Scan
-from horae.sources.triggers.store import BookTriggers, add
+from horae.sources.triggers.store import TriggerStore
 from horae.store import moving
 from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
@@ -46,6 +46,7 @@ from store.ledger_suite import (
     NINE,
     NOW,
     SECOND,
+    add_trigger,
     asked,
     plan,
     status,
@@ -916,8 +917,8 @@ async def lived(directory: Path) -> None:
     await ledger.pause(entry.number, now=NINE, term=1, note="it rains", until=NINE + DAY)
     spec = {"kind": "cron", "cron_expr": "0 9 * * *", "agent": "ada", "prompt": "Go."}
     for name in ("one", "two", "three"):
-        assert await add(ledger, name, name=name, spec=spec, now=NINE, term=1)
-    assert await BookTriggers(ledger).remove("two", now=NINE)
+        assert await add_trigger(ledger, name, name=name, spec=spec, now=NINE, term=1)
+    assert await TriggerStore(ledger).remove("two", now=NINE)
     assert await BookTokens(ledger).add(Token("ops", frozenset({Scope.READ}), NINE), "ab" * 32)
     session = "INSERT INTO session VALUES ('cd', 'ops', 1, 1, 2, 'a browser')"
     await ledger.write(1, lambda book: book.execute(session))
@@ -943,7 +944,7 @@ class TestMoving:
                     lambda ledger: ledger.runs_of(1),
                     lambda ledger: ledger.events_after(0),
                     lambda ledger: ledger.index("org"),
-                    lambda ledger: BookTriggers(ledger).page(limit=10, offset=0),
+                    lambda ledger: TriggerStore(ledger).page(limit=10, offset=0),
                 ):
                     there, here = [await ask(each) for each in (source, target)]
                     assert there == here

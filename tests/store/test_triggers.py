@@ -20,25 +20,24 @@ from horae.core.ports import PATIENCE, LedgerBusyError, Process, Step
 from horae.core.prompt import AgentUnavailableError
 from horae.core.source import Scan
 from horae.errors import HoraeError
-from horae.sources.triggers.rules import TriggerError
+from horae.sources.triggers.kinds import TriggerError
+from horae.sources.triggers.poller import GithubPoller
 from horae.sources.triggers.service import (
-    AgentCard,
     ApproverError,
-    Polls,
     TriggerConflictError,
     TriggerNotFoundError,
     Triggers,
     UnsignedError,
-    agent_id,
     answer,
     refusal,
 )
-from horae.sources.triggers.store import BookTriggers, TriggerSource, add
+from horae.sources.triggers.source import TriggerSource
+from horae.sources.triggers.store import AgentCard, TriggerStore, agent_id
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
 from reasons import because
 from scale import scaled
-from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, asked, story
+from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, add_trigger, asked, story
 from store.server import opening
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BookLedge
 
 async def turned(ledger: BookLedger, *, on: bool, now: datetime) -> bool:
     """Enable or disable the trigger; False: there is none, or it is so already."""
-    store = BookTriggers(ledger)
+    store = TriggerStore(ledger)
     was = await store.get(ID)
     if was is None or was.definition.is_enabled is on:
         return False
@@ -73,11 +72,13 @@ async def turned(ledger: BookLedger, *, on: bool, now: datetime) -> bool:
 
 
 async def seen(ledger: BookLedger) -> Scan:
-    return await TriggerSource(ledger).scan(await ledger.index("trigger"))
+    return await TriggerSource(TriggerStore(ledger)).scan(await ledger.index("trigger"))
 
 
 async def put(ledger: BookLedger, spec: dict[str, str], *, is_enabled: bool = True) -> None:
-    assert await add(ledger, ID, name="report", spec=spec, now=NOW, term=1, is_enabled=is_enabled)
+    assert await add_trigger(
+        ledger, ID, name="report", spec=spec, now=NOW, term=1, is_enabled=is_enabled
+    )
 
 
 async def taken(ledger: BookLedger, *, now: datetime) -> Entry | Unarmed:
@@ -154,7 +155,7 @@ async def test_a_delay_that_is_over_is_disabled_however_often_that_is_said(
     ledger: BookLedger,
 ) -> None:
     await put(ledger, DELAY)
-    source = TriggerSource(ledger)
+    source = TriggerSource(TriggerStore(ledger))
     await taken(ledger, now=NOW)
     [filed] = await come(ledger, now=NINE)
     await source.settle(filed)  # it still waits
@@ -173,7 +174,7 @@ async def test_a_delay_that_is_enabled_again_fires_again_under_a_new_key(
     ledger: BookLedger,
 ) -> None:
     await put(ledger, DELAY)
-    source = TriggerSource(ledger)
+    source = TriggerSource(TriggerStore(ledger))
     ends: list[Filed] = []
     for number, key in enumerate((f"delay:{ID}", f"delay:{ID}:2", f"delay:{ID}:3")):
         now = NINE + number * HOUR
@@ -194,9 +195,9 @@ async def test_the_end_of_anything_else_disables_nothing(ledger: BookLedger) -> 
     await put(ledger, CRON)
     await taken(ledger, now=NOW)
     [filed] = await come(ledger, now=NINE)
-    await TriggerSource(ledger).settle(await over(ledger, filed, now=NINE))
+    await TriggerSource(TriggerStore(ledger)).settle(await over(ledger, filed, now=NINE))
     [extra] = await ledger.add(filed.entry, [asked("manual:1", NINE)], now=NINE, term=1)
-    await TriggerSource(ledger).settle(await over(ledger, extra, now=NINE))
+    await TriggerSource(TriggerStore(ledger)).settle(await over(ledger, extra, now=NINE))
     assert await is_enabled(ledger)
 
 
@@ -231,7 +232,7 @@ async def test_a_delay_that_begins_disabled_has_the_first_key_when_it_is_enabled
 async def test_an_id_or_a_name_that_is_taken_is_an_answer(ledger: BookLedger) -> None:
     await put(ledger, CRON)
     for trigger, name in ((ID, "other"), ("other", "report")):
-        assert not await add(ledger, trigger, name=name, spec=CRON, now=NOW, term=1)
+        assert not await add_trigger(ledger, trigger, name=name, spec=CRON, now=NOW, term=1)
     assert len(await ledger.entries(source="trigger")) == 1
 
 
@@ -254,10 +255,10 @@ async def test_a_trigger_that_could_never_fire_is_refused(
     ledger: BookLedger, change: dict[str, str], message: str
 ) -> None:
     with pytest.raises(HoraeError, match=message):
-        await add(ledger, ID, name="report", spec={**CRON, **change}, now=NOW, term=1)
+        await add_trigger(ledger, ID, name="report", spec={**CRON, **change}, now=NOW, term=1)
     for name in ("a b", "agent:worker"):
         with pytest.raises(HoraeError, match="may contain only letters"):
-            await add(ledger, ID, name=name, spec=CRON, now=NOW, term=1)
+            await add_trigger(ledger, ID, name=name, spec=CRON, now=NOW, term=1)
     assert (await seen(ledger)).entries == ()
 
 
@@ -289,11 +290,11 @@ async def test_a_scan_that_comes_late_undoes_no_change(ledger: BookLedger) -> No
     await put(ledger, DELAY)
     await turned(ledger, on=False, now=NOW)
     spec = {**CRON, "cron_expr": "0 0 1 1 *"}
-    assert await add(ledger, "other", name="other", spec=spec, now=NOW, term=1)
+    assert await add_trigger(ledger, "other", name="other", spec=spec, now=NOW, term=1)
     late = await seen(ledger)
     await turned(ledger, on=True, now=NOW)
-    assert await add(ledger, "third", name="third", spec=spec, now=NOW, term=1)
-    assert await BookTriggers(ledger).remove("other", now=NOW)
+    assert await add_trigger(ledger, "third", name="third", spec=spec, now=NOW, term=1)
+    assert await TriggerStore(ledger).remove("other", now=NOW)
     [filed] = await come(ledger, now=NINE)
     await ledger.scan("trigger", late, now=NINE, term=1)
     again = await ledger.receipt(filed.number)
@@ -326,7 +327,7 @@ class _Busy(SqliteLedger):
 @story
 async def test_while_triggers_cannot_be_read_what_is_known_of_them_stands() -> None:
     ledger = await _Busy.in_memory()
-    scan = await TriggerSource(ledger).scan({})
+    scan = await TriggerSource(TriggerStore(ledger)).scan({})
     assert (scan.entries, scan.standing) == ((), ("",))
     assert [type(problem) for problem in scan.problems] == [LedgerBusyError]
     await ledger.close()
@@ -361,7 +362,7 @@ class Stage:
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.store = BookTriggers(self.ledger)
+        self.store = TriggerStore(self.ledger)
         self.triggers = Triggers(
             store=self.store,
             ledger=self.ledger,
@@ -372,7 +373,7 @@ class Stage:
             ready=Told(self),
             has_gh=lambda: self.has_gh,
         )
-        self.source = TriggerSource(self.ledger, triggers=self.store, follow=self.triggers.follow)
+        self.source = TriggerSource(self.store, follow=self.triggers.follow)
 
     def _poke(self) -> None:
         self.pokes += 1
@@ -1184,7 +1185,7 @@ async def test_github_is_looked_at_from_time_to_time_and_each_issue_is_taken_onc
         calls.append(argv)
         return answers[len(calls) - 1]
 
-    polls = Polls(stage.triggers, stage.store, clock=stage.clock, call=call)
+    polls = GithubPoller(stage.triggers, stage.store, clock=stage.clock, call=call)
     assert await polls.turn() == NOW + 10 * SECOND
     assert calls == []
     for length, waits in ((10, 10), (10, 12), (12, 10)):

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.ports import LedgerWriteError
-from horae.sources.triggers.rules import Definition
-from horae.sources.triggers.service import AgentCard
-from horae.sources.triggers.store import BookTriggers
+from horae.sources.triggers.rules import TriggerDefinition
+from horae.sources.triggers.store import AgentCard, TriggerStore
 from horae.store import database, vault
 from horae.store.sql import migrations
 from horae.store.sqlite import SqliteLedger, restore
@@ -37,9 +36,9 @@ def horae_from_before() -> Iterator[None]:
         yield
 
 
-def hook(name: str, **secrets: str) -> Definition:
+def hook(name: str, **secrets: str) -> TriggerDefinition:
     config = {"type": "webhook", "scheme": "github", **secrets}
-    return Definition(name, "reporter", config, "Go.")
+    return TriggerDefinition(name, "reporter", config, "Go.")
 
 
 def files_with(directory: Path, value: str) -> list[str]:
@@ -56,7 +55,7 @@ async def older_ledger(directory: Path) -> None:
     """Live through adding, rotating, removing and a backup, with secrets in the ledger."""
     with horae_from_before():
         ledger = await SqliteLedger.open(directory, now=NOW)
-        store = BookTriggers(ledger)
+        store = TriggerStore(ledger)
         assert await store.insert("1", hook("deploy", secret=GONE), now=NOW)
         await ledger.back_up_nightly(directory, now=NOW)
         was = await store.get("1")
@@ -77,8 +76,8 @@ async def test_a_ledger_from_before_is_opened_without_a_byte_of_its_secrets(
     await older_ledger(tmp_path)
     ledger = await SqliteLedger.open(tmp_path, now=NOW)
     assert (await ledger.fresh_at()) is None
-    [deploy], _ = await BookTriggers(ledger).page(limit=10, offset=0)
-    [agent] = await BookTriggers(ledger).agents()
+    [deploy], _ = await TriggerStore(ledger).page(limit=10, offset=0)
+    [agent] = await TriggerStore(ledger).agents()
     texts = {**deploy.definition.config, **agent.config["env"]}
     for name, value in (("secret", FIRST), ("old_secret", SECOND), ("API_KEY", KEY)):
         path = tmp_path / texts[name].removeprefix("${").removesuffix("}")
@@ -126,7 +125,7 @@ async def test_a_backup_from_before_is_restored_without_its_secrets(tmp_path: Pa
     for value in EVERY:
         assert all(each.startswith("secrets/") for each in files_with(other, value))
     ledger = await SqliteLedger.open(other, now=NOW)
-    [deploy], _ = await BookTriggers(ledger).page(limit=10, offset=0)
+    [deploy], _ = await TriggerStore(ledger).page(limit=10, offset=0)
     await ledger.close()
     assert deploy.definition.config["secret"].startswith("${secrets/webhook-deploy-")
 

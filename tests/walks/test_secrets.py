@@ -15,7 +15,7 @@ from horae.app import read_again
 from horae.cli.group import horae
 from horae.cli.run import run
 from horae.core.decide import Status
-from horae.sources.triggers.rules import Definition
+from horae.sources.triggers.rules import TriggerDefinition
 from walks.stage import EIGHT, HOUR, MINUTE, engine, story
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ async def test_who_asks_can_name_a_secret_but_no_file_of_ours(
 
         # As a ledger that several machines share may still hold it.
         config = {"type": "webhook", "scheme": "github", "secret": GIVEN["first"]}
-        old = Definition("old", "writer", config, "Go.")
+        old = TriggerDefinition("old", "writer", config, "Go.")
         assert await here.app.context.trigger_store.insert("1", old, now=here.now)
         [said] = await here.app.triggers.given_secrets()
         assert said.startswith("webhook old: its secret is stored in the ledger; use ${NAME}")

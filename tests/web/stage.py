@@ -33,7 +33,8 @@ from horae.sources.plans.runner import CommandRunner, Place
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers
-from horae.sources.triggers.store import BookTriggers, TriggerSource
+from horae.sources.triggers.source import TriggerSource
+from horae.sources.triggers.store import TriggerStore
 from horae.sources.workflows.routes import WorkflowRequests
 from horae.sources.workflows.runner import WorkflowRunner
 from horae.store.access import BookTokens
@@ -229,7 +230,7 @@ async def engine(
     ledger = await SqliteLedger.open(data, now=clock.now())
     async with Processes(data) as processes:
         place = Place(root, data, os.environ, timedelta(seconds=60))
-        registry, store = Registry(command=lambda: ("cat",)), BookTriggers(ledger)
+        registry, store = Registry(command=lambda: ("cat",)), TriggerStore(ledger)
         engine = Engine(
             clock=clock,
             ledger=ledger,
@@ -241,7 +242,7 @@ async def engine(
                     ),
                 }
             ),
-            sources=[OrgSource(root, zone_name="UTC"), TriggerSource(ledger)],
+            sources=[OrgSource(root, zone_name="UTC"), TriggerSource(TriggerStore(ledger))],
             capacity=Capacity(slots),
         )
         service = Service(

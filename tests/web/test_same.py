@@ -41,8 +41,8 @@ from horae.sources.board.source import BoardSource
 from horae.sources.crew.tick import agent_state
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.service import Triggers
-from horae.sources.triggers.source import sync
-from horae.sources.triggers.store import BookTriggers, TriggerSource
+from horae.sources.triggers.source import TriggerSource, sync
+from horae.sources.triggers.store import TriggerStore
 from horae.store.database import DATABASE, MARK
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
@@ -282,12 +282,12 @@ def _end_keeper() -> Iterator[None]:
 async def app(root: Path, data: Path) -> AsyncIterator[App]:
     """Give an app with plans, board and triggers, in a time of our own."""
     clock, ledger = ManualClock(NOW), await SqliteLedger.in_memory()
-    store = BookTriggers(ledger)
+    store = TriggerStore(ledger)
     triggers = Triggers(store=store, ledger=ledger, clock=clock, ids=_numbers())
     sources: list[Source] = [
         OrgSource(root, zone_name="UTC"),
         BoardSource(root, now=clock.now),
-        TriggerSource(ledger, triggers=store),
+        TriggerSource(store),
     ]
     engine = Engine(
         clock=clock,

@@ -144,8 +144,8 @@ def _check_folder(root: str) -> Iterator[Diagnostic]:
     from horae.config import known_names
     from horae.files.read import PlanFileError
     from horae.org.plan import Diagnostic, Severity
+    from horae.sources.triggers.apply import judge_files
     from horae.sources.triggers.commands import Room
-    from horae.sources.triggers.service import judge_files
     from horae.sources.triggers.source import EmptyFolderError, read_folder
 
     try:
@@ -228,7 +228,7 @@ class _Root:
             self._say(error)
             return
         if folder.errors:
-            from horae.sources.triggers.service import FilesError
+            from horae.sources.triggers.apply import FilesError
 
             self._say(FilesError(folder.errors))
         self.broken |= {*folder.broken, *folder.unread}
@@ -286,10 +286,16 @@ def _near(path: Path) -> str:
 
 def _trigger(file: WorkflowFile, now: datetime) -> Entry | Unarmed:
     """Return the entry of a trigger; one that can never be armed is an error."""
-    from horae.sources.triggers.rules import Definition, Trigger, checked, parse_tools, scanned
+    from horae.sources.triggers.rules import (
+        Trigger,
+        TriggerDefinition,
+        checked,
+        parse_tools,
+        scanned,
+    )
 
     definition = checked(
-        Definition(
+        TriggerDefinition(
             file.name,
             file.agent,
             dict(file.source),

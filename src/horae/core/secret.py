@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "secrets"  # of the data directory: values that came with a request
 WEBHOOK: Final = "webhook-"  # what the name begins with under which that of a webhook is kept
+WEBHOOK_SECRETS: Final = ("secret", "old_secret")  # while one is replaced, both are good
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 OWN: Final = "HORAE_"  # how names begin that are reserved for the engine
 _NAMED: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")

@@ -16,8 +16,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.ports import LedgerError
-from horae.core.secret import FOLDER, WEBHOOK, is_kept, is_reference, kept_in
-from horae.sources.triggers.webhook import SECRETS
+from horae.core.secret import FOLDER, WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, kept_in
 from horae.store import database
 from horae.store.codec import compact
 
@@ -138,5 +137,5 @@ def _texts(spec: dict[str, Any]) -> dict[str, str]:
     """Return the fields of a trigger or an agent that may name secrets."""
     config = spec["config"]
     env = config.get("env")
-    fields = env if isinstance(env, dict) else {name: config.get(name) for name in SECRETS}
+    fields = env if isinstance(env, dict) else {name: config.get(name) for name in WEBHOOK_SECRETS}
     return {str(name): text for name, text in fields.items() if isinstance(text, str)}

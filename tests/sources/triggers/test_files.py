@@ -20,7 +20,7 @@ from horae.sources.triggers.files import (
     parse_agent,
     parse_workflow,
 )
-from horae.sources.triggers.rules import Kind
+from horae.sources.triggers.kinds import KINDS
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"
 DAILY = """\
@@ -194,7 +194,7 @@ def test_a_schema_knows_the_fields_that_are_read_and_no_others(
 
 def test_the_schemas_know_every_kind_of_source_and_every_mode() -> None:
     sources = schema("workflow")["$defs"]["source"]["oneOf"]
-    assert {each["properties"]["type"]["const"] for each in sources} == {*Kind}
+    assert {each["properties"]["type"]["const"] for each in sources} == {*KINDS}
     for name in ("workflow", "agent"):
         policy = schema(name)["properties"]["tool_policy"]
         assert policy["properties"]["mode"]["enum"] == [*Mode]

@@ -14,8 +14,8 @@ import pytest
 
 from crash.stage import Home, snapshot, until_gone
 from horae.sources.triggers.commands import Room
-from horae.sources.triggers.rules import TriggerError, poll_command, read_polled
-from horae.sources.triggers.service import PollError, poll_wait
+from horae.sources.triggers.kinds import GithubKind, TriggerError, read_polled
+from horae.sources.triggers.poller import PollError, poll_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -278,7 +278,7 @@ def test_an_error_of_gh_is_handed_on_in_its_own_words(
         "labels": ["bug"],
     }
     with pytest.raises(PollError) as told:
-        asyncio.run(call(poll_command(config)))
+        asyncio.run(call(GithubKind(config).poll_command()))
     assert reason in str(told.value)
 
 
@@ -289,7 +289,7 @@ def test_what_is_no_list_is_an_error(github: GitHub, said: str) -> None:
     github.fails(0, said)
     config = {"type": "github_pull_requests", "owner": "o", "repo": "r", "state": "all"}
     with pytest.raises(TriggerError, match="gh did not return a list"):
-        read_polled(asyncio.run(call(poll_command(config))))
+        read_polled(asyncio.run(call(GithubKind(config).poll_command())))
 
 
 def test_the_wait_after_a_failure_grows_and_has_an_end() -> None:

@@ -15,50 +15,51 @@ from horae.core.entry import CronRule, Entry, OnceRule, OnDemandRule, Unarmed, W
 from horae.core.policy import CatchUp, Overlap
 from horae.core.prompt import PromptOrder, read_order
 from horae.core.tool_policy import Mode, ToolPolicy
-from horae.sources.triggers.rules import (
-    KNOWN,
-    Definition,
-    Delivery,
-    Kind,
-    Task,
-    Trigger,
+from horae.sources.triggers.kinds import (
+    KINDS,
+    GithubPullKind,
     TriggerError,
-    checked,
-    checked_task,
-    is_wanted,
-    order_of,
-    parse_tools,
-    poll_command,
+    TriggerTask,
+    WebhookDelivery,
+    WebhookKind,
     read_delivery,
     read_polled,
+)
+from horae.sources.triggers.rules import (
+    Trigger,
+    TriggerDefinition,
+    checked,
+    checked_task,
+    dispatch_status,
+    order_of,
+    parse_tools,
     scanned,
-    view,
 )
 
 ID = "550e8400-e29b-41d4-a716-446655440001"
 NINE = datetime(2026, 4, 1, 9, tzinfo=UTC)
-CONFIGS: dict[Kind, dict[str, Any]] = {
-    Kind.CRON: {"type": "cron", "expression": "0 9 * * MON-FRI"},
-    Kind.DELAY: {"type": "delay", "run_at": "2026-04-01T05:00:00-04:00"},
-    Kind.GITHUB_ISSUES: {"type": "github_issues", "owner": "o", "repo": "r"},
-    Kind.GITHUB_PULL_REQUESTS: {"type": "github_pull_requests", "owner": "o", "repo": "r"},
-    Kind.AGENT_LIFECYCLE: {"type": "agent_lifecycle", "event": "session_start"},
-    Kind.DISPATCH_RESULT: {"type": "dispatch_result"},
-    Kind.WEBHOOK: {"type": "webhook", "secret": "s3cret-s3cret"},
-    Kind.MANUAL: {"type": "manual"},
+CONFIGS: dict[str, dict[str, Any]] = {
+    "cron": {"type": "cron", "expression": "0 9 * * MON-FRI"},
+    "delay": {"type": "delay", "run_at": "2026-04-01T05:00:00-04:00"},
+    "github_issues": {"type": "github_issues", "owner": "o", "repo": "r"},
+    "github_pull_requests": {"type": "github_pull_requests", "owner": "o", "repo": "r"},
+    "agent_lifecycle": {"type": "agent_lifecycle", "event": "session_start"},
+    "dispatch_result": {"type": "dispatch_result"},
+    "webhook": {"type": "webhook", "secret": "s3cret-s3cret"},
+    "manual": {"type": "manual"},
 }
 
 
-def made(kind: Kind = Kind.CRON, template: str = "Report.", **changes: Any) -> Definition:
-    definition = Definition("daily-report", "worker", CONFIGS[kind], template)
+def made(kind: str = "cron", template: str = "Report.", **changes: Any) -> TriggerDefinition:
+    definition = TriggerDefinition("daily-report", "worker", CONFIGS[kind], template)
     return checked(replace(definition, **changes))
 
 
-def kept(definition: Definition, *, times: int = 1) -> Trigger:
+def kept(definition: TriggerDefinition, *, times: int = 1) -> Trigger:
     return Trigger(ID, definition, times, NINE, NINE)
 
 
-def told(definition: Definition, *, key: str, task: Task | None = None) -> str:
+def told(definition: TriggerDefinition, *, key: str, task: TriggerTask | None = None) -> str:
     """Return what the agent is told at nine, as the order goes through the ledger."""
     text = order_of(kept(definition), task).text()
     return read_order(text).prompt(key=key, planned_at=NINE)
@@ -67,12 +68,12 @@ def told(definition: Definition, *, key: str, task: Task | None = None) -> str:
 # Judging
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: Kind) -> None:
-    template = " ".join(f"{{{{{name}}}}}" for name in KNOWN[kind])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: str) -> None:
+    template = " ".join(f"{{{{{name}}}}}" for name in KINDS[kind].variables())
     definition = made(kind, template)
-    assert definition.kind is kind
-    again = Definition.of(
+    assert definition.kind.type == kind
+    again = TriggerDefinition.of(
         definition.name, json.loads(json.dumps(definition.data())), is_enabled=True
     )
     assert again == definition
@@ -109,9 +110,9 @@ def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: Kind) -> No
         ({"type": "github_issues", "owner": "o"}, "requires non-empty 'owner' and 'repo'"),
         ({"type": "github_issues", "owner": "-o", "repo": "r"}, "is not a valid name"),
         ({"type": "github_issues", "owner": "o", "repo": "../r"}, "is not a valid name"),
-        ({**CONFIGS[Kind.GITHUB_ISSUES], "state": "odd"}, "'state' must be open, closed or all"),
-        ({**CONFIGS[Kind.GITHUB_ISSUES], "labels": ["--web"]}, "is not a label"),
-        ({**CONFIGS[Kind.GITHUB_ISSUES], "labels": 7}, "'labels' must be a list of strings"),
+        ({**CONFIGS["github_issues"], "state": "odd"}, "'state' must be open, closed or all"),
+        ({**CONFIGS["github_issues"], "labels": ["--web"]}, "is not a label"),
+        ({**CONFIGS["github_issues"], "labels": 7}, "'labels' must be a list of strings"),
         (
             {"type": "agent_lifecycle", "event": "birth"},
             "there is no event 'birth'; the events are session_start, session_end, context_clear",
@@ -135,7 +136,7 @@ def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: Kind) -> No
 )
 def test_a_trigger_that_could_never_fire_is_refused(config: dict[str, Any], said: str) -> None:
     with pytest.raises(TriggerError) as caught:
-        checked(Definition("w", "worker", config, "Go."))
+        checked(TriggerDefinition("w", "worker", config, "Go."))
     assert said in str(caught.value)
 
 
@@ -166,10 +167,10 @@ def test_a_template_is_judged_by_the_names_of_its_own_trigger() -> None:
     ):
         made(template=" ")
     with pytest.raises(TriggerError, match=r"unknown template variable '{{run_at}}'"):
-        made(Kind.CRON, "{{run_at}}")
+        made("cron", "{{run_at}}")
     with pytest.raises(TriggerError, match="unclosed template placeholder at position 0"):
-        made(Kind.DELAY, "{{run_at")
-    assert made(Kind.DELAY, "{{ run_at }}").template == "{{ run_at }}"
+        made("delay", "{{run_at")
+    assert made("delay", "{{ run_at }}").template == "{{ run_at }}"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_a_cron_trigger_is_in_utc_unless_it_names_a_zone_and_makes_nothing_good(
     assert isinstance(entry.rule, CronRule)
     assert (entry.zone, entry.work, entry.agents) == ("UTC", Work.PROMPT, ("worker",))
     assert (entry.policy.catchup, entry.policy.overlap) == (CatchUp.NONE, Overlap.SKIP)
-    config = {**CONFIGS[Kind.CRON], "timezone": "Europe/Berlin"}
+    config = {**CONFIGS["cron"], "timezone": "Europe/Berlin"}
     local = scanned(kept(made(config=config))).item
     assert isinstance(local, Entry)
     assert local.zone == "Europe/Berlin"
@@ -245,14 +246,14 @@ def test_a_trigger_may_say_how_it_wants_to_be_kept() -> None:
 
 def test_a_delay_goes_by_its_id_and_by_how_often_it_was_enabled() -> None:
     for times, name in ((0, ID), (1, ID), (2, f"{ID}:2"), (3, f"{ID}:3")):
-        entry = scanned(kept(made(Kind.DELAY), times=times)).item
+        entry = scanned(kept(made("delay"), times=times)).item
         assert isinstance(entry, Entry)
         assert entry.rule == OnceRule(NINE, name)
         assert entry.policy.overlap is Overlap.QUEUE
 
 
-@pytest.mark.parametrize("kind", sorted(set(Kind) - {Kind.CRON, Kind.DELAY}))
-def test_what_waits_for_an_event_has_no_moment_of_its_own(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"cron", "delay"}))
+def test_what_waits_for_an_event_has_no_moment_of_its_own(kind: str) -> None:
     entry = scanned(kept(made(kind))).item
     assert isinstance(entry, Entry)
     assert entry.rule == OnDemandRule()
@@ -285,7 +286,7 @@ def test_a_cron_prompt_knows_its_time_its_expression_and_its_key() -> None:
 
 def test_a_delay_prompt_knows_its_moment_in_utc_and_its_workflow() -> None:
     template = "{{run_at}}|{{workflow_id}}|{{source_id}}|{{title}}"
-    assert told(made(Kind.DELAY, template), key=f"delay:{ID}").split("|") == [
+    assert told(made("delay", template), key=f"delay:{ID}").split("|") == [
         "2026-04-01T09:00:00Z",
         ID,
         f"delay:{ID}",
@@ -294,9 +295,9 @@ def test_a_delay_prompt_knows_its_moment_in_utc_and_its_workflow() -> None:
 
 
 def test_what_is_handed_over_fills_places_and_changes_nothing_else() -> None:
-    task = Task("{{body}}", "Do\n{{title}}", "u", ("bug", "auth"), "wren", {"team": "a\nb"})
+    task = TriggerTask("{{body}}", "Do\n{{title}}", "u", ("bug", "auth"), "wren", {"team": "a\nb"})
     template = "{{title}}|{{body}}|{{labels}}|{{assignee}}|{{metadata.team}}|{{workflow_id}}"
-    assert told(made(Kind.MANUAL, template), key="manual:1", task=task).split("|") == [
+    assert told(made("manual", template), key="manual:1", task=task).split("|") == [
         "{{body}}",
         "Do\n{{title}}",
         "bug, auth",
@@ -304,7 +305,7 @@ def test_what_is_handed_over_fills_places_and_changes_nothing_else() -> None:
         "a b",
         ID,
     ]
-    forged = Task(metadata={"cron_expression": "x", "workflow_id": "x", "source_id": "x"})
+    forged = TriggerTask(metadata={"cron_expression": "x", "workflow_id": "x", "source_id": "x"})
     template = "{{cron_expression}}|{{workflow_id}}|{{source_id}}|{{title}}"
     assert told(made(template=template), key="manual:1", task=forged).split("|") == [
         "0 9 * * MON-FRI",
@@ -324,7 +325,7 @@ def test_an_order_is_the_same_after_the_ledger(template: str, values: dict[str, 
 @settings(deadline=None)
 @given(st.sampled_from(["", "#!horae-order ", "#!horae-order {}\n"]), st.text(max_size=20))
 def test_no_template_is_mistaken_for_more_than_a_template(head: str, rest: str) -> None:
-    definition = Definition("w", "worker", CONFIGS[Kind.MANUAL], head + rest)
+    definition = TriggerDefinition("w", "worker", CONFIGS["manual"], head + rest)
     order = read_order(order_of(kept(definition)).text())
     assert (order.template, order.tools.mode) == (head + rest, Mode.ALLOW_ALL)
 
@@ -355,11 +356,11 @@ def test_a_plain_template_is_its_own_order() -> None:
 def test_what_somebody_hands_over_is_text_of_bearable_size(data: Any) -> None:
     with pytest.raises(TriggerError):
         checked_task(data)
-    assert checked_task(None) == Task()
+    assert checked_task(None) == TriggerTask()
 
 
 def test_a_receipt_stands_where_the_words_of_the_api_say() -> None:
-    assert {status: view(status).value for status in Status} == {
+    assert {status: dispatch_status(status).value for status in Status} == {
         Status.WAITING: "pending",
         Status.HELD: "pending",
         Status.STARTING: "pending",
@@ -388,7 +389,7 @@ def test_an_issue_a_pull_request_and_anything_else_are_told_apart() -> None:
         "assignee": {"login": "wren"},
     }
 
-    def said(data: object, event: str = "") -> Delivery:
+    def said(data: object, event: str = "") -> WebhookDelivery:
         return read_delivery(json.dumps(data).encode(), event=event, delivery="d-1", now=NINE)
 
     found = said({"action": "opened", "issue": issue}, "issues")
@@ -416,29 +417,29 @@ def test_without_a_word_of_github_the_body_says_which_event_it_tells_of() -> Non
 
 
 def test_a_webhook_without_a_scheme_is_read_as_one_of_github() -> None:
-    new = made(Kind.WEBHOOK)
+    new = made("webhook")
     assert new.config["scheme"] == "github", "as its secret has it"
     data = new.data()
     old = {**data, "config": {"type": "webhook", "secret": "whsec_of-before"}}
-    assert Definition.of("hook", old, is_enabled=True).config["scheme"] == "github"
+    assert TriggerDefinition.of("hook", old, is_enabled=True).config["scheme"] == "github"
     standard = {"type": "webhook", "secret": f"whsec_{'A' * 32}"}
-    assert made(Kind.WEBHOOK, config=standard).config["scheme"] == "standard"
+    assert made("webhook", config=standard).config["scheme"] == "standard"
 
 
 def test_a_webhook_hears_only_what_it_lists() -> None:
-    opened = Delivery(Task(), "issues", "opened")
-    assert is_wanted({}, opened)
-    assert is_wanted({"events": ["issues"], "actions": ["opened"]}, opened)
-    assert not is_wanted({"events": ["push"]}, opened)
-    assert not is_wanted({"actions": ["closed"]}, opened)
+    opened = WebhookDelivery(TriggerTask(), "issues", "opened")
+    assert WebhookKind({}).wants(opened)
+    assert WebhookKind({"events": ["issues"], "actions": ["opened"]}).wants(opened)
+    assert not WebhookKind({"events": ["push"]}).wants(opened)
+    assert not WebhookKind({"actions": ["closed"]}).wants(opened)
 
 
 def test_gh_is_asked_with_words_and_never_through_a_shell() -> None:
     config = made(
-        Kind.GITHUB_PULL_REQUESTS,
-        config={**CONFIGS[Kind.GITHUB_PULL_REQUESTS], "labels": ["good first; rm -rf /"]},
+        "github_pull_requests",
+        config={**CONFIGS["github_pull_requests"], "labels": ["good first; rm -rf /"]},
     ).config
-    call = poll_command(config)
+    call = GithubPullKind(config).poll_command()
     assert call[:7] == ["gh", "pr", "list", "--repo", "o/r", "--state", "open"]
     assert call[-2:] == ["--label", "good first; rm -rf /"]
     assert "isDraft" in call[call.index("--json") + 1]

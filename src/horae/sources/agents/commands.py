@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from horae.core.ports import Ended
     from horae.core.tool_policy import ToolPolicy
     from horae.sources.agents.runner import AgentRun
-    from horae.sources.triggers.service import AgentCard, Triggers
+    from horae.sources.triggers.service import Triggers
+    from horae.sources.triggers.store import AgentCard
 
 LOOK: Final = 0.1  # seconds between two looks at the output
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and why."
@@ -186,7 +187,7 @@ class Known:
     def policy(self) -> ToolPolicy:
         if self.card is None:
             return self.agent.policy
-        from horae.sources.triggers.rules import parse_tools  # only of what the ledger keeps
+        from horae.sources.triggers.rules import parse_tools
 
         return parse_tools(self.card.config.get("tool_policy"))
 

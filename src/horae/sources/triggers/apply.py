@@ -1,4 +1,4 @@
-"""Agents and workflows as files say: a plan of what changes first, and then the change."""
+"""Agents and workflows of files: a plan of what changes first, and then the change."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.errors import HoraeError
+from horae.errors import Exit, HoraeError
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.triggers.agents import AGENT_FIELDS
-from horae.sources.triggers.errors import FilesError, TriggerNotFoundError
-from horae.sources.triggers.rules import (
-    Definition,
-    Kind,
+from horae.sources.triggers.kinds import (
     NeverComesError,
     SharedSecretError,
     TriggerError,
-    check_scheme,
-    enforced,
-    left_behind,
+    kind_of,
     masked,
-    parse_tools,
     secrets_of,
     shown,
 )
+from horae.sources.triggers.rules import AGENT_FIELDS, TriggerDefinition
+from horae.sources.triggers.service import TriggerNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,13 +26,25 @@ if TYPE_CHECKING:
 
     from horae.core.command import Unready
     from horae.sources.triggers.files import AgentFile, WorkflowFile
-    from horae.sources.triggers.ports import AgentCard, TriggerStore
     from horae.sources.triggers.service import Triggers
+    from horae.sources.triggers.store import AgentCard, TriggerStore
+
+
+class FilesError(HoraeError):
+    """Files that cannot be applied; nothing was changed."""
+
+    code = "agentd_files"
+    exit_code = Exit.FINDINGS
+
+    def __init__(self, found: Sequence[str]) -> None:
+        self.found = list(found)
+        count = f"{len(found)} problem{'s' * (len(found) != 1)}"
+        super().__init__("\n".join([*found, f"{count}; nothing was changed"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What becomes of one agent or workflow when files are applied."""
+class FileChange:
+    """The change of one agent or workflow when files are applied."""
 
     verb: str  # create, update, unchanged, disable, delete or skip
     what: str  # agent or workflow
@@ -56,28 +63,28 @@ class Change:
 
 async def plan_files(
     triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
-) -> list[Change]:
+) -> list[FileChange]:
     """Return what would change if files were applied, agents first; raises FilesError."""
     changes, wrong = await judge_files(triggers, agents, workflows)
     if wrong:
-        raise FilesError(said_lines(wrong))
+        raise FilesError(error_lines(wrong))
     return changes
 
 
-def said_lines(wrong: Iterable[Diagnostic]) -> list[str]:
+def error_lines(wrong: Iterable[Diagnostic]) -> list[str]:
     return [f"{each.file}:{each.line}: {each.message}" for each in wrong]
 
 
 async def judge_files(
     triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
-) -> tuple[list[Change], list[Diagnostic]]:
+) -> tuple[list[FileChange], list[Diagnostic]]:
     """Return what would change if files were applied, agents first, and what is wrong with them."""
     wrong = [*_doubles("agent", agents), *_doubles("workflow", workflows)]
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     coming: dict[str, AgentCard | None] = {each.name: None for each in agents}
     for file in agents:
         try:
-            coming[file.name] = card = _card(triggers, file)
+            coming[file.name] = card = triggers.judged_card(_said(file), file=file.file)
             changes.append(await _agent_change(triggers, file, card))
         except HoraeError as error:
             wrong.append(_located(error, file))
@@ -88,14 +95,14 @@ async def judge_files(
             changes.append(change)
         except HoraeError as error:
             wrong.append(_located(error, workflow))
-            if isinstance(error, NeverComesError):  # somebody wants it to rest
+            if isinstance(error, NeverComesError):  # a way to write that it must not run
                 with suppress(TriggerNotFoundError):  # then there is nothing to disable
-                    if (await triggers.found(workflow.name)).definition.is_enabled:
+                    if (await triggers.find(workflow.name)).definition.is_enabled:
                         changes.append(_disabled(workflow.name, _place(workflow), is_wanted=False))
     return changes, wrong
 
 
-def _refuse_shared(change: Change, others: Iterable[Change]) -> None:
+def _refuse_shared(change: FileChange, others: Iterable[FileChange]) -> None:
     """Raise an error if a webhook comes together with another of the same secret."""
     secrets = secrets_of(change.said.get("trigger_config", {}))
     for other in others:
@@ -104,10 +111,7 @@ def _refuse_shared(change: Change, others: Iterable[Change]) -> None:
             raise SharedSecretError(other.name)
 
 
-async def apply_changes(
-    triggers: Triggers, changes: Sequence[Change], *, told: Callable[[Change], None] | None = None
-) -> None:
-    """Do what was planned, in its order."""
+async def apply_changes(triggers: Triggers, changes: Sequence[FileChange]) -> None:
     for change in changes:
         file = change.place.rpartition(":")[0]
         match change.verb, change.what:
@@ -123,16 +127,14 @@ async def apply_changes(
                 await triggers.delete(change.name)
             case "delete", "agent":
                 await triggers.delete_agent(change.name)
-        if told is not None:
-            told(change)
 
 
-def leave_behind(changes: Sequence[Change], *, fresh_at: datetime) -> list[Change]:
-    """Return changes that enable nothing that may have fired before the ledger was begun."""
+def disabled_if_fired(changes: Sequence[FileChange], *, fresh_at: datetime) -> list[FileChange]:
+    """Return changes that enable nothing that may have fired before the ledger was created."""
 
-    def left(change: Change) -> Change:
+    def left(change: FileChange) -> FileChange:
         is_new = (change.verb, change.what) == ("create", "workflow") and change.said["enabled"]
-        why = left_behind(change.said["trigger_config"], fresh_at=fresh_at) if is_new else ""
+        why = kind_of(change.said["trigger_config"]).fired_before(fresh_at) if is_new else ""
         if not why:
             return change
         return replace(change, said={**change.said, "enabled": False}, left=why)
@@ -142,25 +144,25 @@ def leave_behind(changes: Sequence[Change], *, fresh_at: datetime) -> list[Chang
 
 async def plan_teardown(
     triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
-) -> list[Change]:
-    """Return what would go if what files made were taken down, workflows first."""
+) -> list[FileChange]:
+    """Return what a teardown of files would delete, workflows first."""
     changes = []
     for what, files in (("workflow", workflows), ("agent", agents)):
         for file in files:
-            look = triggers.found if what == "workflow" else triggers.card
+            look = triggers.find if what == "workflow" else triggers.card
             try:
                 await look(file.name)
                 verb = "delete"
             except TriggerNotFoundError:
                 verb = "skip"
-            changes.append(Change(verb, what, file.name, _place(file)))
+            changes.append(FileChange(verb, what, file.name, _place(file)))
     return changes
 
 
 async def plan_removed(
     store: TriggerStore, names: Mapping[str, str | None], folder: str
-) -> list[Change]:
-    """Return which workflows rest because no file in a folder holds them any more.
+) -> list[FileChange]:
+    """Return the changes that disable workflows that no file in a folder holds any more.
 
     *names* are the files that there are, each with its workflow if it can be read.
     """
@@ -176,28 +178,24 @@ async def plan_removed(
     ]
 
 
-def _disabled(name: str, place: str, *, is_wanted: bool | None) -> Change:
-    """Return that a workflow rests; *is_wanted* is what its file says, if it has one."""
+def _disabled(name: str, place: str, *, is_wanted: bool | None) -> FileChange:
+    """Return the change that disables a workflow; *is_wanted* is what its file says, if any."""
     said = {"enabled": False, "wanted": is_wanted}
-    return Change("disable", "workflow", name, place, (("enabled", True, False),), said)
+    return FileChange("disable", "workflow", name, place, (("enabled", True, False),), said)
 
 
 def _said(file: AgentFile) -> dict[str, Any]:
     return {**file.config, "name": file.name, "enabled": file.is_enabled}
 
 
-def _card(triggers: Triggers, file: AgentFile) -> AgentCard:
-    return triggers.judged_card(_said(file), file=file.file)
-
-
-async def _agent_change(triggers: Triggers, file: AgentFile, card: AgentCard) -> Change:
+async def _agent_change(triggers: Triggers, file: AgentFile, card: AgentCard) -> FileChange:
     said = _said(file)
     why = triggers.why_unready(card) if card.is_enabled else None
     notes = () if why is None else (_note(file, "command", why),)
     try:
         was = await triggers.card(file.name)
     except TriggerNotFoundError:
-        return Change("create", "agent", file.name, _place(file), said=said, notes=notes)
+        return FileChange("create", "agent", file.name, _place(file), said=said, notes=notes)
     card = await triggers.with_kept_env(card, was)
     said |= {"env": card.config["env"]} if "env" in card.config else {}
     old = {**was.config, "enabled": was.is_enabled}
@@ -206,7 +204,7 @@ async def _agent_change(triggers: Triggers, file: AgentFile, card: AgentCard) ->
     # What a file no longer says is no longer so.
     said |= {name: _EMPTY[AGENT_FIELDS[name]] for name in old.keys() - new.keys()}
     verb = "update" if diff else "unchanged"
-    return Change(verb, "agent", file.name, _place(file), diff, said, notes)
+    return FileChange(verb, "agent", file.name, _place(file), diff, said, notes)
 
 
 _EMPTY: Final[Mapping[type, object]] = {str: "", list: [], dict: {}, bool: False, int: 0}
@@ -214,7 +212,7 @@ _EMPTY: Final[Mapping[type, object]] = {str: "", list: [], dict: {}, bool: False
 
 async def _workflow_change(
     triggers: Triggers, file: WorkflowFile, coming: Mapping[str, AgentCard | None]
-) -> Change:
+) -> FileChange:
     said: dict[str, Any] = {
         "name": file.name,
         "agent": file.agent,
@@ -231,13 +229,13 @@ async def _workflow_change(
     place = _place(file)
     notes = await _notes(triggers, made, file, coming)
     try:
-        was = (await triggers.found(file.name)).definition
+        was = (await triggers.find(file.name)).definition
     except TriggerNotFoundError:
-        return Change("create", "workflow", file.name, place, said=said, notes=notes)
-    check_scheme(was, made)
-    is_new_delay = made.kind is Kind.DELAY and made.config != was.config
-    if was.is_wanted == made.is_wanted and not is_new_delay:
-        # Somebody may have disabled it since, or it has fired: the file has nothing new to say.
+        return FileChange("create", "workflow", file.name, place, said=said, notes=notes)
+    was.kind.check_change(was.name, made.config)
+    is_again = made.kind.is_one_shot and made.config != was.config
+    if was.is_wanted == made.is_wanted and not is_again:
+        # It may have been disabled since, or has fired: the file has nothing new to say.
         made = replace(made, is_enabled=was.is_enabled)
         said["enabled"] = was.is_enabled
     diff = _diff(
@@ -248,12 +246,12 @@ async def _workflow_change(
     said |= dict.fromkeys(was.options.keys() - made.options.keys(), "")
     is_same = not diff and (was.file, was.is_wanted) == (file.file, made.is_wanted)
     verb = "unchanged" if is_same else "update"
-    return Change(verb, "workflow", file.name, place, diff, said, notes)
+    return FileChange(verb, "workflow", file.name, place, diff, said, notes)
 
 
 async def _notes(
     triggers: Triggers,
-    made: Definition,
+    made: TriggerDefinition,
     file: WorkflowFile,
     coming: Mapping[str, AgentCard | None],
 ) -> tuple[Diagnostic, ...]:
@@ -261,40 +259,31 @@ async def _notes(
     card = coming.get(file.agent)
     if not made.is_enabled or (file.agent in coming and card is None):
         return ()
-    why = await triggers.why_unfit(made, card)
+    tools = made.enforced
+    if card is None:
+        why = await triggers.why_agent(made.agent, tools)
+    else:
+        why = triggers.why_unready(card, tools)
     if why is None or (card is not None and triggers.why_unready(card) == why):
         return ()
-    return (_note(file, "tool_policy" if enforced(made) else "agent", why),)
+    return (_note(file, "tool_policy" if tools else "agent", why),)
 
 
 async def _judged(
     triggers: Triggers, said: Mapping[str, Any], file: WorkflowFile, coming: Collection[str]
-) -> Definition:
-    """Return what a workflow's file makes; its agent may be one that comes with it."""
-    if file.agent not in coming:
-        try:
-            return await triggers.judged(said, file=file.file)
-        except TriggerError as error:
-            if error.reason != "Agent not found":
-                raise
-            reason = f"Agent '{file.agent}' not found (referenced by workflow '{file.name}')"
-            raise TriggerError(reason, field="agent") from None
-    definition = Definition(
-        file.name,
-        file.agent,
-        said["trigger_config"],
-        file.template or "",
-        file.poll_interval,
-        file.is_enabled,
-        parse_tools(said["tool_policy"]),
-        dict(file.options),
-        file.file,
-        file.is_enabled,
-    )
-    return await triggers.judge(definition)
+) -> TriggerDefinition:
+    """Return the definition of a workflow's file; its agent may be one that comes with it."""
+    try:
+        agent = file.agent if file.agent in coming else None
+        return await triggers.judged(said, file=file.file, agent=agent)
+    except TriggerError as error:
+        if error.reason != "Agent not found":
+            raise
+        reason = f"Agent '{file.agent}' not found (referenced by workflow '{file.name}')"
+        raise TriggerError(reason, field="agent") from None
 
 
-def _shown(definition: Definition) -> dict[str, object]:
+def _shown(definition: TriggerDefinition) -> dict[str, object]:
     """Return the fields of a workflow as a diff shows them."""
     return {
         "agent": definition.agent,
@@ -307,7 +296,7 @@ def _shown(definition: Definition) -> dict[str, object]:
     }
 
 
-def _raw(definition: Definition, name: str) -> object:
+def _raw(definition: TriggerDefinition, name: str) -> object:
     """Return what a field holds, secrets included."""
     return dict(definition.config) if name == "source" else _shown(definition).get(name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,14 +21,15 @@ from horae.core.actor import actor_words
 from horae.core.decide import Status
 from horae.core.reason import ReasonCode
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers.rules import OPTIONS, DispatchStatus, TriggerError
+from horae.sources.triggers.apply import apply_changes, plan_files, plan_teardown
+from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
+from horae.sources.triggers.rules import OPTIONS, DispatchStatus
 from horae.sources.triggers.service import (
+    EDITS,
+    RUNS,
     TriggerConflictError,
     TriggerNotFoundError,
     Triggers,
-    apply_changes,
-    plan_files,
-    plan_teardown,
 )
 from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
 from horae.store.ledger import ANYBODY
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from horae.cli.client import Far
     from horae.config import Config
-    from horae.sources.triggers.service import Change
+    from horae.sources.triggers.apply import FileChange
     from horae.sources.triggers.source import Folder
     from horae.store.ledger import BookLedger
 
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 _EVENTS: Final = "session_start, session_end or context_clear"
 _NEW: Final = ""  # asks for a secret that is made
-_SCHEMES: Final = {Scheme.STANDARD: "Standard Webhooks", Scheme.GITHUB: "GitHub"}
 
 
 class Room:
@@ -131,62 +131,26 @@ class FarTriggers(Triggers):
         super().__init__(**parts)
         self._far = far
 
-    async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
-        """Take in a workflow and arm it."""
-        return self._post("create", data=data, file=file)
 
-    async def update(
-        self, word: str, data: Mapping[str, Any], *, file: str | None = None
-    ) -> dict[str, Any]:
-        """Change what is said of a workflow."""
-        return self._post("update", word=word, data=data, file=file)
+def _remote(method: str) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Return a method of the service that the engine carries out."""
+    from inspect import signature
 
-    async def rotate(self, word: str, secret: str | None) -> dict[str, Any]:
-        """Give a webhook another secret, or end the older one."""
-        return self._post("rotate", word=word, secret=secret)
+    local = getattr(Triggers, method)
 
-    async def delete(self, word: str) -> dict[str, Any]:
-        """Forget a workflow."""
-        return self._post("delete", word=word)
+    @wraps(local)
+    async def call(self: FarTriggers, *args: Any, **named: Any) -> dict[str, Any]:
+        given = signature(local).bind(self, *args, **named)
+        given.apply_defaults()
+        body = {name: value for name, value in given.arguments.items() if name != "self"}
+        said: dict[str, Any] = self._far.post("triggers", method, body=body)
+        return said
 
-    async def trigger_now(
-        self, word: str, data: object = None, *, key: str | None = None
-    ) -> dict[str, Any]:
-        """Ask a workflow to run now."""
-        return self._post("trigger_now", word=word, data=data, key=key)
+    return call
 
-    async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
-        return self._post("create_agent", data=data, file=file)
 
-    async def update_agent(
-        self, word: str, data: Mapping[str, Any], *, file: str | None = None
-    ) -> dict[str, Any]:
-        """Change what is said of an agent."""
-        return self._post("update_agent", word=word, data=data, file=file)
-
-    async def delete_agent(self, word: str) -> dict[str, Any]:
-        return self._post("delete_agent", word=word)
-
-    async def clear_context(self, word: str) -> dict[str, Any]:
-        """Tell those who wait for it that an agent is to forget."""
-        return self._post("clear_context", word=word)
-
-    async def send_message(self, word: str, content: object) -> dict[str, Any]:
-        """Let an agent run once with a message as its prompt."""
-        return self._post("send_message", word=word, content=content)
-
-    async def approve(self, number: int) -> dict[str, Any]:
-        """Let a receipt start that waits for an approval."""
-        return self._post("approve", number=number)
-
-    async def deny(self, number: int, *, reason: str = "") -> dict[str, Any]:
-        """Let a receipt never start that waits for an approval."""
-        return self._post("deny", number=number, reason=reason)
-
-    def _post(self, verb: str, **said: object) -> dict[str, Any]:
-        """Return what the engine answers to one request."""
-        answer: dict[str, Any] = self._far.post("triggers", verb, body=said)
-        return answer
+for _method in (*EDITS, *RUNS):
+    setattr(FarTriggers, _method, _remote(_method))
 
 
 # horae trigger
@@ -340,7 +304,7 @@ def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | N
             each["name"],
             _state(each),
             each["agent"],
-            waits_for(each["trigger_config"], sources),
+            kind_of(each["trigger_config"]).describe(sources),
             each["id"],
         )
         for each in page["items"]
@@ -366,7 +330,7 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
         return found, await _source_names(triggers, [found])
 
     found, sources = Room(root=root, data=data).read(looking)
-    waits = waits_for(found["trigger_config"], sources)
+    waits = kind_of(found["trigger_config"]).describe(sources)
     lines = [
         f"{found['name']}  {found['id']}",
         f"{_state(found)}, starts {found['agent']}, waits for {waits}",
@@ -658,11 +622,11 @@ def read_files(path: str, *, base: str) -> Folder:
     return folder.checked()
 
 
-def applied(room: Room, folder: Folder, *, dry_run: bool) -> list[Change]:
-    async def plan(triggers: Triggers) -> list[Change]:
+def applied(room: Room, folder: Folder, *, dry_run: bool) -> list[FileChange]:
+    async def plan(triggers: Triggers) -> list[FileChange]:
         return await plan_files(triggers, folder.agents, folder.workflows)
 
-    async def change(triggers: Triggers) -> list[Change]:
+    async def change(triggers: Triggers) -> list[FileChange]:
         changes = await plan(triggers)
         await apply_changes(triggers, changes)
         return changes
@@ -673,13 +637,13 @@ def applied(room: Room, folder: Folder, *, dry_run: bool) -> list[Change]:
     return changes
 
 
-def torn_down(room: Room, folder: Folder, *, dry_run: bool) -> list[Change]:
+def torn_down(room: Room, folder: Folder, *, dry_run: bool) -> list[FileChange]:
     """Return what went, or would, when what files made is taken down."""
 
-    async def plan(triggers: Triggers) -> list[Change]:
+    async def plan(triggers: Triggers) -> list[FileChange]:
         return await plan_teardown(triggers, folder.agents, folder.workflows)
 
-    async def change(triggers: Triggers) -> list[Change]:
+    async def change(triggers: Triggers) -> list[FileChange]:
         changes = await plan(triggers)
         await apply_changes(triggers, changes)
         return changes
@@ -744,28 +708,13 @@ def _print_with_secret(output: Output, made: Mapping[str, Any], text: str, secre
 
 def _config(given: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what a trigger waits for, if options say so."""
-    found: list[dict[str, Any]] = []
-    if given.get("cron") is not None:
-        found.append({"type": "cron", "expression": given["cron"], "timezone": given.get("tz")})
-    if given.get("run_at") is not None:
-        found.append({"type": "delay", "run_at": given["run_at"]})
-    if given.get("secret") is not None:
-        scheme = {} if given.get("scheme") is None else {"scheme": given["scheme"]}
-        found.append({"type": "webhook", "secret": given["secret"], **scheme})
-    elif given.get("scheme") is not None:
+    if given.get("scheme") is not None and given.get("secret") is None:
         raise click.UsageError("--scheme requires --webhook.")
-    for name, kind in (("issues", "github_issues"), ("pulls", "github_pull_requests")):
-        if given.get(name) is not None:
-            owner, _, repo = given[name].partition("/")
-            labels = list(given.get("labels", ()))
-            found.append({"type": kind, "owner": owner, "repo": repo, "labels": labels})
-    if given.get("after") is not None:
-        source = None if given["after"] == "all" else given["after"]
-        found.append({"type": "dispatch_result", "source_workflow_id": source})
-    if given.get("event") is not None:
-        found.append({"type": "agent_lifecycle", "event": given["event"]})
-    if given.get("manual"):
-        found.append({"type": "manual"})
+    found = [
+        kind.of_option(given[kind.option], given)
+        for kind in KINDS.values()
+        if given.get(kind.option) not in {None, False}
+    ]
     if len(found) > 1:
         raise click.UsageError("a trigger has one start condition; name only one.")
     return found[0] if found else None
@@ -776,7 +725,7 @@ async def _with_source(triggers: Triggers, said: dict[str, Any]) -> dict[str, An
     config = said.get("trigger_config", {})
     if config.get("source_workflow_id") is None:
         return said
-    source = await triggers.only(config["source_workflow_id"])
+    source = await triggers.find_only(config["source_workflow_id"])
     return {**said, "trigger_config": {**config, "source_workflow_id": source.id}}
 
 
@@ -806,31 +755,11 @@ async def _source_names(triggers: Triggers, items: Sequence[Mapping[str, Any]]) 
     names = {}
     for each in ids:
         with suppress(TriggerNotFoundError):  # one that was removed has no name
-            names[each] = (await triggers.found(each)).definition.name
+            names[each] = (await triggers.find(each)).definition.name
     return names
 
 
-def waits_for(config: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Return what a trigger waits for, in words; *names* says what others are called, by id."""
-    match config["type"]:
-        case "cron":
-            return f"{config['expression']} ({config.get('timezone') or 'UTC'})"
-        case "delay":
-            return str(config["run_at"])
-        case "github_issues" | "github_pull_requests":
-            return f"{config['type']} of {config['owner']}/{config['repo']}"
-        case "dispatch_result":
-            what = config.get("status", "the end")
-            source = config.get("source_workflow_id") or "any trigger"
-            return f"{what} of {names.get(source, source)}"
-        case "agent_lifecycle":
-            return f"{config['event']} of its agent"
-        case "webhook":
-            return f"a signed message ({_SCHEMES.get(config['scheme'], config['scheme'])})"
-    return "a request"
-
-
-def print_changes(output: Output, changes: Sequence[Change], *, dry_run: bool) -> None:
+def print_changes(output: Output, changes: Sequence[FileChange], *, dry_run: bool) -> None:
     if output.form is not Form.TABLE:
         rows = [each.data() for each in changes]
         if output.form is Form.JSON:

@@ -1,7 +1,7 @@
 r"""Agents and workflows as YAML files, as they stand in `.agentd/`.
 
-Here they are only read. What a cron expression or a moment means is not known to this room;
-each value is the text that stands there until a field that we know says what kind it is.
+Here they are only read: a cron expression or a time is not judged, and each value is the text of
+the file until its field says of which type it is.
 
 >>> text = "name: standup\nagent: reporter\nsource:\n  type: manual\nprompt_template: Begin.\n"
 >>> found = parse_workflow(text, file="standup.yml")
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from horae.core.secret import is_reference, looks_secret, names_in, needed_in, why_no_name
 from horae.files.yaml import YamlError, YamlMap, read_yaml
 from horae.org.plan import Diagnostic, Severity, is_id
+from horae.sources.triggers.kinds import KINDS
+from horae.sources.triggers.rules import AGENT_FIELDS, OPTIONS, POLL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,38 +33,10 @@ _FLAGS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _NAME_FIX: Final = "use only letters, digits, dots, dashes and underscores"
 
-OPTIONS: Final = (
-    "catchup",
-    "overlap",
-    "retry",
-    "timeout",
-    "jitter",
-    "pause_after",
-    "until",
-    "requires",
-    "api",
-)
 _SOURCES: Final = ("source", "trigger_config", "source_config")
 _INTERVALS: Final = ("poll_interval", "poll_interval_secs")
-# The fields that a source of any type may have, beside its type.
-SOURCE_KEYS: Final = (
-    "type",
-    "expression",
-    "timezone",
-    "run_at",
-    "owner",
-    "repo",
-    "labels",
-    "state",
-    "event",
-    "source_workflow_id",
-    "status",
-    "scheme",
-    "secret",
-    "old_secret",
-    "events",
-    "actions",
-)
+# The fields that a source of any kind may have.
+SOURCE_KEYS: Final = ("type", *dict.fromkeys(key for kind in KINDS.values() for key in kind.fields))
 WORKFLOW_KEYS: Final = (
     "name",
     "agent",
@@ -75,24 +49,14 @@ WORKFLOW_KEYS: Final = (
     "timezone",
     *OPTIONS,
 )
-_TEXTS: Final = (
-    "working_dir",
-    "user",
-    "shell",
-    "prompt",
-    "system_prompt",
-    "model",
-    "network_policy",
-    "docker_image",
-    "timeout",
-    "api",
-)
-_SWITCHES: Final = ("interactive", "worktree", "enabled")
+_TEXTS: Final = tuple(key for key, wanted in AGENT_FIELDS.items() if wanted is str)
+_SWITCHES: Final = ("interactive", "worktree")
 _LISTS: Final = ("additional_dirs", "command")
 AGENT_KEYS: Final = (
     "name",
     *_TEXTS,
     *_SWITCHES,
+    "enabled",
     *_LISTS,
     "auto_clear_threshold",
     "env",
@@ -113,7 +77,7 @@ class WorkflowFile:
     source: Mapping[str, Any]
     template: str | None
     template_file: str | None = None
-    poll_interval: int = 60
+    poll_interval: int = POLL
     is_enabled: bool = True
     tool_policy: Mapping[str, Any] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +98,7 @@ class AgentFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[Item]):
+class ParsedFile(Generic[Item]):
     """What a file holds, if that can be told, and what is wrong or odd about it."""
 
     item: Item | None
@@ -158,9 +122,9 @@ def is_workflow(text: str) -> bool:
 
 def parse_workflow(
     text: str, *, file: str = "-", environ: Mapping[str, str] | None = None
-) -> Found[WorkflowFile]:
+) -> ParsedFile[WorkflowFile]:
     """Return the workflow that a file holds; `${NAME}` in a secret must be known to *environ*."""
-    page = _Page.read(text, file)
+    page = _YamlPage.read(text, file)
     page.know(WORKFLOW_KEYS)
     name, agent = page.name("name"), page.name("agent")
     where = next((key for key in _SOURCES if key in page.data), "source")
@@ -189,7 +153,7 @@ def parse_workflow(
         source or {},
         template,
         other if template is None else None,
-        60 if interval is None else interval,
+        POLL if interval is None else interval,
         page.flag("enabled", default=True),
         page.mapping("tool_policy"),
         {key: value for key, value in options.items() if value is not None},
@@ -199,13 +163,13 @@ def parse_workflow(
     return page.found(item)
 
 
-def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> Found[AgentFile]:
+def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> ParsedFile[AgentFile]:
     """Return the agent that a file holds; `${NAME}` in its `env` must be known to *environ*."""
-    page = _Page.read(text, file)
+    page = _YamlPage.read(text, file)
     page.know(AGENT_KEYS)
     name = page.name("name")
     config: dict[str, Any] = {key: page.text(key) for key in _TEXTS}
-    config |= {key: page.flag(key) for key in _SWITCHES if key in page.data and key != "enabled"}
+    config |= {key: page.flag(key) for key in _SWITCHES if key in page.data}
     config |= {key: page.texts(key) for key in _LISTS}
     config["auto_clear_threshold"] = page.number("auto_clear_threshold")
     config["env"] = page.environment("env", environ)
@@ -219,7 +183,7 @@ def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> Fo
     return page.found(item)
 
 
-class _Page:
+class _YamlPage:
     """One file while it is being read: its fields, and what was found wrong so far."""
 
     def __init__(self, file: str, data: YamlMap, problems: Iterable[Diagnostic] = ()) -> None:
@@ -228,7 +192,7 @@ class _Page:
         self.problems = list(problems)
 
     @classmethod
-    def read(cls, text: str, file: str) -> _Page:
+    def read(cls, text: str, file: str) -> _YamlPage:
         """Return the page of a file; one that is no mapping has no fields and a problem."""
         try:
             data = read_yaml(text)
@@ -242,9 +206,9 @@ class _Page:
             file, YamlMap(), [Diagnostic(*place, "the file has no fields", "write `name: …`")]
         )
 
-    def found(self, item: Item) -> Found[Item]:
+    def found(self, item: Item) -> ParsedFile[Item]:
         """Return what was read, or nothing if something is wrong with it."""
-        return Found(None if self.is_wrong else item, tuple(self.problems))
+        return ParsedFile(None if self.is_wrong else item, tuple(self.problems))
 
     @property
     def is_wrong(self) -> bool:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 import horae
 from horae.core.scope import Scope
-from horae.sources.triggers.service import answer as do
+from horae.sources.triggers.service import EDITS, RUNS, answer as do
 from horae.web.answer import HEADERS, told
 from horae.web.front import offered
 from horae.web.request import idempotency_key, path_number
@@ -179,23 +179,6 @@ _TASK: Final = (
     thing("body", "body of the task"),
     thing("metadata", "values of the variables in the prompt"),
 )
-# The calls of the command line, and what each does.
-_EDITS: Final = {
-    "create": "Create a trigger",
-    "update": "Update a trigger",
-    "rotate": "Set a second secret of a webhook, or remove the older one",
-    "delete": "Delete a trigger",
-    "create_agent": "Create an agent",
-    "update_agent": "Update an agent",
-    "delete_agent": "Delete an agent",
-}
-_RUNS: Final = {
-    "trigger_now": "Run a trigger now",
-    "clear_context": "Clear the context of an agent",
-    "send_message": "Run an agent with a message",
-    "approve": "Approve a receipt",
-    "deny": "Reject a receipt",
-}
 
 
 def _plain(
@@ -207,7 +190,7 @@ def _plain(
 
 
 def _verb(verb: str, about: str, scope: Scope) -> Operation:
-    """Return what a command asks for about triggers: a verb, and what it takes, by name."""
+    """Return the route by which a command calls a method of the service."""
 
     async def answer(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
         return await do(_triggers(front), verb, asked.given)
@@ -347,6 +330,6 @@ OPERATIONS: Final = (
         takes=Takes.FIELDS,
         also=(404, 409),
     ),
-    *(_verb(verb, about, Scope.EDIT) for verb, about in _EDITS.items()),
-    *(_verb(verb, about, Scope.RUN) for verb, about in _RUNS.items()),
+    *(_verb(verb, about, Scope.EDIT) for verb, about in EDITS.items()),
+    *(_verb(verb, about, Scope.RUN) for verb, about in RUNS.items()),
 )

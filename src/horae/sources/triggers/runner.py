@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from horae.process.processes import Processes
     from horae.sources.agents.runner import Registry
     from horae.sources.plans.runner import Place
-    from horae.sources.triggers.service import AgentCard
-    from horae.sources.triggers.store import BookTriggers
+    from horae.sources.triggers.store import AgentCard, TriggerStore
 
 
 class PromptRunner:
@@ -49,7 +48,7 @@ class PromptRunner:
         processes: Processes,
         place: Place,
         registry: Callable[[], Registry],
-        triggers: BookTriggers,
+        triggers: TriggerStore,
         text: Callable[[str], Awaitable[str | None]],
     ) -> None:
         self._processes = processes

@@ -1,115 +1,1238 @@
-"""Triggers and the agents they start, as people ask for them: by command, by HTTP, by files.
+"""Triggers and the agents they start: made, changed, asked to run, approved.
 
-Definitions are kept beside the ledger, everything else is the ledger's: a trigger is an entry,
-a dispatch is a receipt, its source id is the receipt's key. Answers are plain data in the
-shapes of the API, so that a command and a route have nothing to add.
-
-    store       where they are kept: the port, and what goes by which id
-    base        who is meant, and who can take something now
-    workflows   made, changed, forgotten         agents    the same of agents
-    asking      what is asked of a trigger       doorman   what may start, and approvals
-    files       as files say: plan, then change  polls     looking at GitHub
-    messages    what an agent is told            runs      what agents do, and what it took
-    fields, shapes, errors                       what comes in, what goes out, and what cannot be
+Definitions are kept beside the ledger (`store`), everything else is the ledger's: a trigger is an
+entry, a dispatch is a receipt, its source id is the receipt's key. Answers are plain data in the
+shapes of the API, where a trigger is called a workflow; a command and a route add nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from horae.sources.triggers.apply import (
-    Change,
-    apply_changes,
-    judge_files,
-    leave_behind,
-    plan_files,
-    plan_removed,
-    plan_teardown,
-    said_lines,
+from horae.core.actor import actor_words, by_words, current_actor
+from horae.core.decide import Receipt, Status
+from horae.core.entry import Entry, key_time
+from horae.core.policy import Overlap
+from horae.core.ports import SecretError, UnaskedSecretError
+from horae.core.prompt import (
+    NO_VARIABLES,
+    AgentUnavailableError,
+    problems,
+    read_order,
+    variables,
 )
-from horae.sources.triggers.errors import (
-    ApproverError,
-    FilesError,
-    PollError,
-    TriggerConflictError,
-    TriggerNotFoundError,
-    UnsignedError,
-    api_words,
-    refusal,
+from horae.core.reason import HELD_BACK, Reason, ReasonCode
+from horae.core.receipt import OPEN
+from horae.core.secret import WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, looks_secret
+from horae.errors import Exit, HoraeError
+from horae.sources.triggers.kinds import (
+    EVERY_VARIABLE,
+    MASK,
+    AfterKind,
+    LifecycleEvent,
+    LifecycleKind,
+    ManualKind,
+    SharedSecretError,
+    TriggerError,
+    TriggerTask,
+    WebhookKind,
+    masked,
+    read_delivery,
+    read_polled,
+    secrets_of,
+    shown,
 )
-from horae.sources.triggers.messages import Messages
-from horae.sources.triggers.polls import Polls, poll_wait
-from horae.sources.triggers.ports import AgentCard, Dispatched, TriggerStore, agent_id, dispatch_id
-from horae.sources.triggers.rules import TriggerError
-from horae.sources.triggers.runs import Runs
-from horae.sources.triggers.shapes import page_of, validate_template
+from horae.sources.triggers.rules import (
+    NO_DEFINITION,
+    UNUSED_AGENT_FIELDS,
+    changed_definition,
+    checked,
+    checked_agent,
+    checked_task,
+    dispatch_status,
+    flag,
+    order_of,
+    required_config,
+)
+from horae.sources.triggers.store import NAME, AgentCard, Dispatched, agent_id, dispatch_id
+from horae.sources.triggers.webhook import Scheme, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
 
-__all__ = [
-    "AgentCard",
-    "ApproverError",
-    "Change",
-    "Dispatched",
-    "FilesError",
-    "PollError",
-    "Polls",
-    "TriggerConflictError",
-    "TriggerNotFoundError",
-    "TriggerStore",
-    "Triggers",
-    "UnsignedError",
-    "agent_id",
-    "answer",
-    "api_words",
-    "apply_changes",
-    "dispatch_id",
-    "judge_files",
-    "leave_behind",
-    "page_of",
-    "plan_files",
-    "plan_removed",
-    "plan_teardown",
-    "poll_wait",
-    "refusal",
-    "said_lines",
-    "validate_template",
-]
+    from horae.core.command import Unready
+    from horae.core.ports import Filed, Ledger, Run, Secrets
+    from horae.core.prompt import PromptOrder
+    from horae.core.service import Dial
+    from horae.core.tool_policy import ToolPolicy
+    from horae.sources.triggers.rules import Trigger, TriggerDefinition
+    from horae.sources.triggers.store import TriggerStore
+
+log = logging.getLogger(__name__)
+
+APPROVAL: Final = timedelta(seconds=300)  # how long a user may take to approve
+LARGEST_DELIVERY: Final = 1 << 20  # bytes of a message
+QUIET: Final = timedelta(minutes=1)  # between two log lines about rejected messages
+PAGE: Final = 50
+LARGEST_PAGE: Final = 200
+_BATCH: Final = 200
+_TRIES: Final = 5  # at a definition that others change at the same time
+_LONGEST_NAME: Final = 50  # of an agent, in the name of a workflow
 
 
-class Triggers(Messages, Runs):
-    """All that can be asked about triggers and the agents they start."""
+# Errors
 
 
-_VERBS: Final = frozenset(
-    {
-        "create",
-        "update",
-        "rotate",
-        "delete",
-        "trigger_now",
-        "create_agent",
-        "update_agent",
-        "delete_agent",
-        "clear_context",
-        "send_message",
-        "approve",
-        "deny",
-    }
-)
+# How a message calls what a request calls otherwise, and which command lists them.
+_LISTED: Final = {
+    "workflow": ("trigger", "; `horae trigger list` lists the triggers"),
+    "approval": (
+        "pending approval of receipt",
+        "; `horae approval list` lists the pending approvals",
+    ),
+}
 
 
-async def answer(triggers: Triggers, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Do what a command asks an engine to: a verb, and what it takes, by name."""
-    if verb not in _VERBS:
-        raise TriggerNotFoundError("request", verb[:100])
+class TriggerNotFoundError(HoraeError):
+    """A trigger, an agent or an approval that is not there."""
+
+    code = "trigger_not_found"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, what: str, word: str) -> None:
+        self.what = what
+        self.word = word
+        name, hint = _LISTED.get(what, (what, ""))
+        super().__init__(f"there is no {name} {word!r}{hint}")
+
+
+class TriggerConflictError(HoraeError):
+    """A request that contradicts what is stored."""
+
+    code = "trigger_conflict"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class ApproverError(HoraeError):
+    """An agent that wants to approve or deny a run."""
+
+    code = "approver"
+    exit_code = Exit.UNAUTHORISED
+
+    def __init__(self, actor: str) -> None:
+        self.actor = actor
+        super().__init__(f"{actor_words(actor)} cannot approve or reject a run; only a user can")
+
+
+class UnsignedError(HoraeError):
+    """A message that is not signed for a webhook; its sender is not told what is wrong."""
+
+    code = "unsigned"
+    exit_code = Exit.UNAUTHORISED
+
+    def __init__(self) -> None:
+        super().__init__("unauthorized: there is no such webhook, or the signature does not match")
+
+
+_PREFIXES: Final = {
+    TriggerError.code: "invalid input",
+    TriggerNotFoundError.code: "not found",
+    TriggerConflictError.code: "conflict",
+    AgentUnavailableError.code: "service unavailable",
+}
+_STATUSES: Final = {
+    Exit.USAGE: 400,
+    Exit.UNAUTHORISED: 403,
+    Exit.NOT_FOUND: 404,
+    Exit.CONFLICT: 409,
+    Exit.TEMPORARY: 503,
+}
+
+
+def api_words(error: HoraeError) -> str:
+    """Return an error in the words of agentd, which begin with the kind of the error."""
+    prefix = _PREFIXES.get(error.code)
+    return str(error) if prefix is None else f"{prefix}: {error}"
+
+
+def refusal(error: HoraeError) -> tuple[int, dict[str, str]]:
+    """Return the status and the body with which the API says an error."""
+    if isinstance(error, TriggerNotFoundError):
+        return 404, {"error": "not found"}
+    if isinstance(error, UnsignedError):
+        return 401, {"error": str(error)}
+    return _STATUSES.get(Exit(error.exit_code), 500), {"error": api_words(error)}
+
+
+class AgentReadiness(Protocol):
+    """Tells whether an agent can run under a tool policy that must be kept."""
+
+    async def of_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None: ...
+
+    def of_card(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None: ...
+
+
+@dataclass(slots=True)
+class _Admission:
+    """What is known while some receipts are admitted together."""
+
+    busy: Mapping[str, str]  # the agents that run now, each with the title of its run
+    now: datetime
+    # Why an agent takes nothing, and what it lacks, under a policy.
+    agents: dict[tuple[str, ToolPolicy | None], tuple[Reason | None, Reason | None]] = field(
+        default_factory=dict
+    )
+    orders: dict[str, PromptOrder] = field(default_factory=dict)  # by digest
+
+
+class Triggers:
+    """Queries and commands about triggers, their agents, dispatches and approvals.
+
+    *others* names the agents that plans and settings define, *ready* says why an agent cannot
+    run. *secrets* knows the values of secrets; without it none is only named.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: TriggerStore,
+        ledger: Ledger,
+        clock: Dial,
+        ids: Callable[[], str],
+        term: int = 1,
+        poke: Callable[[], None] = lambda: None,
+        others: Callable[[], Collection[str]] = tuple,
+        ready: AgentReadiness | None = None,
+        has_gh: Callable[[], bool] = lambda: True,
+        secrets: Secrets | None = None,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._clock = clock
+        self._ids = ids
+        self._term = term
+        self._poke = poke
+        self._others = others
+        self._ready = ready
+        self._has_gh = has_gh
+        self._secrets = secrets
+        self._logged_at: datetime | None = None  # the last line about a rejected message
+
+    # Workflows
+
+    async def page(self, *, limit: int | None = None, offset: int | None = None) -> dict[str, Any]:
+        """Return some workflows, newest first."""
+        size, start = page_of(limit, offset)
+        found, total = await self._store.page(limit=size, offset=start)
+        items = [workflow_shape(each) for each in found]
+        return {"items": items, "total": total, "limit": size, "offset": start}
+
+    async def get(self, word: str) -> dict[str, Any]:
+        return workflow_shape(await self.find(word))
+
+    async def find(self, word: str) -> Trigger:
+        """Return the trigger with an id or a name."""
+        trigger = await self._store.get(word) or await self._store.named(word)
+        if trigger is None:
+            raise TriggerNotFoundError("workflow", word[:100])
+        return trigger
+
+    async def find_only(self, word: str) -> Trigger:
+        """Return the trigger with an id or a name; if these are two triggers, that is an error."""
+        by_id, by_name = await self._store.get(word), await self._store.named(word)
+        if by_id is not None and by_name is not None and by_id.id != by_name.id:
+            first = f"{by_id.id} (called '{by_id.definition.name}')"
+            second = f"{by_name.id} (called '{by_name.definition.name}')"
+            reason = f"'{word}' matches two workflows, {first} and {second}"
+            hint = f"use '{by_id.definition.name}' or '{by_name.id}'"
+            raise TriggerConflictError(f"{reason}; {hint}")
+        return await self.find(word)
+
+    async def history(
+        self, word: str, *, limit: int | None = None, offset: int | None = None
+    ) -> dict[str, Any]:
+        """Return the dispatches of a workflow, newest first."""
+        trigger = await self.find(word)
+        size, start = page_of(limit, offset)
+        found, total = await self._store.dispatches(trigger.id, limit=size, offset=start)
+        items = [await self._dispatch(trigger, each) for each in found]
+        return {"items": items, "total": total, "limit": size, "offset": start}
+
+    async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
+        """Store a workflow and arm it."""
+        definition = await self._sealed(await self.judged(data, file=file))
+        made = self._ids()
+        if not await self._store.insert(made, definition, now=self._clock.now()):
+            await self._drop(secrets_of(definition.config))
+            raise TriggerConflictError(f"a workflow named '{definition.name}' already exists")
+        self._poke()
+        return await self._with_notes(made, definition)
+
+    async def update(
+        self, word: str, data: Mapping[str, Any], *, file: str | None = None
+    ) -> dict[str, Any]:
+        """Change a workflow, at once; fields that are null stay as they are."""
+        for _ in range(_TRIES):
+            was = await self.find(word)
+            definition = await self._changed(was.definition, data, file=file)
+            if definition == was.definition:
+                return workflow_shape(was)
+            old, definition = secrets_of(was.definition.config), await self._sealed(definition)
+            changed = await self._store.change(was, definition, now=self._clock.now())
+            new = secrets_of(definition.config)
+            if changed is not None:
+                await self._drop(old, but=new)
+                await self._refit(changed)
+                self._poke()
+                return await self._with_notes(changed.id, definition)
+            await self._drop(new, but=old)
+            taken = await self._store.named(definition.name)
+            if taken is not None and taken.id != was.id:
+                name = definition.name
+                raise TriggerConflictError(f"a workflow named '{name}' already exists")
+        raise TriggerConflictError(f"workflow '{word}' is being changed by another request")
+
+    async def rotate(self, word: str, secret: str | None) -> dict[str, Any]:
+        """Give a webhook a second secret; None ends the older one."""
+        trigger = await self.find(word)
+        name = trigger.definition.name
+        if not trigger.definition.kind.is_signed:
+            raise TriggerError(f"'{name}' is not a webhook")
+        config = dict(trigger.definition.config)
+        was = config.pop("old_secret", None)
+        if secret is not None and was is not None:
+            end = f"`horae trigger rotate {name} --end` ends the older one"
+            raise TriggerConflictError(f"'{name}' already has two secrets; {end}")
+        if secret is not None:
+            config |= {"secret": secret, "old_secret": config["secret"]}
+        return await self.update(trigger.id, {"trigger_config": config})
+
+    async def delete(self, word: str) -> dict[str, Any]:
+        """Remove a workflow; its receipts stay."""
+        trigger = await self.find(word)
+        if not await self._store.remove(trigger.id, now=self._clock.now()):
+            raise TriggerNotFoundError("workflow", word[:100])
+        await self._drop(secrets_of(trigger.definition.config))
+        self._poke()
+        return workflow_shape(trigger)
+
+    async def unarmed(self, word: str) -> str:
+        """Return why a workflow would not fire by itself; "" if it would."""
+        trigger = await self.find(word)
+        if not trigger.definition.is_enabled:
+            return "the trigger is disabled"
+        known = await self._store.entry(trigger.id)
+        if known is None or known.gone_at is not None:
+            return "the engine has not loaded it yet"
+        return "" if isinstance(known.item, Entry) else known.item.reason
+
+    async def judged(
+        self, data: Mapping[str, Any], *, file: str = "", agent: str | None = None
+    ) -> TriggerDefinition:
+        """Return the definition that a request makes; *agent* is one that is created with it."""
+        required_config(data)
+        agent = await self.agent_named(data) if agent is None else agent
+        return await self._judge(changed_definition(NO_DEFINITION, data, agent=agent, file=file))
+
+    async def _changed(
+        self, was: TriggerDefinition, data: Mapping[str, Any], *, file: str | None
+    ) -> TriggerDefinition:
+        given = {name: value for name, value in data.items() if value is not None}
+        is_named = any(name in given for name in ("agent", "agent_id", "agent_name"))
+        agent = await self.agent_named(given) if is_named else was.agent
+        definition = changed_definition(was, data, agent=agent, file=file)
+        if definition == was:
+            return was
+        made = await self._judge(definition, name=was.name)
+        was.kind.check_change(was.name, made.config)
+        return made
+
+    async def _judge(
+        self, definition: TriggerDefinition, *, name: str | None = None
+    ) -> TriggerDefinition:
+        """Return a definition that can be stored; *name* is the one that it is stored under."""
+        was = await self._store.named(name or definition.name)
+        made = await self._checked(definition, None if was is None else was.definition)
+        if made.kind.is_polled and made.is_enabled and not self._has_gh():
+            raise TriggerError(
+                "GitHub triggers need the program gh, which is not installed; "
+                "install it from https://cli.github.com and run `gh auth login`",
+                field="type",
+            )
+        if made.kind.is_follower:
+            await self._refuse_chain(made)
+        old = secrets_of(was.definition.config) if was else frozenset()
+        await self._refuse_shared(secrets_of(made.config) - old, name or made.name)
+        return made
+
+    async def _checked(
+        self, definition: TriggerDefinition, was: TriggerDefinition | None
+    ) -> TriggerDefinition:
+        """Return a checked definition, judged by the values of its secrets, which stay named.
+
+        A secret that is not asked for is judged when it is.
+        """
+        config = definition.config
+        texts = {
+            name: config[name] for name in WEBHOOK_SECRETS if isinstance(config.get(name), str)
+        }
+        if not texts:
+            return checked(definition)
+        texts = await self._kept(texts, secrets_of(was.config) if was else ())
+        values = {}
+        for name, text in texts.items():
+            try:
+                values[name] = await self._value(text)
+            except UnaskedSecretError:
+                values[name] = text
+                if was is not None and was.kind.is_signed:
+                    values.setdefault("scheme", config.get("scheme") or was.config["scheme"])
+            except SecretError as error:
+                if was is None or text not in secrets_of(was.config):
+                    raise TriggerError(str(error), field=name) from None
+                values[name] = text
+        made = checked(replace(definition, config={**config, **values}))
+        named = {name: text for name, text in texts.items() if name in made.config}
+        return replace(made, config={**made.config, **named})
+
+    async def _refuse_shared(self, new: frozenset[str], name: str) -> None:
+        """Raise an error if a webhook would get a secret that another has."""
+        values = await self._values(new)
+        for each in await self._store.webhooks() if new else ():
+            if each.definition.name == name:
+                continue
+            if not values.isdisjoint(await self._values(secrets_of(each.definition.config))):
+                raise SharedSecretError(each.definition.name)
+
+    async def _refuse_chain(self, definition: TriggerDefinition) -> None:
+        """Raise an error if a workflow would follow one that itself follows others."""
+        source = definition.config.get("source_workflow_id")
+        if source is None:
+            return
+        trigger = await self._store.get(source)
+        if trigger is None:
+            reason = f"source_workflow_id '{source[:100]}': there is no such workflow"
+            raise TriggerError(reason, field="source_workflow_id")
+        if trigger.definition.kind.is_follower:
+            reason = (
+                f"workflow '{trigger.definition.name}' itself follows a workflow; chains of such "
+                "workflows are not allowed, as they could form a cycle"
+            )
+            raise TriggerError(reason, field="source_workflow_id")
+
+    async def _sealed(self, definition: TriggerDefinition) -> TriggerDefinition:
+        """Return a definition as the ledger may hold it: its secrets are kept elsewhere."""
+        config = definition.config
+        texts = {name: config[name] for name in WEBHOOK_SECRETS if name in config}
+        kept = await self._keep(texts, prefix=f"{WEBHOOK}{definition.name}")
+        return replace(definition, config={**config, **kept}) if kept else definition
+
+    async def _with_notes(self, trigger: str, definition: TriggerDefinition) -> dict[str, Any]:
+        """Return a workflow that was just stored, with the reason why its agent cannot run."""
+        kept = await self._store.get(trigger)
+        if kept is None:
+            raise TriggerNotFoundError("workflow", trigger)
+        why = None
+        if definition.is_enabled:
+            why = await self.why_agent(definition.agent, definition.enforced)
+        notes = [] if why is None else [f"{why}; until then its runs are held"]
+        return {**workflow_shape(kept), "notes": notes}
+
+    # Agents
+
+    async def agents(
+        self, *, limit: int | None = None, offset: int | None = None, status: str | None = None
+    ) -> dict[str, Any]:
+        """Return some agents, newest first."""
+        size, start = page_of(limit, offset)
+        busy = await self._busy()
+        found = [agent_shape(each, is_busy=each.name in busy) for each in await self.cards()]
+        found = [each for each in found if status in {None, each["status"]}]
+        items = found[start : start + size]
+        return {"items": items, "total": len(found), "limit": size, "offset": start}
+
+    async def agent(self, word: str) -> dict[str, Any]:
+        card = await self.card(word)
+        return agent_shape(card, is_busy=card.name in await self._busy())
+
+    async def card(self, word: str) -> AgentCard:
+        """Return the agent with an id or a name."""
+        card = await self._store.agent(word)
+        if card is None:
+            raise TriggerNotFoundError("agent", word[:100])
+        return card
+
+    async def cards(self) -> list[AgentCard]:
+        """Return every agent that a request or a file made, newest first."""
+        return await self._store.agents()
+
+    async def agent_named(self, data: Mapping[str, Any]) -> str:
+        """Return the name of the agent of a request, if the agent is enabled."""
+        word = data.get("agent_id") or data.get("agent_name") or data.get("agent")
+        if not isinstance(word, str) or not word:
+            raise TriggerError("missing field `agent_id`", field="agent")
+        for name in self._others():
+            if word in {name, agent_id(name)}:
+                return name
+        try:
+            card = await self.card(word)
+        except TriggerNotFoundError:
+            raise TriggerError("Agent not found", field="agent") from None
+        if not card.is_enabled:
+            reason = f"Agent {card.id} is not running (status: stopped)"
+            raise TriggerError(reason, field="agent")
+        return card.name
+
+    def judged_card(self, data: Mapping[str, Any], *, file: str) -> AgentCard:
+        """Return the agent that a request makes."""
+        config, now = checked_agent(data), self._clock.now()
+        is_enabled = flag(data.get("enabled"), "enabled", default=True)
+        return AgentCard(data["name"], config, is_enabled, now, now, file)
+
+    async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
+        """Store an agent; with only a name it uses the default command in the plan root."""
+        card = await self.with_kept_env(self.judged_card(data, file=file))
+        card = _with_env(card, await self._keep(_env(card)))
+        if card.name in self._others() or not await self._store.insert_agent(card):
+            await self._drop(_env(card).values())
+            raise TriggerConflictError(f"an agent named '{card.name}' already exists")
+        await self._announce(card, LifecycleEvent.SESSION_START)
+        return {**agent_shape(card), "notes": self._notes(card)}
+
+    async def update_agent(
+        self, word: str, data: Mapping[str, Any], *, file: str | None = None
+    ) -> dict[str, Any]:
+        """Change an agent; fields that are null stay as they are."""
+        was = await self.card(word)
+        given = {name: value for name, value in data.items() if value is not None}
+        if isinstance(given.get("env"), dict):
+            old = was.config.get("env", {})  # what is shown masked and comes back so is kept
+            given["env"] = {
+                name: old.get(name, value) if value == MASK else value
+                for name, value in given["env"].items()
+            }
+        if given.get("name", was.name) != was.name:
+            raise TriggerError("an agent cannot be renamed; create another one")
+        said = {**was.config, "enabled": was.is_enabled, **given, "name": was.name}
+        card = self.judged_card(said, file=was.file if file is None else file)
+        card = await self.with_kept_env(replace(card, created_at=was.created_at), was)
+        if replace(card, updated_at=was.updated_at) == was:
+            return agent_shape(was)
+        card = _with_env(card, await self._keep(_env(card)))
+        await self._store.change_agent(card)
+        await self._drop(_env(was).values(), but=_env(card).values())
+        if card.is_enabled != was.is_enabled:
+            started, ended = LifecycleEvent.SESSION_START, LifecycleEvent.SESSION_END
+            await self._announce(card, started if card.is_enabled else ended)
+        await self._release(card.name)
+        return {**agent_shape(card), "notes": self._notes(card)}
+
+    async def delete_agent(self, word: str) -> dict[str, Any]:
+        """Remove an agent that no workflow starts."""
+        card = await self.card(word)
+        every = await self._store.of_agent(card.name)
+        starts = [each for each in every if each.definition.name != message_name(card.name)]
+        if starts:
+            names = ", ".join(each.definition.name for each in starts[:5])
+            more = f" and {len(starts) - 5} more" if len(starts) > 5 else ""
+            reason = f"agent '{card.name}' is used by {names}{more}; delete these workflows first"
+            raise TriggerConflictError(reason)
+        for each in every:
+            await self._store.remove(each.id, now=self._clock.now())
+        await self._store.remove_agent(card.name, now=self._clock.now())
+        await self._drop(_env(card).values())
+        return agent_shape(card)
+
+    async def clear_context(self, word: str) -> dict[str, Any]:
+        """Start the workflows that wait for an agent's context to be cleared."""
+        card = await self.card(word)
+        await self._announce(card, LifecycleEvent.CONTEXT_CLEAR)
+        return {"status": "cleared", "agent_id": card.id}
+
+    async def send_message(self, word: str, content: object) -> dict[str, Any]:
+        """Run an agent once with a message as its prompt, by a workflow made for that."""
+        card = await self.card(word)
+        if not isinstance(content, str) or not content.strip():
+            raise TriggerError("a message must be a non-empty string", field="content")
+        name, config = message_name(card.name), {"type": ManualKind.type}
+        was = await self._store.named(name)
+        if was is None:
+            said = {"name": name, "agent": card.name, "trigger_config": config}
+            await self.create({**said, "prompt_template": "{{body}}"})
+        elif (was.definition.agent, was.definition.config) != (card.name, config):
+            raise TriggerConflictError(f"workflow '{name}' is not a message workflow; rename it")
+        sent = await self.trigger_now(name, {"title": "Message", "body": content})
+        return {**sent, "status": "sent", "dispatch_status": sent["status"]}
+
+    async def usage(self, word: str) -> dict[str, Any]:
+        """Return the usage of an agent's last run and of all its runs."""
+        card = await self.card(word)
+        every, last, newest = _NO_USAGE, _NO_USAGE, 0
+        outcomes: Counter[str] = Counter()
+        async for run in self._runs_of(card.name):
+            every = _with_usage(every, run)
+            outcomes[run.outcome or "running"] += 1
+            if run.number > newest:
+                newest, last = run.number, _with_usage(_NO_USAGE, run)
+        return {
+            "agent_id": card.id,
+            "agent": card.name,
+            "current": dict(last),
+            "cumulative": dict(every),
+            "outcomes": dict(sorted(outcomes.items())),
+        }
+
+    async def run_of(self, word: str, *, is_going: bool = False) -> int:
+        """Return the number of an agent's current run, else that of its last one."""
+        card = await self.card(word)
+        going = [run for filed, run in await self._ledger.open_runs() if card.name in filed.agents]
+        if going:
+            return going[-1].number
+        if is_going:
+            raise TriggerNotFoundError("active run of agent", card.name)
+        last = max([run.number async for run in self._runs_of(card.name)], default=None)
+        if last is None:
+            raise TriggerNotFoundError("run of agent", card.name)
+        return last
+
+    async def _runs_of(self, agent: str) -> AsyncIterator[Run]:
+        for trigger in await self._store.of_agent(agent):
+            start = 0
+            while True:
+                found, total = await self._store.dispatches(trigger.id, limit=_BATCH, offset=start)
+                for each in found:
+                    for run in await self._ledger.runs_of(each.filed.number):
+                        yield run
+                start += len(found)
+                if not found or start >= total:
+                    break
+
+    async def with_kept_env(self, card: AgentCard, was: AgentCard | None = None) -> AgentCard:
+        """Return an agent in which variables that have not changed keep their references."""
+        old = {} if was is None else _env(was)
+        return _with_env(card, await self._kept(_env(card), old.values()))
+
+    def _notes(self, card: AgentCard) -> list[str]:
+        unused = [name for name in UNUSED_AGENT_FIELDS if name in card.config]
+        notes = [f"{', '.join(unused)}: stored, but not used by horae"] if unused else []
+        why = self.why_unready(card) if card.is_enabled else None
+        return notes if why is None else [*notes, f"{why}; until then its runs are held"]
+
+    # Whether an agent can take a prompt
+
+    def why_unready(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
+        """Return why a stored agent cannot run under a policy that must be kept."""
+        return None if self._ready is None else self._ready.of_card(card, tools)
+
+    async def why_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None:
+        """Return why an agent cannot run, wherever it is defined."""
+        return None if self._ready is None else await self._ready.of_agent(name, tools)
+
+    async def _busy(self) -> dict[str, str]:
+        """Return the agents that run now, each with the title of its run."""
+        runs = await self._ledger.open_runs()
+        return {name: filed.title for filed, _ in runs for name in filed.agents}
+
+    async def _why_unavailable(self, agent: str) -> Reason | None:
+        """Return why an agent takes nothing: it is not there, or disabled."""
+        if agent in self._others():
+            return None
+        card = await self._store.agent(agent)
+        if card is not None and card.is_enabled:
+            return None
+        words = f"there is no agent called '{agent}'"
+        if card is not None:
+            words = f"agent '{agent}' is disabled"
+        return Reason(ReasonCode.AGENT_UNAVAILABLE, words)
+
+    async def _lack(self, agent: str, tools: ToolPolicy | None = None) -> Reason | None:
+        """Return what a stored agent lacks to run under a policy that must be kept."""
+        card = await self._store.agent(agent)
+        why = None if card is None else self.why_unready(card, tools)
+        return None if why is None else why.why()
+
+    # Dispatches
+
+    async def trigger_now(
+        self, word: str, data: object = None, *, key: str | None = None
+    ) -> dict[str, Any]:
+        """Run a workflow now; the same *key* returns the same dispatch."""
+        trigger = await self.find(word)
+        task = checked_task(data)
+        if not trigger.definition.is_enabled:
+            raise TriggerError(f"Workflow {trigger.id} is not enabled")
+        if key is not None and not (0 < len(key) <= 200 and key.isprintable()):
+            raise TriggerError("an Idempotency-Key must have 1 to 200 printable characters")
+        if trigger.definition.kind.is_exclusive and key is None:
+            found, _ = await self._store.dispatches(trigger.id, limit=1, offset=0)
+            if found and found[0].filed.status in OPEN:
+                name = trigger.definition.name
+                raise TriggerConflictError(f"workflow '{name}' has an unfinished dispatch")
+        agent = trigger.definition.agent
+        if why := await self._why_unavailable(agent):
+            raise AgentUnavailableError(agent, why)
+        name = f"manual:{self._ids()}" if key is None else f"idem:{key}"
+        reason = Reason(ReasonCode.REQUESTED, by_words("requested"))
+        filed = await self._require(trigger, name, task, reason=reason)
+        return await self._dispatch(trigger, Dispatched(filed))
+
+    async def deliver(
+        self, word: str, body: bytes, headers: Iterable[tuple[str, str]]
+    ) -> int | None:
+        """Return the receipt of a message to a webhook; None: the webhook wants other events.
+
+        The same message again returns the same receipt. A sender without a signature learns
+        nothing, not even which webhooks there are.
+        """
+        if len(body) > LARGEST_DELIVERY:
+            raise TriggerError(f"a message can have at most {LARGEST_DELIVERY:,} bytes")
+        given = [(name.lower(), value) for name, value in headers]
+        trigger, now = await self._webhook(word), self._clock.now()
+        config = {} if trigger is None else await self._with_values(trigger)
+        check = verify(config, given, body, now=now)
+        if trigger is None or not check.key:
+            self._log_refusal(word, check.refusal, now)
+            raise UnsignedError
+        if not trigger.definition.is_enabled:
+            raise TriggerError(f"Workflow {trigger.id} is not enabled")
+        event, delivery = "", check.key.removeprefix("webhook:")
+        if config["scheme"] == Scheme.GITHUB:
+            said = {name: value[:200] for name, value in given}
+            event, delivery = (said.get(f"x-github-{name}", "") for name in ("event", "delivery"))
+        message = read_delivery(body, event=event, delivery=delivery, now=now)
+        if not WebhookKind(config).wants(message):
+            return None
+        reason = Reason(ReasonCode.MESSAGE, "message received")
+        filed = await self._require(trigger, check.key, message.task, reason=reason)
+        return filed.number
+
+    async def polled(self, trigger: Trigger, text: str) -> int:
+        """Dispatch what `gh` lists and was not listed before; return the number of that."""
+        new = 0
+        for number, task in read_polled(text):
+            reason = Reason(ReasonCode.GITHUB, f"GitHub lists #{number}")
+            asked = await self._ask(trigger, number, task, reason=reason)
+            new += asked is not None and asked[1]
+        return new
+
+    async def follow(self, receipt: Filed) -> None:
+        """Start the workflows that wait for the end of another; a second call changes nothing.
+
+        A run that followed another is followed by none, so that there are no cycles.
+        """
+        if receipt.receipt.key.startswith("after:"):
+            return
+        waiting = await self._store.of_kind(AfterKind.type)
+        listed = await self._ledger.entry(receipt.entry) if waiting else None
+        if listed is None:
+            return
+        ended = listed.mark.address.removeprefix("trigger:")
+        status = dispatch_status(receipt.status)
+        facts = {
+            "source_workflow_id": ended,
+            "dispatch_id": dispatch_id(ended, receipt.receipt.key),
+            "status": status.value,
+            "timestamp": key_time(receipt.ended_at or receipt.decided_at),
+        }
+        task = TriggerTask(f"Dispatch completed: {facts['dispatch_id']} ({status})", metadata=facts)
+        reason = Reason(ReasonCode.AFTER_ENTRY, f"after {listed.mark.title} ({status})")
+        for trigger in waiting:
+            kind = AfterKind(trigger.definition.config)
+            if trigger.id != ended and kind.follows(ended, status):
+                await self._ask(trigger, f"after:{receipt.number}", task, reason=reason)
+
+    async def _announce(self, card: AgentCard, event: LifecycleEvent) -> None:
+        """Start the workflows that wait for an event of an agent."""
+        at = key_time(self._clock.now())
+        facts = {"event_type": event.value, "agent_id": card.id, "timestamp": at}
+        for trigger in await self._store.of_kind(LifecycleKind.type):
+            definition = trigger.definition
+            if definition.agent == card.name and definition.config["event"] == event:
+                task = TriggerTask(f"Agent lifecycle: {event}", metadata=facts)
+                key = f"event:{event}:{card.id}:{at}"
+                reason = Reason(ReasonCode.AGENT_EVENT, f"agent '{card.name}': {event}")
+                await self._ask(trigger, key, task, reason=reason)
+
+    async def _ask(
+        self, trigger: Trigger, key: str, task: TriggerTask, *, reason: Reason
+    ) -> tuple[Filed, bool] | None:
+        """File a dispatch, and tell whether it is new; one that must not start yet is held.
+
+        None means that the workflow is paused.
+        """
+        now = self._clock.now()
+        order = order_of(trigger, task)
+        agent = trigger.definition.agent
+        receipt = Receipt(key, Status.WAITING, reason, now, now)
+        held = await self._why_unavailable(agent)
+        held = held or await self._lack(agent, order.enforced)
+        if not held and order.needs_approval:
+            order = order.asked(until=now + APPROVAL)
+            held = _approval_reason(order)
+        if held:
+            receipt = replace(receipt, status=Status.HELD, reason=held)
+        asked = await self._store.file(trigger, receipt, text=order.text(), now=now)
+        if asked is not None and asked[1]:
+            self._poke()
+        return asked
+
+    async def _require(
+        self, trigger: Trigger, key: str, task: TriggerTask, *, reason: Reason
+    ) -> Filed:
+        """Return the receipt of a dispatch; a workflow that is paused is an error."""
+        asked = await self._ask(trigger, key, task, reason=reason)
+        if asked is None:
+            name = trigger.definition.name
+            raise TriggerConflictError(f"workflow '{name}' is paused; resume it with horae resume")
+        return asked[0]
+
+    async def receipt_status(self, number: int) -> str:
+        filed = await self._ledger.receipt(number)
+        return "" if filed is None else filed.status
+
+    async def note(self, kind: str, trigger: Trigger, facts: Mapping[str, object]) -> None:
+        """Record an event of a trigger."""
+        known = await self._store.entry(trigger.id)
+        entry = None if known is None else known.number
+        now = self._clock.now()
+        await self._ledger.note(kind, now=now, term=self._term, entry=entry, facts=facts)
+
+    async def _dispatch(self, trigger: Trigger, done: Dispatched) -> dict[str, Any]:
+        """Return a receipt in the shape of the API."""
+        filed, receipt = done.filed, done.filed.receipt
+        text = await self._ledger.text(filed.digest)
+        prompt, approved_by = "", None
+        if text is not None:
+            order = read_order(text)
+            prompt = order.prompt(key=receipt.key, planned_at=receipt.planned_at)
+            approved_by = order.approval.get("by")
+        return {
+            "id": dispatch_id(trigger.id, receipt.key),
+            "workflow_id": trigger.id,
+            "workflow": trigger.definition.name,
+            "source_id": receipt.key,
+            "agent_id": agent_id(filed.agents[0] if filed.agents else trigger.definition.agent),
+            "prompt_sent": prompt,
+            "status": dispatch_status(filed.status).value,
+            "dispatched_at": key_time(done.started_at or filed.decided_at),
+            "completed_at": None if filed.ended_at is None else key_time(filed.ended_at),
+            "reason": receipt.reason,
+            "reason_code": receipt.reason.code or None,
+            "receipt": filed.number,
+            "planned_at": key_time(receipt.planned_at),
+            "count": receipt.count,
+            "actor": filed.actor,
+            "approved_by": approved_by,
+        }
+
+    # Approvals, and which receipts may start
+
+    async def approvals(self) -> list[dict[str, Any]]:
+        """Return the receipts that wait for approval, oldest first."""
+        return [_approval(filed, order) for filed, order in await self._awaiting()]
+
+    async def approve(self, number: int) -> dict[str, Any]:
+        actor = _approver()
+        filed, order = await self._one_awaiting(number)
+        now, reason = self._clock.now(), Reason(ReasonCode.APPROVED, by_words("approved"))
+        text = order.approved(by=actor, at=now).text()
+        if not await self._store.carry(number, text, status=Status.WAITING, reason=reason, now=now):
+            raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
+        self._poke()
+        return {**_approval(filed, order), "status": "approved"}
+
+    async def deny(self, number: int, *, reason: str = "") -> dict[str, Any]:
+        _approver()
+        filed, order = await self._one_awaiting(number)
+        said = Reason(ReasonCode.REJECTED, by_words("rejected", reason))
+        if not await self._store.skip(number, reason=said, now=self._clock.now()):
+            raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
+        self._poke()
+        return {**_approval(filed, order), "status": "denied"}
+
+    async def admit(self, receipts: Sequence[Filed]) -> list[Filed]:
+        """Return which of some waiting receipts may go to the gate; hold or skip the others.
+
+        One that needs an approval is held. A cron tick whose agent cannot take it is skipped,
+        anything else is held until it can. A second call changes nothing.
+        """
+        ours = [each for each in receipts if each.source == NAME]
+        if not ours:
+            return list(receipts)
+        admission = _Admission(await self._busy(), self._clock.now())
+        # At once, so that those that are held or skipped share a commit.
+        may = await asyncio.gather(*(self._may_start(each, admission) for each in ours))
+        kept_back = {each.number for each, starts in zip(ours, may, strict=True) if not starts}
+        return [each for each in receipts if each.number not in kept_back]
+
+    async def lapse(self) -> datetime | None:
+        """Skip what was not approved in time; return when the next approval expires, if any."""
+        now, coming = self._clock.now(), []
+        for filed, order in await self._awaiting():
+            if order.asked_until > now:
+                coming.append(order.asked_until)
+                continue
+            length = int(APPROVAL.total_seconds())
+            reason = Reason(ReasonCode.APPROVAL_EXPIRED, f"not approved within {length} s")
+            await self._store.skip(filed.number, reason=reason, now=now)
+        return min(coming, default=None)
+
+    async def _may_start(self, filed: Filed, admission: _Admission) -> bool:
+        [agent] = filed.agents or ("",)
+        order, now = await self._order(filed, admission.orders), admission.now
+        about = agent, order.enforced
+        if about not in admission.agents:
+            found = (await self._why_unavailable(agent), await self._lack(*about))
+            admission.agents[about] = found
+        why, lack = admission.agents[about]
+        is_tick = filed.receipt.key.startswith("cron:")
+        gives_way = is_tick and filed.policy.overlap is Overlap.SKIP
+        if not why and gives_way and agent in admission.busy:
+            words = f"agent '{agent}' is busy with {admission.busy[agent]}"
+            why = Reason(ReasonCode.AGENT_BUSY, words)
+        if why and gives_way:
+            await self._store.skip(filed.number, reason=why, now=now)
+            return False
+        # What an agent lacks may come without notice, so it is looked for again.
+        if reason := why or lack:
+            await self._ledger.hold(filed.number, reason=reason, now=now, term=self._term)
+            return False
+        if not order.needs_approval or filed.attempts:
+            return True
+        asked = order.asked(until=now + APPROVAL)
+        reason = _approval_reason(asked)
+        await self._store.carry(
+            filed.number, asked.text(), status=Status.HELD, reason=reason, now=now
+        )
+        return False
+
+    async def _order(self, filed: Filed, known: dict[str, PromptOrder]) -> PromptOrder:
+        """Return the order that a receipt carries; *known* are those already read, by digest."""
+        if filed.digest not in known:
+            known[filed.digest] = read_order(await self._ledger.text(filed.digest) or "")
+        return known[filed.digest]
+
+    async def _awaiting(self) -> list[tuple[Filed, PromptOrder]]:
+        """Return the held receipts that wait for an approval, oldest first."""
+        return [(filed, order) for filed, order in await self._held() if order.is_asked]
+
+    async def _held(self) -> list[tuple[Filed, PromptOrder]]:
+        """Return the held receipts of triggers, oldest first, with their orders."""
+        found: list[Filed] = []
+        cursor = None
+        while True:
+            page = await self._ledger.receipts(statuses=(Status.HELD,), limit=_BATCH, cursor=cursor)
+            found += [each for each in page.receipts if each.source == NAME]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        known: dict[str, PromptOrder] = {}
+        return [(each, await self._order(each, known)) for each in reversed(found)]
+
+    async def _one_awaiting(self, number: int) -> tuple[Filed, PromptOrder]:
+        filed = await self._ledger.receipt(number)
+        if filed is None or filed.source != NAME:
+            raise TriggerNotFoundError("approval", str(number))
+        order = await self._order(filed, {})
+        if filed.status is not Status.HELD or not order.is_asked:
+            raise TriggerConflictError(
+                f"receipt {number} is {filed.status}, not waiting for approval"
+            )
+        return filed, order
+
+    async def _refit(self, trigger: Trigger) -> None:
+        """Let receipts that are held for a tool policy wait under the present one, if it fits."""
+        entry = await self._store.entry(trigger.id)
+        now, definition = self._clock.now(), trigger.definition
+        for filed, order in await self._held():
+            is_held_back = filed.receipt.reason.code in HELD_BACK
+            if entry is None or filed.entry != entry.number or not is_held_back:
+                continue
+            fit = replace(order, tools=definition.tools)
+            if fit == order or await self.why_agent(definition.agent, fit.enforced) is not None:
+                continue
+            words = "the tool policy of the workflow has changed"
+            reason = Reason(ReasonCode.POLICY_CHANGED, words)
+            await self._store.carry(
+                filed.number, fit.text(), status=Status.WAITING, reason=reason, now=now
+            )
+
+    async def _release(self, agent: str) -> None:
+        """Let receipts that are held for want of an agent wait again, if it can take them now."""
+        if await self._why_unavailable(agent):
+            return
+        now = self._clock.now()
+        reason = Reason(ReasonCode.AGENT_AVAILABLE, f"agent '{agent}' is available now")
+        for filed, order in await self._held():
+            if agent not in filed.agents or order.is_asked:
+                continue
+            if not await self._lack(agent, order.enforced):
+                await self._ledger.release(filed.number, reason=reason, now=now, term=self._term)
+        self._poke()
+
+    # Secrets
+
+    async def read_webhooks(self) -> None:
+        """Read the secrets of all webhooks, so that one that cannot be read is known."""
+        for each in await self._store.webhooks():
+            await self._values(secrets_of(each.definition.config))
+
+    async def given_secrets(self) -> list[str]:
+        """Return what to do about secrets whose values a shared ledger holds."""
+        found = [
+            f"webhook {each.definition.name}"
+            for each in await self._store.webhooks()
+            if not all(
+                is_reference(text) or is_kept(text) for text in secrets_of(each.definition.config)
+            )
+        ]
+        found += [
+            f"agent {card.name}"
+            for card in await self._store.agents()
+            if any(looks_secret(*each) for each in _env(card).items())
+        ]
+        fix = "use ${NAME} instead, and configure its source in [secrets] of horae.toml"
+        return [f"{each}: its secret is stored in the ledger; {fix}" for each in found]
+
+    async def _webhook(self, word: str) -> Trigger | None:
+        try:
+            trigger = await self.find(word)
+        except TriggerNotFoundError:
+            return None
+        return trigger if trigger.definition.kind.is_signed else None
+
+    async def _with_values(self, trigger: Trigger) -> dict[str, Any]:
+        """Return a webhook with the values of its secrets; empty if none can be read."""
+        config = dict(trigger.definition.config)
+        texts = {name: config.pop(name) for name in WEBHOOK_SECRETS if name in config}
+        for name, text in texts.items():
+            try:
+                config[name] = await self._value(text)
+            except SecretError as error:
+                self._log_refusal(trigger.definition.name, str(error), self._clock.now())
+        return config if any(name in config for name in WEBHOOK_SECRETS) else {}
+
+    def _log_refusal(self, word: str, reason: str, now: datetime) -> None:
+        """Log why a message was rejected, at most once a minute: anybody can send one."""
+        if self._logged_at is None or now - self._logged_at >= QUIET:
+            self._logged_at = now
+            log.warning("webhook %r: message rejected: %s", word[:100], reason)
+
+    async def _value(self, text: str) -> str:
+        """Return a text with the values of the secrets that it names; raises SecretError."""
+        return text if self._secrets is None else await self._secrets.filled(text)
+
+    async def _values(self, texts: Iterable[str]) -> frozenset[str]:
+        """Return texts with the values of their secrets; one that cannot be read stays."""
+        found = set()
+        for text in texts:
+            try:
+                found.add(await self._value(text))
+            except SecretError:  # told where the secret is needed
+                found.add(text)
+        return frozenset(found)
+
+    async def _kept(self, texts: Mapping[str, str], was: Iterable[str]) -> dict[str, str]:
+        """Return texts in which a value that is kept already is its reference.
+
+        A request cannot name a file of ours, but for one that was there.
+        """
+        known = {text: await self._values([text]) for text in was if is_kept(text)}
+        if any(is_kept(text) and text not in known for text in texts.values()):
+            raise TriggerError("the name of a secret cannot contain a slash; write ${NAME}")
+        same = {value: text for text, values in known.items() for value in values}
+        return {name: same.get(text, text) for name, text in texts.items()}
+
+    async def _keep(self, texts: Mapping[str, str], *, prefix: str = "") -> dict[str, str]:
+        """Return texts as the ledger may hold them: a value is kept elsewhere."""
+        if self._secrets is None:
+            return dict(texts)
+        return {
+            name: text
+            if is_reference(text) or is_kept(text)
+            else await self._secrets.keep(prefix or name, text)
+            for name, text in texts.items()
+        }
+
+    async def _drop(self, texts: Iterable[str], *, but: Iterable[str] = ()) -> None:
+        """Remove the kept values of texts that nothing refers to any more."""
+        if self._secrets is not None:
+            await self._secrets.forget(set(texts) - set(but))
+
+
+# What a command asks an engine to do: the method, and what it does.
+EDITS: Final = {
+    "create": "Create a trigger",
+    "update": "Update a trigger",
+    "rotate": "Set a second secret of a webhook, or remove the older one",
+    "delete": "Delete a trigger",
+    "create_agent": "Create an agent",
+    "update_agent": "Update an agent",
+    "delete_agent": "Delete an agent",
+}
+RUNS: Final = {
+    "trigger_now": "Run a trigger now",
+    "clear_context": "Clear the context of an agent",
+    "send_message": "Run an agent with a message",
+    "approve": "Approve a receipt",
+    "deny": "Reject a receipt",
+}
+
+
+async def answer(triggers: Triggers, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Call a method with the arguments of a request."""
+    if method not in EDITS and method not in RUNS:
+        raise TriggerNotFoundError("request", method[:100])
     from inspect import signature
 
-    asked = getattr(triggers, verb)
+    called = getattr(triggers, method)
     try:
-        signature(asked).bind(**body)
+        signature(called).bind(**body)
     except TypeError as error:
-        raise TriggerError(f"{verb}: {error}") from None
-    said: dict[str, Any] = await asked(**body)
+        raise TriggerError(f"{method}: {error}") from None
+    said: dict[str, Any] = await called(**body)
     return said
+
+
+# Shapes
+
+
+def page_of(limit: int | None, offset: int | None) -> tuple[int, int]:
+    """Return the size and the start of a page: at most 200 items, 50 by default.
+
+    >>> page_of(None, None), page_of(0, 7), page_of(500, -1)
+    ((50, 0), (1, 7), (200, 0))
+    """
+    size = PAGE if limit is None else min(max(limit, 1), LARGEST_PAGE)
+    return size, min(max(offset or 0, 0), 2**62)
+
+
+def validate_template(template: str) -> dict[str, Any]:
+    """Return what is wrong with a template of any kind of trigger, and the known variables."""
+    warnings = problems(template, EVERY_VARIABLE)
+    is_valid = not warnings
+    if is_valid and not variables(template):
+        warnings = [NO_VARIABLES]
+    return {"valid": is_valid, "warnings": warnings, "known_variables": list(EVERY_VARIABLE)}
+
+
+def workflow_shape(trigger: Trigger) -> dict[str, Any]:
+    """Return a workflow in the shape of the API, without its secrets."""
+    definition = trigger.definition
+    return {
+        "id": trigger.id,
+        "name": definition.name,
+        "agent_id": agent_id(definition.agent),
+        "agent": definition.agent,
+        "trigger_config": masked(definition.config),
+        "prompt_template": definition.template,
+        "poll_interval_secs": definition.poll_interval,
+        "enabled": definition.is_enabled,
+        "tool_policy": definition.tools.data(),
+        **definition.options,
+        "created_at": key_time(trigger.created_at),
+        "updated_at": key_time(trigger.updated_at),
+        "file": definition.file or None,
+    }
+
+
+def agent_shape(card: AgentCard, *, is_busy: bool = False) -> dict[str, Any]:
+    """Return an agent in the shape of the API, without the values of its variables."""
+    config = dict(card.config)
+    config["env"] = {name: shown(text) for name, text in config.get("env", {}).items()}
+    config.setdefault("tool_policy", {"mode": "allow_all"})
+    return {
+        "id": card.id,
+        "name": card.name,
+        "status": "running" if card.is_enabled else "stopped",
+        "activity": "busy" if is_busy else "idle",
+        "config": config,
+        "session_id": None,
+        "backend_type": None,
+        "created_at": key_time(card.created_at),
+        "updated_at": key_time(card.updated_at),
+        "file": card.file or None,
+    }
+
+
+def _approval(filed: Filed, order: PromptOrder) -> dict[str, Any]:
+    receipt = filed.receipt
+    return {
+        "receipt": filed.number,
+        "workflow": filed.title,
+        "agent": filed.agents[0] if filed.agents else "",
+        "source_id": receipt.key,
+        "prompt": order.prompt(key=receipt.key, planned_at=receipt.planned_at),
+        "status": "pending",
+        "created_at": key_time(order.asked_until - APPROVAL),
+        "expires_at": key_time(order.asked_until),
+    }
+
+
+_NO_USAGE: Final[Mapping[str, float]] = {
+    "runs": 0,
+    "turns": 0,
+    "input_tokens": 0,
+    "output_tokens": 0,
+    "total_cost_usd": 0.0,  # as the programs reckon
+    "duration_secs": 0.0,
+}
+
+
+def _with_usage(usage: Mapping[str, float], run: Run) -> dict[str, float]:
+    """Return a usage with one run more; one that goes on has taken no time yet."""
+
+    def fact(name: str) -> float:
+        value = run.facts.get(name)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+
+    seconds = 0.0 if run.ended_at is None else (run.ended_at - run.started_at).total_seconds()
+    return {
+        "runs": usage["runs"] + 1,
+        "turns": usage["turns"] + int(fact("steps")),
+        "input_tokens": usage["input_tokens"] + int(fact("tokens_in")),
+        "output_tokens": usage["output_tokens"] + int(fact("tokens_out")),
+        "total_cost_usd": round(usage["total_cost_usd"] + fact("cost"), 6),
+        "duration_secs": round(usage["duration_secs"] + seconds, 3),
+    }
+
+
+def _approver() -> str:
+    """Return the user who approves or denies; an agent could else let itself go on."""
+    actor = current_actor()
+    if actor.startswith("agent:"):
+        raise ApproverError(actor)
+    return actor
+
+
+def _approval_reason(order: PromptOrder) -> Reason:
+    words = f"waiting for approval until {key_time(order.asked_until)}"
+    return Reason(ReasonCode.APPROVAL_REQUIRED, words)
+
+
+def _env(card: AgentCard) -> Mapping[str, str]:
+    env: Mapping[str, str] = card.config.get("env", {})
+    return env
+
+
+def _with_env(card: AgentCard, env: Mapping[str, str]) -> AgentCard:
+    return replace(card, config={**card.config, "env": dict(env)}) if env else card
+
+
+def message_name(agent: str) -> str:
+    """Return the name of the workflow that brings messages to an agent.
+
+    >>> message_name("reporter")
+    'message-reporter'
+    """
+    return f"message-{agent if len(agent) <= _LONGEST_NAME else agent_id(agent)}"

@@ -1,10 +1,10 @@
-"""The folder `.agentd/`: agents and workflows as files, read by name order, never recursively.
+"""Where triggers come from: the ledger, and the files of `.agentd`.
 
-    .agentd/agents/*.yml       who there is
-    .agentd/workflows/*.yml    what starts them, when, and with which words
+    .agentd/agents/*.yml       agents
+    .agentd/workflows/*.yml    what starts them, when, and with which prompt
 
-A single file goes by the folder that it is in, else by what it says. Text that a workflow keeps
-in another file is read from beneath the same project only.
+Files are read by name order, never recursively. A single file goes by the folder that it is in,
+else by its content. A prompt template in another file is read from beneath the same project only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.ports import LedgerError
-from horae.core.source import unexpected
+from horae.core.receipt import FINAL
+from horae.core.source import Scan, unexpected
 from horae.errors import Exit, HoraeError
 from horae.files.read import (
     PlanFileError,
@@ -30,28 +31,89 @@ from horae.files.read import (
     told,
 )
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.triggers.files import is_workflow, parse_agent, parse_workflow
-from horae.sources.triggers.service import (
+from horae.sources.triggers.apply import (
     FilesError,
     apply_changes,
+    disabled_if_fired,
+    error_lines,
     judge_files,
-    leave_behind,
     plan_removed,
-    said_lines,
 )
+from horae.sources.triggers.files import is_workflow, parse_agent, parse_workflow
+from horae.sources.triggers.store import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from horae.core.ports import Filed
     from horae.files.read import StrPath
+    from horae.sources.triggers.apply import FileChange
     from horae.sources.triggers.files import AgentFile, WorkflowFile
-    from horae.sources.triggers.service import Change, Triggers, TriggerStore
+    from horae.sources.triggers.service import Triggers
+    from horae.sources.triggers.store import TriggerStore
 
 FOLDER: Final = ".agentd"
-KINDS: Final = ("rooms", "agents", "workflows")
+SUBFOLDERS: Final = ("rooms", "agents", "workflows")
 SUFFIXES: Final = (".yml", ".yaml")
 LIMIT: Final = 1 << 20  # bytes of one file
+
+
+class TriggerSource:
+    """The triggers of a ledger; a disabled one is known and not armed.
+
+    *follow* gets every receipt that is over, for the triggers that wait for such ends.
+    *has_files* tells whether the plan root holds files of triggers.
+    """
+
+    name = NAME
+
+    def __init__(
+        self,
+        store: TriggerStore,
+        *,
+        follow: Callable[[Filed], Awaitable[None]] | None = None,
+        has_files: Callable[[], bool] | None = None,
+    ) -> None:
+        self._store = store
+        self._follow = follow
+        self._has_files = has_files
+
+    async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - there are no files
+        """Return every trigger; while they cannot be read, the known ones stay as they are."""
+        try:
+            return replace(await self._store.scan(), is_bare=await self._is_bare())
+        except LedgerError as error:
+            return Scan((), standing=("",), problems=(error,))
+
+    async def _is_bare(self) -> bool | None:
+        """Tell whether the plan root's own files that made triggers are gone.
+
+        Those that were applied from elsewhere go on without a file.
+        """
+        if self._has_files is None:
+            return None
+        if await asyncio.to_thread(self._has_files):
+            return False
+        made = [each.definition for each in await self._store.of_files()]
+        own = [each for each in made if each.file.startswith(f"{FOLDER}/")]
+        return True if any(each.is_enabled for each in own) else None
+
+    async def settle(self, receipt: Filed) -> None:
+        """Disable a delay that has fired, and start the triggers that wait for its end."""
+        if receipt.status not in FINAL:
+            return
+        if self._follow is not None:
+            await self._follow(receipt)
+        key = receipt.receipt.key
+        if not key.startswith("delay:"):
+            return
+        trigger, _, times = key.removeprefix("delay:").partition(":")
+        ended_at = receipt.ended_at or receipt.decided_at
+        await self._store.spend(trigger, int(times or 1), now=ended_at)
+
+
+# Files
 
 
 class EmptyFolderError(HoraeError):
@@ -126,7 +188,7 @@ class Synced(NamedTuple):
     `broken` are files that were read and cannot be used, and why.
     """
 
-    changes: list[Change]
+    changes: list[FileChange]
     wrong: list[str]
     is_whole: bool
     broken: Mapping[str, str] | None = None  # None: nothing new is known of them
@@ -155,19 +217,19 @@ async def sync(
     except PlanFileError as error:  # the folder itself
         return Synced([], [error.reason], is_whole=False)
     wrong, broken = list(folder.errors), dict(folder.broken)
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     doubles = _doubles(folder)
-    wrong += said_lines(doubles)
+    wrong += error_lines(doubles)
     broken |= {each.file: _why([each]) for each in doubles}
     for agents, workflows in _one_by_one(folder, without={each.file for each in doubles}):
         try:
             planned, odd = await judge_files(triggers, agents, workflows)
             if odd:
-                wrong += said_lines(odd)
+                wrong += error_lines(odd)
                 broken[odd[0].file] = _why(odd)
                 planned = [each for each in planned if each.verb == "disable"]
             if fresh_at is not None:
-                planned = leave_behind(planned, fresh_at=fresh_at)
+                planned = disabled_if_fired(planned, fresh_at=fresh_at)
             await apply_changes(triggers, planned)
         except LedgerError:
             raise
@@ -231,12 +293,14 @@ class _Files(NamedTuple):
 def _files(path: str, *, root: str | None) -> _Files:
     if root is None and Path(path).is_file():
         parent = Path(_whole(path)).parent.name
-        return _Files([(path, parent if parent in KINDS else "")], [], [])
+        return _Files([(path, parent if parent in SUBFOLDERS else "")], [], [])
     if root is None and not _has_folders(path) and os.path.lexists(f"{path}/{FOLDER}"):
         path = f"{path.rstrip('/')}/{FOLDER}"
     if root is not None and (in_the_way := obstacle(path, root=root)) is not None:
         raise in_the_way
-    folders = [f"{path.rstrip('/')}/{kind}" for kind in KINDS] if _has_folders(path) else [path]
+    folders = (
+        [f"{path.rstrip('/')}/{kind}" for kind in SUBFOLDERS] if _has_folders(path) else [path]
+    )
     files: list[tuple[str, str]] = []
     rooms: list[str] = []
     problems: list[PlanFileError] = []
@@ -264,7 +328,7 @@ def _files(path: str, *, root: str | None) -> _Files:
 
 def _has_folders(path: str) -> bool:
     """Tell whether a folder has one for each kind, or something else of that name."""
-    for kind in KINDS:
+    for kind in SUBFOLDERS:
         with told(path), suppress(FileNotFoundError, NotADirectoryError):  # the answer is no
             os.lstat(f"{path}/{kind}")
             return True
@@ -281,9 +345,7 @@ def _project_of(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
-    """What one file holds."""
-
+class _FileContent:
     file: str
     agent: AgentFile | None = None
     workflow: WorkflowFile | None = None
@@ -296,7 +358,7 @@ class _Page:
 
 def _read(
     path: str, kind: str, *, top: str, base: str, root: str | None, environ: Mapping[str, str]
-) -> _Page:
+) -> _FileContent:
     file = _called(path, base)
     try:
         text = read_plan(path, root=root, limit=LIMIT).text
@@ -306,38 +368,40 @@ def _read(
         if kind == "workflows" or (not kind and is_workflow(text)):
             found = parse_workflow(text, file=file, environ=environ)
             workflow = found.item and _with_template(found.item, path, top=top)
-            return _page(file, found.problems, workflow=workflow)
+            return _content(file, found.problems, workflow=workflow)
         other = parse_agent(text, file=file, environ=environ)
         agent = other.item and _with_directory(other.item, path, base=base)
-        return _page(file, other.problems, agent=agent)
+        return _content(file, other.problems, agent=agent)
     except PlanFileError as error:  # of the template
         return replace(_unread(file, error), is_broken=True)
     except Exception as error:  # a bug of ours; it is told as a problem of this file
         return replace(_unread(file, PlanFileError(path, unexpected(error))), is_broken=True)
 
 
-def _unread(file: str, error: PlanFileError) -> _Page:
+def _unread(file: str, error: PlanFileError) -> _FileContent:
     line, column = error.line or 1, error.column or 1
     shown = printable(file)
     unread = Diagnostic(shown, line, column, "agentd", Severity.ERROR, error.reason)
     said = f"{shown}: {error.reason}" if error.line is None else f"{shown}:{line}: {error.reason}"
-    return _Page(file, errors=(said,), problems=(unread,), is_unread=True)
+    return _FileContent(file, errors=(said,), problems=(unread,), is_unread=True)
 
 
-def _page(
+def _content(
     file: str,
     found: Sequence[Diagnostic],
     *,
     agent: AgentFile | None = None,
     workflow: WorkflowFile | None = None,
-) -> _Page:
+) -> _FileContent:
     """Return what a file holds, with what is wrong with it and what is only odd."""
 
     def lines(severity: Severity) -> tuple[str, ...]:
         return tuple(_line(each) for each in found if each.severity is severity)
 
     errors, warnings = lines(Severity.ERROR), lines(Severity.WARNING)
-    return _Page(file, agent, workflow, errors, warnings, tuple(found), is_broken=bool(errors))
+    return _FileContent(
+        file, agent, workflow, errors, warnings, tuple(found), is_broken=bool(errors)
+    )
 
 
 def _line(found: Diagnostic) -> str:

@@ -1,28 +1,25 @@
-"""Triggers and agents in the ledger's own tables, and the triggers as a source of entries.
+"""Triggers and agents in the ledger's own tables.
 
-What changes a trigger also changes its entry, in one transaction: it is armed, or rests, when
-the change is kept, however many others there are. A delay that has come to its end is
-disabled; each time it is enabled again it may fire once more, under a key of its own.
+A change of a trigger changes its entry in the same transaction, however many others there are. A
+delay that has fired is disabled; each time it is enabled again it may fire once more, under a key
+of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from dataclasses import replace
-from functools import partial
-from hashlib import sha256
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import NAMESPACE_URL, uuid5
 
 from horae.core.decide import Status
 from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark
-from horae.core.ports import PATIENCE, LedgerError
+from horae.core.ports import PATIENCE
 from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import FINAL
 from horae.core.source import Scan, Scanned
-from horae.sources.triggers.rules import Definition, Kind, Trigger, checked, scanned
-from horae.sources.triggers.service import AgentCard, Dispatched
+from horae.sources.triggers.kinds import WebhookKind
+from horae.sources.triggers.rules import Trigger, TriggerDefinition, digest_of, scanned
 from horae.store import scanning
 from horae.store.arming import end_rule
 from horae.store.codec import compact, micros, moment, plain, write_entry
@@ -31,7 +28,7 @@ from horae.store.sql import theme
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from horae.core.decide import Receipt
@@ -45,16 +42,53 @@ NAME: Final = "trigger"
 _SQL: Final = theme("trigger")
 _DONE: Final = {"add": "added", "change_agent": "changed", "remove_agent": "removed"}
 _AGENT: Final = "agent:"
-_OWN: Final = ".agentd/"  # what the names of the files in a plan root begin with
 
 
-class BookTriggers:
+@dataclass(frozen=True, slots=True)
+class AgentCard:
+    """An agent that was made by a request or by a file; `file` is empty for a request."""
+
+    name: str
+    config: Mapping[str, Any]
+    is_enabled: bool
+    created_at: datetime
+    updated_at: datetime
+    file: str = ""
+
+    @property
+    def id(self) -> str:
+        return agent_id(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """A receipt of a trigger, and when its first run began."""
+
+    filed: Filed
+    started_at: datetime | None = None
+
+
+def agent_id(name: str) -> str:
+    """Return the id of an agent in the API; the same name is the same agent.
+
+    >>> agent_id("reporter")
+    '8eeb7166-7ef4-57c5-a64c-7595d374391b'
+    """
+    return str(uuid5(NAMESPACE_URL, f"horae:agent:{name}"))
+
+
+def dispatch_id(trigger: str, key: str) -> str:
+    """Return the id of a receipt of a trigger in the API."""
+    return str(uuid5(NAMESPACE_URL, f"horae:dispatch:{trigger}:{key}"))
+
+
+class TriggerStore:
     """Triggers and agents beside the ledger, on SQLite and on PostgreSQL."""
 
     def __init__(self, ledger: BookLedger, *, term: int = 1) -> None:
         self._ledger = ledger
         self._term = term
-        self._kinds: dict[Kind, list[Trigger]] = {}  # what was asked for since the last change
+        self._kinds: dict[str, list[Trigger]] = {}  # by type, since the last change
         # Which files of triggers cannot be used, and why; None: they were not read yet.
         self.broken_files: Mapping[str, str] | None = None
 
@@ -76,25 +110,24 @@ class BookTriggers:
             return None
         return await self._one("by_name", {"name": plain(name)})
 
-    async def of_kind(self, kind: Kind) -> list[Trigger]:
-        """Return the enabled triggers of a kind, the longest known first."""
+    async def of_kind(self, kind: str) -> list[Trigger]:
+        """Return the enabled triggers of a type, oldest first."""
         # Asked for after every receipt that ends, and nearly always the same.
         if kind not in self._kinds:
-            found = await self._with_text(compact({"type": kind.value})[1:-1])
-            self._kinds[kind] = [
-                each
-                for each in found
-                if each.definition.is_enabled and each.definition.kind is kind
-            ]
+            found = await self._typed(kind)
+            self._kinds[kind] = [each for each in found if each.definition.is_enabled]
         return self._kinds[kind]
 
     async def webhooks(self) -> list[Trigger]:
-        """Return the triggers that wait for a message, those that are disabled, too."""
-        found = await self._with_text(compact({"type": Kind.WEBHOOK.value})[1:-1])
-        return [each for each in found if each.definition.kind is Kind.WEBHOOK]
+        """Return all webhooks, disabled ones too."""
+        return await self._typed(WebhookKind.type)
+
+    async def _typed(self, kind: str) -> list[Trigger]:
+        found = await self._with_text(compact({"type": kind})[1:-1])
+        return [each for each in found if each.definition.config["type"] == kind]
 
     async def of_agent(self, agent: str) -> list[Trigger]:
-        """Return the triggers that start an agent, the longest known first."""
+        """Return the triggers that start an agent, oldest first."""
         found = await self._with_text(compact({"agent": agent})[1:-1])
         return [each for each in found if each.definition.agent == agent]
 
@@ -102,8 +135,8 @@ class BookTriggers:
         found = await self._with_text('"file":')
         return [each for each in found if each.definition.file]
 
-    async def insert(self, trigger: str, definition: Definition, *, now: datetime) -> bool:
-        """Take in a trigger and arm it; False means that its id or its name is taken."""
+    async def insert(self, trigger: str, definition: TriggerDefinition, *, now: datetime) -> bool:
+        """Store a trigger and arm it; False: its id or its name is taken."""
         facts = {**_facts(trigger, definition), "now": micros(now)}
 
         def put(book: Book) -> bool:
@@ -115,9 +148,9 @@ class BookTriggers:
         return await self._write(put)
 
     async def change(
-        self, was: Trigger, definition: Definition, *, now: datetime
+        self, was: Trigger, definition: TriggerDefinition, *, now: datetime
     ) -> Trigger | None:
-        """Let a trigger be another; None: somebody changed it meanwhile, or the name is taken."""
+        """Change a trigger; None: it was changed meanwhile, or the name is taken."""
         is_again = definition.is_enabled and not was.definition.is_enabled
         # Never the same stamp twice, so that two changes in one instant are told apart.
         stamp = max(micros(now), micros(was.updated_at) + 1)
@@ -140,7 +173,7 @@ class BookTriggers:
         return await self._write(put)
 
     async def remove(self, trigger: str, *, now: datetime) -> bool:
-        """Forget a trigger; what it did stays in the ledger."""
+        """Remove a trigger; its receipts stay."""
 
         def drop(book: Book) -> bool:
             if not book.execute(_SQL["remove"], {"id": trigger}).rowcount:
@@ -173,12 +206,12 @@ class BookTriggers:
         return await self._ledger.read(look)
 
     async def insert_agent(self, card: AgentCard) -> bool:
-        """Take in an agent; False means that its name is taken."""
+        """Store an agent; False: its name is taken."""
         facts = {"id": card.id, **_agent_facts(card), "now": micros(card.created_at)}
         return await self._edit_agent("add", facts, card.name, now=card.created_at)
 
     async def change_agent(self, card: AgentCard) -> bool:
-        """Let an agent be another; False means that there is none."""
+        """Change an agent; False: there is none."""
         facts = {**_agent_facts(card), "now": micros(card.updated_at)}
         return await self._edit_agent("change_agent", facts, card.name, now=card.updated_at)
 
@@ -188,7 +221,7 @@ class BookTriggers:
     async def _edit_agent(
         self, query: str, facts: Mapping[str, object], name: str, *, now: datetime
     ) -> bool:
-        """Add, change or remove an agent, and tell of it; False: nothing was changed."""
+        """Add, change or remove an agent, with an event; False: nothing was changed."""
 
         def put(book: Book) -> bool:
             is_done = book.execute(_SQL[query], facts).rowcount > 0
@@ -201,7 +234,10 @@ class BookTriggers:
     async def file(
         self, trigger: Trigger, receipt: Receipt, *, text: str, now: datetime
     ) -> tuple[Filed, bool] | None:
-        """File what was asked of a trigger, with the order that it is to carry out."""
+        """File a receipt of a trigger with its order, and tell whether it is new.
+
+        The same key gives the same receipt. None: the trigger is not armed.
+        """
 
         def put(book: Book) -> tuple[Filed, bool] | None:
             listed = _entry_of(book, trigger.id)
@@ -221,7 +257,7 @@ class BookTriggers:
     async def carry(
         self, receipt: int, text: str, *, status: Status, reason: Reason, now: datetime
     ) -> bool:
-        """Let a receipt that has not started carry out another order, and wait or be held."""
+        """Give a receipt that has not started another order, and let it wait or hold it."""
 
         def put(book: Book) -> bool:
             filed = book.receipt(receipt)
@@ -235,13 +271,12 @@ class BookTriggers:
         return await self._ledger.write(self._term, put)
 
     async def entry(self, trigger: str) -> Listed | None:
-        """Return what the ledger knows of a trigger."""
         return await self._ledger.read(lambda book: _entry_of(book, trigger))
 
     async def dispatches(
         self, trigger: str, *, limit: int, offset: int
     ) -> tuple[list[Dispatched], int]:
-        """Return what a trigger did, newest first, and how often it did something."""
+        """Return some receipts of a trigger, newest first, and how many there are in all."""
 
         def look(book: Book) -> tuple[list[Dispatched], int]:
             listed = _entry_of(book, trigger)
@@ -255,7 +290,7 @@ class BookTriggers:
         return await self._ledger.read(look)
 
     async def skip(self, receipt: int, *, reason: Reason, now: datetime) -> bool:
-        """Let a receipt that waits or is held never start."""
+        """Skip a receipt that waits or is held."""
 
         def end(book: Book) -> bool:
             filed = book.receipt(receipt)
@@ -275,6 +310,24 @@ class BookTriggers:
 
         return await self._write(put)
 
+    async def scan(self) -> Scan:
+        """Return the triggers that the ledger does not know as they are, and the broken files.
+
+        A change of a trigger arms it at the same time, so there are hardly any. To return all
+        would undo changes that are made while this scan is on its way into the ledger.
+        """
+
+        def look(book: Book) -> Scan:
+            rows = book.execute(_SQL["all"]).fetchall()
+            broken = self.broken_files
+            every = [(_scanned(row, known=_still_broken(row, broken)), row) for row in rows]
+            if book.execute(_SQL["count_orphans"]).fetchone()[0]:  # these are missed
+                return Scan(tuple(found for found, _ in every), broken=broken or {})
+            new = (found for found, row in every if not _is_known(found, row))
+            return Scan(tuple(new), standing=("",), broken=broken or {})
+
+        return await self._ledger.read(look)
+
     async def _one(self, query: str, facts: Mapping[str, object]) -> Trigger | None:
         def look(book: Book) -> Trigger | None:
             row = book.execute(_SQL[query], facts).fetchone()
@@ -289,108 +342,12 @@ class BookTriggers:
         )
 
     async def _write(self, work: Callable[[Book], T]) -> T:
-        """Change a definition; what was remembered of them is forgotten, before and after."""
+        """Change definitions; those that are cached are forgotten, before and after."""
         self._kinds.clear()
         try:
             return await self._ledger.write(self._term, work)
         finally:
             self._kinds.clear()
-
-
-class TriggerSource:
-    """The triggers of a ledger; one that is disabled is known and not armed.
-
-    *follow* is told of every receipt that is over, for the triggers that wait for such ends.
-    *has_files* tells whether the plan root holds files of triggers.
-    """
-
-    name = NAME
-
-    def __init__(
-        self,
-        ledger: BookLedger,
-        *,
-        term: int = 1,
-        triggers: BookTriggers | None = None,
-        follow: Callable[[Filed], Awaitable[None]] | None = None,
-        has_files: Callable[[], bool] | None = None,
-    ) -> None:
-        self._ledger = ledger
-        self._triggers = triggers or BookTriggers(ledger, term=term)
-        self._follow = follow
-        self._has_files = has_files
-
-    async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - there are no files
-        """Return every trigger; while they cannot be read, what is known of them stands."""
-        try:
-            found = await self._ledger.read(partial(_scan, self._triggers.broken_files))
-            return replace(found, is_bare=await self._is_bare())
-        except LedgerError as error:
-            return Scan((), standing=("",), problems=(error,))
-
-    async def _is_bare(self) -> bool | None:
-        """Tell whether the plan root's own files that made triggers are gone.
-
-        Those that were applied from elsewhere go on without a file.
-        """
-        if self._has_files is None:
-            return None
-        if await asyncio.to_thread(self._has_files):
-            return False
-        made = await self._triggers.of_files()
-        own = [each.definition for each in made if each.definition.file.startswith(_OWN)]
-        return True if any(each.is_enabled for each in own) else None
-
-    async def settle(self, receipt: Filed) -> None:
-        """Disable a delay that has come to its end, and tell those who wait for such an end."""
-        if receipt.status not in FINAL:
-            return
-        if self._follow is not None:
-            await self._follow(receipt)
-        key = receipt.receipt.key
-        if not key.startswith("delay:"):
-            return
-        name, _, times = key.removeprefix("delay:").partition(":")
-        ended_at = receipt.ended_at or receipt.decided_at
-        await self._triggers.spend(name, int(times or 1), now=ended_at)
-
-
-async def add(
-    ledger: BookLedger,
-    trigger: str,
-    *,
-    name: str,
-    spec: Mapping[str, str],
-    now: datetime,
-    term: int,
-    is_enabled: bool = True,
-) -> bool:
-    """Take in a trigger without asking about its agent; False: its id or its name is taken.
-
-    *spec* is `{"kind": "cron", "cron_expr": …, "timezone": …}` or `{"kind": "delay", "run_at":
-    …}`, each with "agent" and "prompt"; one that can never fire raises an error.
-    """
-    names = {"kind": "type", "cron_expr": "expression", "timezone": "timezone", "run_at": "run_at"}
-    config = {names[key]: value for key, value in spec.items() if key in names}
-    definition = Definition(
-        name, spec.get("agent", ""), config, spec.get("prompt", ""), is_enabled=is_enabled
-    )
-    triggers = BookTriggers(ledger, term=term)
-    return await triggers.insert(trigger, checked(definition), now=now)
-
-
-def _scan(broken: Mapping[str, str] | None, book: Book) -> Scan:
-    """Return the triggers that the ledger does not know as they are, and the *broken* files.
-
-    Whoever changes a trigger arms it at the same time, so there are hardly any. To tell of all
-    would undo what is changed while this scan is on its way into the ledger.
-    """
-    rows = book.execute(_SQL["all"]).fetchall()
-    every = [(_scanned(row, known=_still_broken(row, broken)), row) for row in rows]
-    if book.execute(_SQL["count_orphans"]).fetchone()[0]:
-        return Scan(tuple(found for found, _ in every), broken=broken or {})  # these are missed
-    new = (found for found, row in every if not _is_known(found, row))
-    return Scan(tuple(new), standing=("",), broken=broken or {})
 
 
 def _still_broken(row: sqlite3.Row, broken: Mapping[str, str] | None) -> str:
@@ -426,7 +383,7 @@ def _scanned(row: sqlite3.Row, *, known: str = "") -> Scanned:
 
 
 def _arm(book: Book, trigger: str, *, now: datetime) -> Trigger:
-    """Let the ledger take over one trigger as it is now, and leave all others alone."""
+    """Update the entry of one trigger, and leave all others alone."""
     row = book.execute(_SQL["one"], {"id": trigger}).fetchone()
     scan = Scan((_scanned(row),), standing=("",))
     scanning.scan(book, NAME, scan, now=now, revision=None, patience=PATIENCE)
@@ -434,8 +391,8 @@ def _arm(book: Book, trigger: str, *, now: datetime) -> Trigger:
 
 
 def _carry(book: Book, receipt: int, text: str, *, now: datetime) -> str:
-    """Let a receipt carry out a text, and return the text's digest."""
-    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    """Give a receipt another text, and return its digest."""
+    digest = digest_of(text)
     book.keep_text(digest, text, now=now)
     book.execute(_SQL["carry"], {"number": receipt, "digest": digest})
     return digest
@@ -448,7 +405,7 @@ def _entry_of(book: Book, trigger: str) -> Listed | None:
 
 def _trigger(row: sqlite3.Row) -> Trigger:
     data = json.loads(row["spec"])
-    definition = Definition.of(row["name"], data, is_enabled=bool(row["is_enabled"]))
+    definition = TriggerDefinition.of(row["name"], data, is_enabled=bool(row["is_enabled"]))
     stamps = {name: moment(int(row[name])) for name in ("created_at", "updated_at")}
     return Trigger(row["id"], definition, row["enabled_times"], **stamps)
 
@@ -460,7 +417,7 @@ def _card(row: sqlite3.Row) -> AgentCard:
     return AgentCard(name, data["config"], bool(row["is_enabled"]), file=data["file"], **stamps)
 
 
-def _facts(trigger: str, definition: Definition) -> dict[str, object]:
+def _facts(trigger: str, definition: TriggerDefinition) -> dict[str, object]:
     return {
         "id": plain(trigger),
         "name": definition.name,
@@ -479,7 +436,7 @@ def _agent_facts(card: AgentCard) -> dict[str, object]:
 
 
 def _plain(data: Any) -> Any:
-    """Return data of which every text can be written down."""
+    """Return data in which every text can be stored."""
     if isinstance(data, str):
         return plain(data)
     if isinstance(data, dict):

@@ -19,12 +19,11 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.secret import names_in
+from horae.core.secret import WEBHOOK_SECRETS, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-SECRETS: Final = ("secret", "old_secret")  # while a secret is replaced, both are good
 STANDARD_PREFIX: Final = "whsec_"
 TOLERANCE: Final = timedelta(minutes=5)  # how far the clock of the sender may be off
 _KEY_BYTES: Final = range(24, 65)
@@ -44,7 +43,7 @@ class Scheme(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SignedCheck:
     """What became of a check: the key of a message, or why it is refused."""
 
     key: str = ""
@@ -89,7 +88,7 @@ def verify(
     body: bytes,
     *,
     now: datetime,
-) -> Verdict:
+) -> SignedCheck:
     """Return whether a message is signed for a webhook; one without a scheme is not there.
 
     The work is the same in every case, so that nobody learns from its time which names exist.
@@ -99,8 +98,8 @@ def verify(
         given.setdefault(name.lower(), []).append(value.strip())
     if "scheme" not in config:
         _standard((b"", b""), given, body, now)
-        return Verdict(refusal="there is no such webhook")
-    secrets = [str(config.get(name, "")) for name in SECRETS]
+        return SignedCheck(refusal="there is no such webhook")
+    secrets = [str(config.get(name, "")) for name in WEBHOOK_SECRETS]
     if Scheme(config["scheme"]) is Scheme.STANDARD:
         return _standard([_standard_key(each) for each in secrets], given, body, now)
     return _github([each.encode() for each in secrets], given, body)
@@ -108,7 +107,7 @@ def verify(
 
 def _standard(
     keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes, now: datetime
-) -> Verdict:
+) -> SignedCheck:
     """Return whether a message is signed as Standard Webhooks have it."""
     sent, stamp, proofs = (
         _only(given, f"webhook-{name}") for name in ("id", "timestamp", "signature")
@@ -117,20 +116,20 @@ def _standard(
     right = [base64.b64encode(hmac.digest(key, signed, "sha256")) for key in keys]
     parts = [each.removeprefix("v1,").encode() for each in proofs.split() if each[:3] == "v1,"]
     if not _is_proven(parts, right, keys):
-        return Verdict(refusal="webhook-signature is missing or does not match the message")
+        return SignedCheck(refusal="webhook-signature is missing or does not match the message")
     if _ID.fullmatch(sent) is None:
-        return Verdict(refusal="webhook-id must be 1 to 200 characters without dots and spaces")
+        return SignedCheck(refusal="webhook-id must be 1 to 200 characters without dots and spaces")
     if _STAMP.fullmatch(stamp) is None:
-        return Verdict(refusal="webhook-timestamp is not a number of seconds")
+        return SignedCheck(refusal="webhook-timestamp is not a number of seconds")
     off = abs(now - datetime.fromtimestamp(int(stamp), UTC))
     if off > TOLERANCE:
-        return Verdict(
+        return SignedCheck(
             refusal=f"webhook-timestamp is {off.total_seconds():.0f} s off the server clock"
         )
-    return Verdict(f"webhook:{sent}")
+    return SignedCheck(f"webhook:{sent}")
 
 
-def _github(keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes) -> Verdict:
+def _github(keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes) -> SignedCheck:
     """Return whether a message is signed as GitHub does it; `sha256=` may be left out.
 
     The key is a digest of the body, since that alone is signed: whatever else is sent with
@@ -139,10 +138,10 @@ def _github(keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes) 
     proof = _only(given, "x-hub-signature-256").lower().removeprefix("sha256=")
     right = [hmac.new(key, body, sha256).hexdigest().encode() for key in keys]
     if not _is_proven([proof.encode()], right, keys):
-        return Verdict(refusal="X-Hub-Signature-256 is missing or does not match the message")
+        return SignedCheck(refusal="X-Hub-Signature-256 is missing or does not match the message")
     if _OLD_FORM.match(body):
-        return Verdict(refusal="the message is signed in the old form with X-Horae-Timestamp")
-    return Verdict(f"webhook:{sha256(b'.' + body).hexdigest()[:32]}")
+        return SignedCheck(refusal="the message is signed in the old form with X-Horae-Timestamp")
+    return SignedCheck(f"webhook:{sha256(b'.' + body).hexdigest()[:32]}")
 
 
 def _is_proven(given: Sequence[bytes], right: Sequence[bytes], keys: Sequence[bytes]) -> bool:

@@ -15,8 +15,9 @@ from horae.sources.triggers.commands import applied, read_files, torn_down
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from horae.sources.triggers.apply import FileChange
     from horae.sources.triggers.commands import Room
-    from horae.sources.triggers.service import Change, Triggers
+    from horae.sources.triggers.service import Triggers
     from horae.sources.triggers.source import Folder
 
 LOOK: Final = 0.1  # seconds between two looks at what is not armed yet
@@ -115,7 +116,7 @@ def teardown(here: Here, path: str, *, dry_run: bool) -> int:
     return Exit.OK
 
 
-def _print_changes(changes: Sequence[Change]) -> None:
+def _print_changes(changes: Sequence[FileChange]) -> None:
     """Print the plan, with what is different about each thing that is there already."""
     for change in changes:
         echo(f"{change.verb:<9} {change.what} '{change.name}' ({change.place})")

@@ -19,7 +19,7 @@ from horae.sources.triggers.agent_cli.words import (
     say_notes,
 )
 from horae.sources.triggers.commands import parse_json, prompt_of
-from horae.sources.triggers.rules import TriggerError
+from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -266,47 +266,14 @@ async def _agent_called(triggers: Triggers, name: str) -> str:
 
 def _config(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a workflow waits for, in the words of the API."""
-    kind = given["trigger_type"]
-    match kind:
-        case "cron":
-            _need(given, "cron_expression", kind)
-            return {
-                "type": "cron",
-                "expression": given["cron_expression"],
-                "timezone": given["timezone"],
-            }
-        case "delay":
-            _need(given, "run_at", kind)
-            return {"type": "delay", "run_at": given["run_at"]}
-        case "webhook":
-            return {"type": "webhook", "secret": given["webhook_secret"] or ""}
-        case "manual":
-            return {"type": "manual"}
-        case "dispatch-result":
-            return {
-                "type": "dispatch_result",
-                "source_workflow_id": given["source_workflow_id"],
-                "status": given["result"],
-            }
-        case "agent-lifecycle":
-            return {"type": "agent_lifecycle", "event": given["event"] or ""}
-    for name in ("owner", "repo"):
-        _need(given, name, kind)
+    kind = KINDS[given["trigger_type"].replace("-", "_")]
+    for name in kind.agent_needs:
+        if given[name] is None:
+            option = f"--{name.replace('_', '-')}"
+            raise AgentCommandError(f"{option} is required for {given['trigger_type']} trigger")
     labels = [each.strip() for each in (given["labels"] or "").split(",") if each.strip()]
-    return {
-        "type": kind.replace("-", "_"),
-        "owner": given["owner"],
-        "repo": given["repo"],
-        "labels": labels,
-        "state": given["state"],
-    }
-
-
-def _need(given: Mapping[str, Any], name: str, kind: str) -> None:
-    """Raise an error if an option is missing that a kind of trigger needs."""
-    if given[name] is None:
-        option = f"--{name.replace('_', '-')}"
-        raise AgentCommandError(f"{option} is required for {kind} trigger")
+    given = {**given, "labels": labels}
+    return {"type": kind.type, **{key: given[name] for key, name in kind.agent_options.items()}}
 
 
 def _refuse_both(given: Mapping[str, Any], one: str, other: str) -> None:
@@ -334,34 +301,8 @@ def _workflow_lines(workflow: Mapping[str, Any]) -> list[str]:
         "Status": "enabled" if workflow["enabled"] else "disabled",
         "Poll Interval": f"{workflow['poll_interval_secs']}s",
         "Trigger Type": config["type"],
-        **_config_facts(config),
+        **kind_of(config).lines(),
         "Prompt Template": shown.replace("\n", "\\n"),
         "Created": workflow["created_at"].replace("T", " ").replace("Z", " UTC"),
     }
     return [f"{name}: {value}" for name, value in facts.items()]
-
-
-def _config_facts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a trigger's type adds to its block."""
-    match config["type"]:
-        case "cron":
-            zone = {"Timezone": config["timezone"]} if config.get("timezone") else {}
-            return {"Expression": config["expression"], **zone}
-        case "delay":
-            return {"Run At": config["run_at"]}
-        case "webhook":
-            return {"Secret": "configured" if config.get("secret") else "none"}
-        case "agent_lifecycle":
-            return {"Event": config["event"]}
-        case "dispatch_result":
-            return {
-                "Source Workflow": config.get("source_workflow_id", "any"),
-                "Status Filter": config.get("status", "any"),
-            }
-        case "manual":
-            return {}
-    return {
-        "Repository": f"{config['owner']}/{config['repo']}",
-        "Labels": ", ".join(config.get("labels", ())) or "none",
-        "State": config["state"],
-    }
