@@ -445,7 +445,7 @@ class Config:
         "tenant",
         ID,
         "local",
-        "directory in `WB_DATA` that is the plan root; only the variable `WB_TENANT` is read",
+        "directory in `WB_DATA` that is the plan root; has no effect in `horae.toml`",
         "WB_TENANT",
     )
     gitops = Setting("gitops", SWITCH, False, "pull before each tick", "WB_GITOPS")

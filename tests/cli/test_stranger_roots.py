@@ -46,11 +46,21 @@ def places(call: Call, tmp_path: Path) -> Path:  # the call is made in tmp_path
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"WB_TENANT": "local"},
+        {"HORAE_TENANT": "local"},
+        {"HORAE_TENANT": "local", "WB_TENANT": "other"},
+    ],
+)
 def test_the_older_variables_name_the_plan_root_for_every_command(
-    call: Call, places: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, places: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
 ) -> None:
     monkeypatch.setenv("WB_DATA", str(places / "tenants"))
-    monkeypatch.setenv("WB_TENANT", "local")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     keep_for_a_moment()
     monkeypatch.chdir(places / "elsewhere")
     ran = call("run", "Plan of tenants/local", "--wait", "--json")
