@@ -471,7 +471,7 @@ async def test_the_board_says_why_a_task_is_blocked_and_when_one_comes_back(tmp_
         assert "unmet dependency #1" in pick
         [sweep] = [each for each in text.split("<article") if "Sweep the paths" in each]
         assert "at 09:00 on Mondays (Europe/Berlin)" in sweep
-        assert "recycles" in sweep
+        assert "recurs" in sweep
 
 
 @story

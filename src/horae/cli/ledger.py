@@ -6,7 +6,8 @@ import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -49,7 +50,8 @@ from horae.core.explain import (
 )
 from horae.core.ports import LedgerError
 from horae.core.reason import Reason
-from horae.core.text import moment_text, pause_words
+from horae.core.receipt import FINAL
+from horae.core.text import in_zone, moment_text, pause_words
 from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError
 from horae.timing.zone import zone
@@ -71,6 +73,8 @@ if TYPE_CHECKING:
         StatusReport,
         WhyReport,
     )
+
+_T = TypeVar("_T", "ReceiptLine", "EntryLine")
 
 _PATIENCE: Final = 5.0  # seconds for an engine to say what only it knows
 _MOST: Final = 1000  # that it tells of at a time
@@ -164,7 +168,8 @@ def history(
         ),
         at=place.moment(at),
     )
-    print_rows(output, [line.data() for line in found.lines], lambda: _print_history(found))
+    shown = replace(found, lines=tuple(_in_zone(found.lines, zone_name=place.zone.key)))
+    print_rows(output, [line.data() for line in found.lines], lambda: _print_history(shown))
     return Exit.OK
 
 
@@ -417,7 +422,7 @@ def print_status(stands: StatusReport) -> None:
     """Print how things stand, a part for each kind of thing that there is."""
     engine = stands.engine
     who = f"process {engine.pid}" if engine.pid else "a process"
-    since = f", since {engine.since}" if engine.since else ""
+    since = f", since {in_zone(engine.since, stands.zone)}" if engine.since else ""
     runs = f"engine running ({who}{since})" if engine.is_running else "no engine is running"
     if engine.stall:
         echo(engine.stall)
@@ -426,18 +431,27 @@ def print_status(stands: StatusReport) -> None:
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
     echo(", ".join([armed, *counts]))
     _print_part("problems", [(each,) for each in stands.problems])
+    lines = partial(_in_zone, zone_name=stands.zone)
     _print_part("agents", (agent_row(each, stands) for each in stands.agents))
     going = "running" if engine.is_running else "running when the engine exited"
-    _print_part(going, map(_receipt_row, stands.running))
-    _print_part("waiting", (_waiting_row(each, stands.at) for each in stands.waiting))
-    _print_part("next", map(_next_row, stands.coming))
-    _print_part("late in the last day", map(_late_row, stands.late))
-    _print_part("missed in the last day", map(_receipt_row, stands.missed))
-    _print_part("failed in the last day (by scheduled time)", map(_receipt_row, stands.failed))
-    _print_part("paused", map(_paused_row, stands.paused))
+    _print_part(going, map(_receipt_row, lines(stands.running)))
+    _print_part("waiting", (_waiting_row(each, stands.at) for each in lines(stands.waiting)))
+    _print_part("next", map(_next_row, _in_zone(stands.coming, zone_name=stands.zone)))
+    _print_part("late in the last day", map(_late_row, lines(stands.late)))
+    _print_part("missed in the last day", map(_receipt_row, lines(stands.missed)))
+    _print_part(
+        "failed in the last day (by scheduled time)", map(_receipt_row, lines(stands.failed))
+    )
+    _print_part("paused", map(_paused_row, _in_zone(stands.paused, zone_name=stands.zone)))
     said = frozenset(stands.problems)
     others = (each for each in stands.unarmed if not _is_said(each, said))
     _print_part("not armed", map(_unarmed_row, others))
+
+
+def _in_zone(lines: Iterable[_T], *, zone_name: str) -> Iterator[_T]:
+    """Yield lines in the zone of the plan root, if theirs is UTC: that of agents and triggers."""
+    for each in lines:
+        yield replace(each, zone=zone_name) if each.zone == "UTC" else each
 
 
 def _is_said(line: EntryLine, problems: frozenset[str]) -> bool:
@@ -463,7 +477,11 @@ def _print_part(title: str, rows: Iterable[tuple[str, ...]]) -> None:
 
 def agent_row(agent: AgentLine, stands: StatusReport) -> tuple[str, ...]:
     """Return an agent as a row: who, whether it runs, where in its day, how it went."""
-    return agent.name, _doing(agent, stands), _day(agent), _went(agent)
+    return agent.name, _doing(agent, stands), _day(agent), _went(agent, stands)
+
+
+def _zone_of(entry: EntryLine, stands: StatusReport) -> str:
+    return stands.zone if entry.zone == "UTC" else entry.zone
 
 
 def _doing(agent: AgentLine, stands: StatusReport) -> str:
@@ -474,11 +492,11 @@ def _doing(agent: AgentLine, stands: StatusReport) -> str:
     if agent.held:
         return f"is held: {agent.held}"
     if entry.pause is not None:
-        return _rest(entry)
+        return _rest(replace(entry, zone=_zone_of(entry, stands)))
     if entry.next_at is None:
         return "no next tick yet"
     wait = max(entry.next_at - stands.at, timedelta(0))
-    return f"next {moment_text(entry.next_at, entry.zone)}, in {length_text(wait)}"
+    return f"next {moment_text(entry.next_at, _zone_of(entry, stands))}, in {length_text(wait)}"
 
 
 def _day(agent: AgentLine) -> str:
@@ -489,9 +507,10 @@ def _day(agent: AgentLine) -> str:
     return f"{place['state']} {place['hits']}{rests}, then {place['next_state']}"
 
 
-def _went(agent: AgentLine) -> str:
+def _went(agent: AgentLine, stands: StatusReport) -> str:
     """Return how an agent's last tick ended, and how often that was so."""
-    when = f" {moment_text(agent.last_run_at, agent.entry.zone)}" if agent.last_run_at else ""
+    zone_name = _zone_of(agent.entry, stands)
+    when = f" {moment_text(agent.last_run_at, zone_name)}" if agent.last_run_at else ""
     if agent.outcome is None:
         return f"first tick began{when}" if when else "has not ticked yet"
     if agent.is_running:
@@ -507,7 +526,8 @@ def _went(agent: AgentLine) -> str:
 def _receipt_row(line: ReceiptLine) -> tuple[str, ...]:
     receipt = line.filed.receipt
     what = f"{line.title}  {line.filed.origin}"
-    return _planned(line), what, f"{receipt.status}{_times(line)}", receipt.reason
+    reason = in_zone(receipt.reason, line.zone)
+    return _planned(line), what, f"{receipt.status}{_times(line)}", reason
 
 
 def _waiting_row(line: ReceiptLine, now: datetime) -> tuple[str, ...]:
@@ -571,13 +591,14 @@ def _print_history(found: History) -> None:
         table.add_column(name, overflow="fold")
     for line in found.lines:
         receipt = line.filed.receipt
+        reason = in_zone(receipt.reason, line.zone)
         table.add_row(
             safe(str(line.filed.number), style="dim"),
             safe(_planned(line)),
             safe(line.title),
             safe(receipt.status),
             safe(length_text(line.late) if line.late > GRACE else ""),
-            safe("; ".join(filter(None, (receipt.reason, requested_words(line.filed))))),
+            safe("; ".join(filter(None, (reason, requested_words(line.filed))))),
         )
     console().print(table)
     if found.cursor is not None:
@@ -621,7 +642,7 @@ def _print_why(said: WhyReport, *, is_over: bool) -> None:
 
 def _print_answer(answer: Answer, zone_name: str, *, is_over: bool) -> None:
     at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
-    echo(f"{at}{answer.said}")
+    echo(f"{at}{in_zone(answer.said, zone_name)}")
     filed = answer.filed
     if filed is None:
         return
@@ -630,13 +651,13 @@ def _print_answer(answer: Answer, zone_name: str, *, is_over: bool) -> None:
         echo(f"  covers {receipt.count} times up to {moment_text(receipt.through_at, zone_name)}")
     by = late(filed)
     how_late = f", {length_text(by)} after its scheduled time" if by > GRACE else ""
-    echo(f"  decided {moment_text(filed.decided_at, zone_name)}{how_late}")
+    echo(f"  receipt created {moment_text(filed.decided_at, zone_name)}{how_late}")
     if by_whom := requested_words(filed):
         echo(f"  {by_whom}")
     if receipt.status is Status.WAITING and receipt.start_at > filed.decided_at:
         echo(f"  starts at {moment_text(receipt.start_at, zone_name)} or later")
     commit = f", commit {filed.commit[:12]}" if filed.commit else ""
-    echo(f"  receipt {filed.number}, {receipt.key}, from {filed.origin}{commit}")
+    echo(f"  receipt {filed.number} (key {receipt.key}), from {filed.origin}{commit}")
     echo(f"  {filed_policy_words(filed, zone_name=zone_name)}")
     for run in answer.runs:
         echo(f"  {run_words(run, zone_name, is_over=is_over)}")
@@ -670,10 +691,19 @@ def _print_backfill(done: BackfillResult) -> None:
         for moment in done.moments:
             echo(moment_text(moment, entry.zone))
     runs = f"{len(done.moments):,} run{'s' * (len(done.moments) != 1)}"
-    are = "is" if len(done.moments) == 1 else "are"
-    queued = f"{runs} {are} queued (backfill {done.name})"
-    said = f"{runs} would be created" if done.dry_run else queued
+    said = f"{runs} would be created" if done.dry_run else _queued_words(done, runs)
     echo(f"{name} from {first} to {last}: {said}")
+
+
+def _queued_words(done: BackfillResult, runs: str) -> str:
+    """Return how many runs of a backfill are queued; those of the same name may have ended."""
+    ended = sum(each.filed.status in FINAL for each in done.lines)
+    if ended == len(done.lines) > 0:
+        return f"{runs} of backfill {done.name} already ended; no run is queued"
+    if ended:
+        return f"{runs} of backfill {done.name}: {ended:,} already ended, the others are queued"
+    are = "is" if len(done.moments) == 1 else "are"
+    return f"{runs} {are} queued (backfill {done.name})"
 
 
 @contextmanager

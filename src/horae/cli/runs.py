@@ -384,23 +384,28 @@ def wait_for(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, 
         if looks % _ASK_WHY == 0 and output.form is Form.TABLE:
             again = _obstacle(far, told)
             if again != why:
-                echo(f"horae: {told['title']} waits: {again}", err=True)
+                echo(f"horae: {again}", err=True)
             why = again
         sleep(LOOK)
 
 
 def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
     """Return why a receipt does not start."""
+    title = told["title"]
     if told["status"] == Status.HELD:
-        return str(told["reason"])
+        return f"{title} is held: {told['reason']}"
     line = far.get("gate", limit=1000)["waiting"]
     reasons = (each["reason"] for each in line if each["receipt"] == told["receipt"])
-    start = f"starts at {told['start_at'][:19]}Z or later"
+    reason = next(reasons, "")
+    if reason:
+        return f"{title} waits: {reason}"
+    start_at = datetime.fromisoformat(told["start_at"]).replace(microsecond=0)
+    start = f"starts at {moment_text(start_at, told['zone'])} or later"
     if told["runs"]:
         last = told["runs"][-1]
         ended = f"attempt {last['attempt']} {last['outcome'] or 'ended'} ({told['reason']})"
-        return next(reasons, f"{ended}; the next attempt {start}")
-    return next(reasons, f"{told['reason']}; the run {start}")
+        return f"{title}: {ended}; attempt {last['attempt'] + 1} {start}"
+    return f"{title} waits: {told['reason']}; the run {start}"
 
 
 def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:

@@ -411,7 +411,7 @@ def policy_words(policy: Policy, *, zone_name: str, usual: CatchUp | None = None
     if policy.jitter:
         said.append(f"jitter up to {format_duration(policy.jitter)}")
     if policy.pause_after is not None:
-        said.append(f"paused after {policy.pause_after} failures in a row")
+        said.append(f"pauses after {policy.pause_after} failures in a row")
     if policy.until is not None:
         said.append(f"until {moment_text(policy.until, zone_name)}")
     if policy.requires:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from horae.core.entry import AfterRule, CadenceRule, CronRule, OnceRule, OnDemandRule, RepeaterRule
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind, Unit
+from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ _UNITS: Final = {
     Unit.MONTH: "month",
     Unit.YEAR: "year",
 }
+_INSTANT: Final = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\b")
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _KINDS: Final = {
     RepeaterKind.CUMULATE: "every missed run is caught up, at most ten",
@@ -59,6 +62,24 @@ def moment_text(moment: datetime, zone_name: str) -> str:
     '2026-06-06 Sat 06:00 Europe/Berlin'
     """
     return f"{wall_text(local(moment, zone(zone_name)))} {zone_name}"
+
+
+def in_zone(text: str, zone_name: str) -> str:
+    """Return a sentence with its UTC times as a clock in the zone shows them.
+
+    >>> in_zone("paused from 2026-06-06T04:00:00Z", "Europe/Berlin")
+    'paused from 2026-06-06 Sat 06:00 Europe/Berlin'
+    """
+    if zone_name == "UTC" or "Z" not in text:
+        return text
+    return _INSTANT.sub(lambda found: _in_zone(found[0], zone_name), text)
+
+
+def _in_zone(text: str, zone_name: str) -> str:
+    try:
+        return moment_text(parse_rfc3339(text), zone_name)
+    except Rfc3339Error:
+        return text  # digits of a program, and not a time
 
 
 def pause_words(pause: Pause, *, zone_name: str) -> str:

@@ -8,7 +8,7 @@ from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final
 
 from horae.core.explain import stamp
-from horae.core.text import moment_text
+from horae.core.text import in_zone, moment_text
 from horae.timing.zone import instant, local, zone
 from horae.web.answer import CONTROLS
 
@@ -64,6 +64,10 @@ class PageTime:
         if abs(wall.date() - self.today) < timedelta(days=180):
             return f"{wall:%a} {wall.day} {wall:%b} {clock}"
         return f"{wall:%Y-%m-%d} {clock}"
+
+    def text(self, text: str) -> str:
+        """Return a sentence with its UTC times in the zone of the page."""
+        return in_zone(text, self.zone)
 
     def clock(self, moment: datetime) -> str:
         """Return the time of day."""

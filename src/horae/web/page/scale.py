@@ -72,7 +72,8 @@ class Scale(NamedTuple):
         over = (filed.ended_at or look.now) if has_run else receipt.through_at or at
         if over < self.start:
             return
-        said = f"{filed.title}: {say(filed.status)}. Scheduled {look.short(at)}. {receipt.reason}"
+        reason = look.text(receipt.reason)
+        said = f"{filed.title}: {say(filed.status)}. Scheduled {look.short(at)}. {reason}"
         if receipt.through_at is not None:
             width = self.x(receipt.through_at) - self.x(at)
             yield TimelineMark(self.x(at), width, f"range {filed.status}", said, href)
