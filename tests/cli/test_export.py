@@ -251,6 +251,27 @@ def test_a_crontab_runs_what_it_can_say_and_the_rest_is_named(hand: Call, tmp_pa
     assert "plan.org:19: 'Tokyo 5%' is left out: its time zone is Asia/Tokyo" in ending.err
 
 
+def test_a_crontab_in_another_zone_than_the_machine_has_a_note(
+    hand: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = "these lines are correct only if cron runs in Europe/Berlin; otherwise use --cron-tz"
+    monkeypatch.setenv("TZ", "UTC")
+    assert note in hand("crontab", "plan.org").err
+    assert note not in hand("crontab", "plan.org", "--cron-tz").err
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    assert note not in hand("crontab", "plan.org").err
+
+
+def test_a_file_outside_the_plan_root_is_left_out(hand: Call, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "horae.toml").write_text("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path / "sub")
+        ending = hand("crontab", "../plan.org")
+    assert ending.out == ""
+    assert f"the file is outside the plan root {tmp_path / 'sub'}" in ending.err
+
+
 def test_a_cron_that_knows_zones_is_told_them(hand: Call) -> None:
     lines = hand("crontab", "plan.org", "--cron-tz", "--program", "/opt/horae").out.splitlines()
     at = lines.index("CRON_TZ=Asia/Tokyo")

@@ -19,7 +19,8 @@ from horae.cli.options import now_option, paths_argument, tz_option
 from horae.cli.output import Output, echo
 from horae.cli.plan_root import beside
 from horae.cli.sources import Sources, plan_root
-from horae.core.entry import Entry, Unarmed, Work
+from horae.core.clock import machine_zone
+from horae.core.entry import CadenceRule, Entry, Unarmed, Work
 from horae.core.text import pause_words
 from horae.errors import Exit
 from horae.files.read import LIMIT, PlanFileError, PlanMissingError, read_plan
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from horae.extras.exporters.schedule import ExportedRule
 
 _DAYS: Final = 365
+_ENDS: Final = "its times depend on when its ticks end"
 _BEGINNING: Final = "BEGIN:VCALENDAR"
 # A window has its start and not its end, as a day has; `project` takes it the other way.
 _BEFORE: Final = timedelta(microseconds=1)
@@ -142,6 +144,9 @@ def crontab(
     for zone_name, lines in zones.items():
         text = [f"CRON_TZ={zone_name}", *lines] if cron_tz else lines
         click.echo("\n".join(text))
+        if not cron_tz and zone_name != machine_zone().key:
+            note = f"these lines are correct only if cron runs in {zone_name}"
+            echo(f"horae: note: {note}; otherwise use --cron-tz", err=True)
     return hand.exit_code
 
 
@@ -201,13 +206,26 @@ class EntryExport:
         said = Output.of(None)
         others = beside(paths, said, now=self.now)
         sources = Sources(paths, said, may_be_empty=not others.is_empty)
-        self.entries = list(_armed(_items(sources, where.key)))
         self.exit_code: int = sources.exit_code or others.exit_code
+        self.entries = [
+            each for each in _armed(_items(sources, where.key)) if self._is_inside(each)
+        ]
         self._titles = Counter(entry.title.lower() for entry in self.entries)
         self._names: set[str] = set()
         for item in others.items:
             if isinstance(item, Entry):
-                self.refuse(item, "it is not defined in a plan file", "run it with horae")
+                is_tick = isinstance(item.rule, CadenceRule)
+                what = "only entries of plan files are exported"
+                self.refuse(item, _ENDS if is_tick else what, "`horae up` runs it")
+
+    def _is_inside(self, entry: Entry) -> bool:
+        """Tell whether `horae run` finds an entry in the plan root, or refuse it."""
+        file = os.path.abspath(entry.origin.file)
+        is_inside = entry.origin.file == "-" or file.startswith(os.path.join(self._root, ""))
+        if not is_inside:
+            what = f"the file is outside the plan root {self._root}"
+            self.refuse(entry, what, "run this command in the plan root of the file")
+        return is_inside
 
     def refuse(self, entry: Entry, what: str, remedy: str) -> None:
         _say(entry.origin, f"{entry.title!r} is left out: {what}; {remedy}")
