@@ -175,7 +175,7 @@ LAYOUT: Final = [
         line_below("SCHEDULED: <2026-06-13>\nDEADLINE: <2026-06-20>"),
         (3, 1),
         ("DEADLINE:",),
-        "move it to the line directly below the headline",
+        "move it to the end of the line directly below the headline",
         clean=line_below("SCHEDULED: <2026-06-13>\nThe DEADLINE: <2026-06-20>"),
     ),
     Case(

@@ -54,6 +54,8 @@ def test_a_moment_is_read(text: str, utc: str) -> None:
         ("2026-4-1T09:00:00Z", "month", 6, "needs two digits"),
         ("20260401T090000Z", "date", 5, "needs a dash after the year"),
         ("2026-04-01", "time", 11, "is missing; write 2026-04-01T09:00:00Z"),
+        ("2026-13-01", "month", 6, "13 is outside 01-12"),
+        ("2026-02-30", "day", 9, "30 does not exist in 2026-02"),
         ("2026-04-01 09:00:00Z", "time", 11, "needs T between date and time"),
         ("2026-04-01T9:00:00Z", "hour", 12, "needs two digits"),
         ("2026-04-01T09:00Z", "time", 17, "needs a colon and the seconds after the minute"),

@@ -96,7 +96,7 @@ def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headli
     for start, index in reversed(above):
         if start in scanned:
             return scanned[start], plan.headlines[index]
-    raise PlanMissingError(f"{file}:{line}", "there is no workflow here")
+    raise PlanMissingError(f"{file}:{line}", "there is no entry at this line")
 
 
 class Explanation(NamedTuple):

@@ -170,7 +170,7 @@ _TABLE: Final = (
         Section.OPERATE,
     ),
     Command("token", "cli.token:token", "Manage access tokens and sessions", Section.OPERATE),
-    Command("config", "cli.settings:config", "Show the settings and their origin", Section.OPERATE),
+    Command("config", "cli.settings:config", "Show the settings", Section.OPERATE),
     Command(
         "backup", "cli.maintenance:backup", "Write a verified copy of the ledger", Section.OPERATE
     ),
@@ -462,7 +462,8 @@ def _tell_renamed(old: str, new: str, form: Form) -> None:
 def horae(ctx: click.Context) -> None:
     """Run commands, workflows and coding agents on a schedule.
 
-    The options --root, --data, --json, --tz and --at can also be given before the command.
+    The options --root, --data, --json, --tz and --at can also be given before a command that has
+    them.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

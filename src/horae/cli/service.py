@@ -18,6 +18,7 @@ from horae.extras.exporters.units import Place, is_untouched, launchd_plist, sys
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _LABEL: Final = "org.horae.{name}"
+_ABSENT: Final = "not installed:"
 _NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
@@ -91,13 +92,16 @@ def install(*, force: bool, **given: Any) -> int:
 def uninstall(*, force: bool, **given: Any) -> int:
     """Remove the unit and print what to run next.
 
-    Plan files and the data directory are kept. Disable and stop the service first.
+    Plan files and the data directory are kept. If the service is enabled, disable it first. This
+    command does not stop a running service.
     """
     unit = _unit(**given)
-    echo(f"{take_away(unit.path, force=force)} {unit.path}")
-    echo("Next:")
-    for step in unit.stops:
-        echo(f"  {step}")
+    done = take_away(unit.path, force=force)
+    echo(f"{done} {unit.path}")
+    if done != _ABSENT:
+        echo("Next:")
+        for step in unit.stops:
+            echo(f"  {step}")
     return Exit.OK
 
 
@@ -166,7 +170,7 @@ def take_away(path: str, *, force: bool) -> str:
     try:
         old = read_plan(path)
     except PlanMissingError:
-        return "not installed:"
+        return _ABSENT
     if not force and not is_untouched(old.text):
         raise ServiceFileError(path)
     remove(path, expected=old.digest)

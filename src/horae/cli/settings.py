@@ -59,12 +59,12 @@ class _Settings(SharedGroup):
 
 @click.group(cls=_Settings, subcommand_metavar="[NAME] | trust")
 def config() -> None:
-    """Show the settings and their origin.
+    """Show the settings.
 
-    `horae config NAME` shows one setting. horae.toml in the plan root overrides a default, the
-    environment overrides horae.toml (HORAE_… takes precedence over WB_…, the names of Workbooks),
-    and a command-line option overrides the environment. A property of an entry overrides them
-    all.
+    `horae config NAME` shows one setting; --show-origin shows where each value comes from.
+    horae.toml in the plan root overrides a default, the environment overrides horae.toml (HORAE_…
+    takes precedence over WB_…, the names of Workbooks), and a command-line option overrides the
+    environment. A property of an entry overrides them all.
     """
 
 
@@ -110,8 +110,9 @@ def _data(row: SettingOrigin) -> dict[str, object]:
 def trust(*, yes: bool, root: str, data: str | None, form: str | None) -> int:
     """Trust changed settings that start programs.
 
-    Settings that start programs or name paths outside the plan root are used only after they
-    are trusted. This shows which of them are written in horae.toml and are not used yet.
+    While an engine is running, a change in horae.toml to a setting that starts programs or names
+    a path outside the plan root is used only after `horae config trust` or a restart of the
+    engine. This shows the changes that are not used yet.
     """
     output = Output.of(form)
     settings = load(root, flags={"data": data})

@@ -60,9 +60,10 @@ def tangle(wrapped: bool, file: str) -> int:
 @click.argument("file")
 @click.pass_obj
 def lint(wrapped: bool, file: str) -> int:
-    """Show what prevents the workflows from running.
+    """Show the structural errors of the workflows.
 
-    An empty list means that there are no problems.
+    These are components without a source block, and inputs without a matching output. `horae
+    check` finds more.
     """
     from horae.org.world import validate
 

@@ -182,10 +182,21 @@ def _refusal(text: str) -> Rfc3339Error:
     for part, pattern, needed in _PIECES:
         piece = re.compile(pattern).match(text, at)
         if not piece:
+            if part == "time" and at == len(text) and (wrong := _wrong_date(text)):
+                return wrong
             reason = _missing(text, at, part) or f"needs {needed}"
             return Rfc3339Error(text, part=part, column=at + 1, reason=reason)
         at = piece.end()
     return Rfc3339Error(text, part="text", column=at + 1, reason="has characters after the offset")
+
+
+def _wrong_date(text: str) -> Rfc3339Error | None:
+    """Return what is wrong with a date that has no time after it."""
+    try:
+        parse_rfc3339(f"{text}T00:00:00Z")
+    except Rfc3339Error as error:
+        return Rfc3339Error(text, part=error.part, column=error.column, reason=error.reason)
+    return None
 
 
 def _missing(text: str, at: int, part: str) -> str | None:

@@ -98,7 +98,7 @@ def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.so
         raise ListenError(where, "there is no such address", remedy=remedy) from None
     family, kind, protocol, _, near = found[0]
     if not allow_remote and not ip_address(str(near[0]).partition("%")[0]).is_loopback:
-        reason = "other machines can reach this address"
+        reason = "the page is not served, because other machines could reach this address"
         remedy = "listen on 127.0.0.1, or set `server.remote = true`"
         raise ListenError(where, reason, remedy=remedy)
     # With its protocol: only then does the loop send small answers without waiting for more.

@@ -43,9 +43,12 @@ def _planning_line(section: CheckedSection) -> Iterator[SectionFinding]:
             return
         if keyword.isupper():
             message = (
-                f"{keyword}: is ignored here; it must be on the line directly below the headline"
+                f"{keyword}: is ignored here; SCHEDULED:, DEADLINE: and CLOSED: must be on one"
+                " line, directly below the headline"
             )
             fix = "move it to the line directly below the headline"
+            if headline.planning is not None:
+                fix = "move it to the end of the line directly below the headline"
             yield SectionFinding(found.start(1), "planning-misplaced", Severity.ERROR, message, fix)
             return
 

@@ -186,7 +186,12 @@ def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable
             "--agent", metavar="NAME", help=f"{agent} (required)." if is_new else f"{agent}."
         ),
         click.option("--cron", metavar="EXPR", help="Run by this cron expression, in UTC or --tz."),
-        click.option("--at", "run_at", metavar="T", help="Run once, such as 2026-04-01T09:00:00Z."),
+        click.option(
+            "--at",
+            "run_at",
+            metavar="T",
+            help="Run once, such as 2026-04-01T09:00:00Z; a time in the past runs at once.",
+        ),
         click.option(
             "--webhook",
             "secret",
@@ -376,7 +381,9 @@ def edit(
             return await triggers.update(name, await _with_source(triggers, said))
 
     made = room.write(change)
-    _print_with_secret(output, made, f"{made['name']} is changed", secret)
+    is_named = other is not None or any(each not in {None, ()} for each in given.values())
+    text = "is changed" if is_named else "is unchanged; name a field to change, such as --cron"
+    _print_with_secret(output, made, f"{made['name']} {text}", secret)
     return Exit.OK
 
 
