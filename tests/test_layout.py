@@ -40,7 +40,7 @@ ADAPTERS = {"commands.py", "routes.py", "page.py", "batty.py", "lifecycle_comman
 ADAPTED = {"cli", "web", "config", "app", "context"}
 # Modules of a layer that may know the world; all others of timing, org, core and rules.py are pure.
 IMPURE_CORE = {
-    "access", "actor", "clock", "engine", "explain", "launch", "ports", "run_tokens", "service", "sessions",
+    "access", "actor", "clock", "engine", "explain", "launch", "ports", "service",
     "source",
 }  # fmt: skip
 PURE_FILES = {

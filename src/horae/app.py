@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from horae.config import known_names, load, secrets_of, state_directory
 from horae.context import Context, block_agents, crew_source, find_agents, settings_registry
+from horae.core.access import RunTokens
 from horae.core.actor import acting, own_actor
 from horae.core.clock import SystemClock
 from horae.core.engine import AGAIN, LONGEST_REST, UNREAD, Engine
@@ -28,7 +29,6 @@ from horae.core.entry import Work, key_time
 from horae.core.gate import Capacity
 from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, RunError
 from horae.core.receipt import FINAL
-from horae.core.run_tokens import RunTokens
 from horae.core.secret import FOLDER, is_own
 from horae.core.service import Service, broken_words
 from horae.core.source import unexpected

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from horae.core.decide import Status
-from horae.core.outcome import LAST, SHOWN, Finish, Verdict, Why, last_words, shown, verdict
+from horae.core.receipt import LAST, SHOWN, EndCause, RunFinish, Verdict, last_words, shown, verdict
 
 
 def after(first: str, code: int = 0) -> Verdict:
-    return verdict(Finish(Why.EXIT, code=code, first=first))
+    return verdict(RunFinish(EndCause.EXIT, code=code, first=first))
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,22 @@ def test_a_bad_exit_beats_every_word() -> None:
 def test_a_failure_says_the_last_lines_of_the_output() -> None:
     last = "reading\r50 %\r99 %\n\n\x1b[31mtar: /srv: not found\x1b[0m\n   ^^^^\n\ngiving up\n\n"
     words = "99 % / tar: /srv: not found / giving up"
-    assert verdict(Finish(Why.EXIT, code=2, last=last)).reason == f"exit code 2: {words}"
-    assert verdict(Finish(Why.EXIT, signal=6, last=last)).reason == f"signal SIGABRT: {words}"
-    assert verdict(Finish(Why.TIMEOUT, limit=timedelta(seconds=5), last=last)).reason == (
+    assert verdict(RunFinish(EndCause.EXIT, code=2, last=last)).reason == f"exit code 2: {words}"
+    assert (
+        verdict(RunFinish(EndCause.EXIT, signal=6, last=last)).reason == f"signal SIGABRT: {words}"
+    )
+    assert verdict(RunFinish(EndCause.TIMEOUT, limit=timedelta(seconds=5), last=last)).reason == (
         f"exceeded the time limit of 5s; last output: {words}"
     )
 
 
 def test_what_ended_well_or_said_itself_why_it_failed_needs_no_last_lines() -> None:
     said = "FAILED: the disk is full"
-    assert verdict(Finish(Why.EXIT, code=0, first="swept", last="swept")).reason == "swept"
-    assert verdict(Finish(Why.EXIT, code=3, first=said, last="x")).reason == (
+    assert verdict(RunFinish(EndCause.EXIT, code=0, first="swept", last="swept")).reason == "swept"
+    assert verdict(RunFinish(EndCause.EXIT, code=3, first=said, last="x")).reason == (
         "the disk is full (exit code 3)"
     )
-    assert verdict(Finish(Why.CANCEL, said="by hand", last="x")).reason == "by hand"
+    assert verdict(RunFinish(EndCause.CANCEL, said="by hand", last="x")).reason == "by hand"
 
 
 def test_of_long_lines_the_last_one_counts_most() -> None:
@@ -75,27 +77,29 @@ def test_of_long_lines_the_last_one_counts_most() -> None:
 
 
 def test_a_signal_has_its_name() -> None:
-    assert verdict(Finish(Why.EXIT, signal=11)) == (Status.FAILED, "signal SIGSEGV")
-    assert verdict(Finish(Why.EXIT, signal=42)).reason == "signal 42"
+    assert verdict(RunFinish(EndCause.EXIT, signal=11)) == (Status.FAILED, "signal SIGSEGV")
+    assert verdict(RunFinish(EndCause.EXIT, signal=42)).reason == "signal 42"
 
 
 def test_the_wall_clock_says_how_long_it_was() -> None:
-    ended = verdict(Finish(Why.TIMEOUT, limit=timedelta(minutes=15), code=0, first="NO-WORK"))
+    ended = verdict(
+        RunFinish(EndCause.TIMEOUT, limit=timedelta(minutes=15), code=0, first="NO-WORK")
+    )
     assert ended == (Status.KILLED, "exceeded the time limit of 15m")
 
 
 def test_whoever_cancels_gives_the_reason() -> None:
-    assert verdict(Finish(Why.CANCEL, said="by hand")) == (Status.KILLED, "by hand")
-    assert verdict(Finish(Why.CANCEL)) == (Status.KILLED, "cancelled")
+    assert verdict(RunFinish(EndCause.CANCEL, said="by hand")) == (Status.KILLED, "by hand")
+    assert verdict(RunFinish(EndCause.CANCEL)) == (Status.KILLED, "cancelled")
 
 
-@pytest.mark.parametrize("why", [Why.ENGINE, Why.LEASE])
-def test_what_ends_with_the_engine_is_interrupted(why: Why) -> None:
-    assert verdict(Finish(why)).status is Status.INTERRUPTED
+@pytest.mark.parametrize("why", [EndCause.ENGINE, EndCause.LEASE])
+def test_what_ends_with_the_engine_is_interrupted(why: EndCause) -> None:
+    assert verdict(RunFinish(why)).status is Status.INTERRUPTED
 
 
 def test_what_could_not_be_started_has_failed() -> None:
-    ended = verdict(Finish(Why.START, said="/bin/x: Exec format error"))
+    ended = verdict(RunFinish(EndCause.START, said="/bin/x: Exec format error"))
     assert ended == (Status.FAILED, "cannot be started: /bin/x: Exec format error")
 
 
@@ -105,11 +109,11 @@ def test_orders_to_a_terminal_are_not_shown() -> None:
     )
 
 
-@given(st.sampled_from(Why), st.none() | st.integers(0, 255), st.text(), st.text(), st.text())
+@given(st.sampled_from(EndCause), st.none() | st.integers(0, 255), st.text(), st.text(), st.text())
 def test_any_output_gives_one_of_five_ends_and_one_short_line(
-    why: Why, code: int | None, first: str, said: str, last: str
+    why: EndCause, code: int | None, first: str, said: str, last: str
 ) -> None:
-    status, reason = verdict(Finish(why, code=code, first=first, said=said, last=last))
+    status, reason = verdict(RunFinish(why, code=code, first=first, said=said, last=last))
     assert status in {
         Status.DONE, Status.NO_WORK, Status.FAILED, Status.KILLED, Status.INTERRUPTED,
     }  # fmt: skip

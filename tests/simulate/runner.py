@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from horae.core.decide import Status
-from horae.core.outcome import NEVER_STARTED
 from horae.core.ports import (
     Ended,
     HeldBackError,
@@ -19,6 +18,7 @@ from horae.core.ports import (
     Unreleased,
 )
 from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import NEVER_STARTED
 from simulate.faults import Fault
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.access import Token
+from horae.core.access import MOST_SESSIONS, SESSION_BEGUN, SESSION_ENDED, SESSION_LASTS, Token
 from horae.core.scope import Scope
-from horae.core.sessions import BEGUN, ENDED, LASTS, MOST
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from store.ledger_suite import MINUTE, NOW, SECOND, story
@@ -41,14 +40,14 @@ async def test_a_session_is_found_while_it_and_its_token_last(ledger: BookLedger
     found = await sessions.find("ab" * 32, now=NOW)
     assert found is not None
     assert (found.id, found.token, found.scopes) == ("ab" * 6, "ops", READS)
-    assert (len(found.agent), found.expires_at) == (200, NOW + LASTS)
+    assert (len(found.agent), found.expires_at) == (200, NOW + SESSION_LASTS)
     assert [each.token for each in await sessions.all(now=NOW)] == ["operator", "ops"]
 
     for later in (30 * SECOND, MINUTE, MINUTE + SECOND):
         await sessions.renew("ab" * 32, now=NOW + later)
-    assert await sessions.find("ab" * 32, now=NOW + LASTS + MINUTE - SECOND) is not None
-    assert await sessions.find("ab" * 32, now=NOW + LASTS + MINUTE) is None
-    assert await sessions.find("cd" * 32, now=NOW + LASTS + SECOND) is None
+    assert await sessions.find("ab" * 32, now=NOW + SESSION_LASTS + MINUTE - SECOND) is not None
+    assert await sessions.find("ab" * 32, now=NOW + SESSION_LASTS + MINUTE) is None
+    assert await sessions.find("cd" * 32, now=NOW + SESSION_LASTS + SECOND) is None
 
     assert await tokens.revoke("ops", now=NOW)
     assert await tokens.add(Token("ops", READS, NOW), "11" * 32)
@@ -67,13 +66,13 @@ async def test_one_session_is_ended_or_all_are_and_it_is_told(ledger: BookLedger
     assert len(await sessions.end(None, now=NOW)) == 2
     assert await sessions.all(now=NOW) == []
     told = [each.kind for each in await ledger.events_after(0)]
-    assert told == [BEGUN] * 3 + [ENDED] * 3
+    assert told == [SESSION_BEGUN] * 3 + [SESSION_ENDED] * 3
 
 
 @story
 async def test_of_very_many_sessions_the_one_not_used_for_longest_ends(ledger: BookLedger) -> None:
     sessions = BookSessions(ledger)
-    for n in range(MOST + 1):
+    for n in range(MOST_SESSIONS + 1):
         await sessions.begin(f"{n:064}", token="operator", agent="", now=NOW + n * SECOND)
     left = [each.created_at for each in await sessions.all(now=NOW)]
-    assert (len(left), min(left)) == (MOST, NOW + SECOND)
+    assert (len(left), min(left)) == (MOST_SESSIONS, NOW + SECOND)

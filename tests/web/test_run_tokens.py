@@ -15,9 +15,9 @@ import pytest
 from core.world import story
 from horae.app import App, build, keep, run_once
 from horae.config import load
+from horae.core.access import RunTokens
 from horae.core.decide import Status
 from horae.core.policy import Policy, PolicyError, policy_of
-from horae.core.run_tokens import RunTokens
 from horae.sources.agents.rules import AgentError, parse_agent
 from horae.sources.board.rules import complaints
 from horae.sources.board.task import parse

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from core.world import story
+from horae.core.access import SESSION_LASTS, SESSION_RENEWED
 from horae.core.actor import acting
 from horae.core.clock import SystemClock
 from horae.core.scope import OPERATOR, Scope
-from horae.core.sessions import LASTS, RENEWED
 from horae.testing import ManualClock
 from horae.web.keys import Keys, add_token
 from web.stage import COOKIE, engine, keyed, logged_in
@@ -22,7 +22,7 @@ from web.stage import COOKIE, engine, keyed, logged_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from horae.core.sessions import Session
+    from horae.core.access import Session
     from web.stage import Here
 
 NOW = datetime(2026, 4, 1, 9, tzinfo=UTC)
@@ -47,12 +47,12 @@ async def test_a_session_lasts_twelve_hours_since_its_last_use(tmp_path: Path) -
         cookie = await keys.begin_session(OPERATOR, "Firefox")
         assert cookie is not None
         for _ in range(3):
-            await clock.advance(LASTS - SECOND)
+            await clock.advance(SESSION_LASTS - SECOND)
             caller = await keys.session(cookie)
             assert caller is not None
             assert (caller.actor, caller.scopes) == ("session:operator", frozenset({Scope.ADMIN}))
             await settled(keys)
-        await clock.advance(LASTS)
+        await clock.advance(SESSION_LASTS)
         assert await keys.session(cookie) is None
         assert await sessions_of(keys, clock.now()) == []
 
@@ -64,7 +64,7 @@ async def test_a_use_is_written_at_most_once_a_minute(tmp_path: Path) -> None:
         cookie = await keys.begin_session(OPERATOR, "Firefox")
         assert cookie is not None
         seen = []
-        for length in (RENEWED - SECOND, SECOND, SECOND):
+        for length in (SESSION_RENEWED - SECOND, SECOND, SECOND):
             await clock.advance(length)
             caller = await keys.session(cookie)
             assert caller is not None
@@ -72,9 +72,9 @@ async def test_a_use_is_written_at_most_once_a_minute(tmp_path: Path) -> None:
             [found] = await sessions_of(keys, clock.now())
             seen.append((caller.is_renewed, found.used_at - NOW, found.expires_at - found.used_at))
         assert seen == [
-            (False, timedelta(), LASTS),
-            (True, RENEWED, LASTS),
-            (False, RENEWED, LASTS),
+            (False, timedelta(), SESSION_LASTS),
+            (True, SESSION_RENEWED, SESSION_LASTS),
+            (False, SESSION_RENEWED, SESSION_LASTS),
         ]
 
 
@@ -229,6 +229,6 @@ async def test_a_session_that_is_renewed_gives_the_browser_its_cookie_again(
     async with engine(tmp_path) as here, here.on_port() as client:
         cookie, status = await logged_in(here.keys), f"{here.keys.page}/api/v1/status"
         assert "set-cookie" not in (await client.get(status, headers=cookie)).headers
-        monkeypatch.setattr("horae.web.keys.RENEWED", timedelta())
+        monkeypatch.setattr("horae.web.keys.SESSION_RENEWED", timedelta())
         answer = await client.get(status, headers=cookie)
         assert answer.headers["set-cookie"].startswith(f"{cookie['Cookie']}; Max-Age=43200; ")

@@ -252,7 +252,7 @@ def _write(
 
 def _end(place: Place, session: str) -> dict[str, Any]:
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        from horae.core.sessions import end_sessions
+        from horae.core.access import end_sessions
         from horae.store.sessions import BookSessions
 
         ended = await end_sessions(BookSessions(ledger), session, now=Dial().now())

@@ -34,13 +34,12 @@ from horae.cluster.lease import Member as Card, is_trusted, node_data, trusted_u
 from horae.cluster.queue import Carried, Worker
 from horae.config import ListenAddress, load
 from horae.context import Context
-from horae.core.access import REVOKED
+from horae.core.access import REVOKED, SESSION_ENDED
 from horae.core.clock import SharedClock, SystemClock
 from horae.core.decide import Status
 from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
 from horae.core.reason import Reason, ReasonCode
 from horae.core.scope import OPERATOR
-from horae.core.sessions import ENDED
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
@@ -317,7 +316,7 @@ class Member:
     async def _revoke(self, keys: Keys, events: list[Event]) -> None:
         """End what is open with tokens and sessions that ended, on whichever machine that was."""
         for each in events:
-            if each.kind not in {REVOKED, ENDED}:
+            if each.kind not in {REVOKED, SESSION_ENDED}:
                 continue
             name, session = str(each.facts["token"]), str(each.facts.get("session", ""))
             if name == OPERATOR and not session:

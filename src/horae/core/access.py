@@ -1,23 +1,31 @@
-"""Who may use a running engine: named tokens, as the ledger keeps them."""
+"""Who may use a running engine: named tokens, sessions, and the tokens of runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from datetime import timedelta
+from hashlib import sha256
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Final, Protocol
 
 from horae.core.explain import stamp
-from horae.core.scope import OPERATOR, scope_words
+from horae.core.scope import OPERATOR, Scope, scope_words
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
-
-    from horae.core.scope import Scope
 
 TOUCHED: Final = timedelta(minutes=1)  # a token's last use is written at most so often
 ADDED: Final = "token_added"
 REVOKED: Final = "token_revoked"  # the event after which nothing is open with a token
+SESSION_LASTS: Final = timedelta(hours=12)  # since its last use
+SESSION_RENEWED: Final = timedelta(minutes=1)  # a use is written at most so often
+ALL_SESSIONS: Final = "all"  # in place of an id
+MOST_SESSIONS: Final = 100  # at the same time; the ones not used for longest end
+SESSION_BEGUN: Final = "session_begun"
+SESSION_ENDED: Final = "session_ended"  # the event after which nothing is open in a session
 
 
 class TokenTakenError(HoraeError):
@@ -83,3 +91,113 @@ class Tokens(Protocol):
     async def touch(self, name: str, *, now: datetime) -> None:
         """Write down that a token was used, at most once a minute."""
         ...
+
+
+class NoSessionError(HoraeError):
+    """A session that is not there."""
+
+    code = "session_not_found"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        super().__init__(f"there is no session {session!r}; `horae token sessions` lists them")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A browser that is logged in; of its cookie the ledger has only a digest."""
+
+    id: str  # how that digest begins
+    token: str  # the name of the token that it was begun with
+    scopes: frozenset[Scope]
+    created_at: datetime
+    used_at: datetime
+    expires_at: datetime
+    agent: str  # what the browser calls itself
+
+    def data(self) -> dict[str, object]:
+        return {
+            "id": self.id,
+            "token": self.token,
+            "scopes": scope_words(self.scopes),
+            "created_at": stamp(self.created_at, "UTC"),
+            "used_at": stamp(self.used_at, "UTC"),
+            "expires_at": stamp(self.expires_at, "UTC"),
+            "agent": self.agent,
+        }
+
+
+class Sessions(Protocol):
+    """Where sessions are kept."""
+
+    async def begin(self, digest: str, *, token: str, agent: str, now: datetime) -> bool:
+        """Keep a new session; False: there is no such token."""
+        ...
+
+    async def find(self, digest: str, *, now: datetime) -> Session | None:
+        """Return the session that has a digest, if it still lasts and its token does, too."""
+        ...
+
+    async def renew(self, digest: str, *, now: datetime) -> None:
+        """Let a session last from now on, at most once a minute."""
+        ...
+
+    async def all(self, *, now: datetime) -> list[Session]:
+        """Return every session that lasts, the last used one first."""
+        ...
+
+    async def end(self, session: str | None, *, now: datetime) -> list[Session]:
+        """End the session of an id, or all of them; return those that are ended."""
+        ...
+
+
+async def end_sessions(sessions: Sessions, which: str, *, now: datetime) -> list[Session]:
+    """End the session of an id, or all of them; raise an error if there is none of that id."""
+    ended = await sessions.end(None if which == ALL_SESSIONS else which, now=now)
+    if not ended and which != ALL_SESSIONS:
+        raise NoSessionError(which)
+    return ended
+
+
+@dataclass(frozen=True, slots=True)
+class RunToken:
+    """What a run may ask the engine for, and what is set when the run is over."""
+
+    actor: str
+    scopes: frozenset[Scope]
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class RunTokens:
+    """The tokens of the runs that this engine makes."""
+
+    def __init__(self) -> None:
+        self.is_served = False  # whether anybody answers to them
+        self.url = ""  # where, if that is a port
+        self._tokens: dict[str, RunToken] = {}  # by digest: a search tells nothing of the token
+        self._runs: dict[int, str] = {}
+
+    def begin(self, run: int, *, actor: str, scopes: Iterable[str]) -> str:
+        self.end(run)
+        token = f"run_{token_urlsafe(32)}"
+        self._runs[run] = digest = _token_digest(token)
+        self._tokens[digest] = RunToken(actor, frozenset(map(Scope, scopes)))
+        return token
+
+    def find(self, token: str) -> RunToken | None:
+        """Return whose token this is; None: of no run that goes on."""
+        return self._tokens.get(_token_digest(token))
+
+    def has(self, run: int) -> bool:
+        return run in self._runs
+
+    def end(self, run: int) -> None:
+        """Let the token of a run be good no longer."""
+        digest = self._runs.pop(run, None)
+        if digest is not None:
+            self._tokens.pop(digest).ended.set()
+
+
+def _token_digest(token: str) -> str:
+    return sha256(token.encode(errors="replace")).hexdigest()

@@ -37,11 +37,7 @@ ENGINE: Final = "engine"
 LONGEST: Final = 120  # characters
 
 _ACTOR: ContextVar[str] = ContextVar("actor", default=ENGINE)
-
-
-def current_actor() -> str:
-    """Return the actor on whose behalf the caller acts."""
-    return _ACTOR.get()
+current_actor: Final = _ACTOR.get  # the actor on whose behalf the caller acts
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from horae.core.actor import ENGINE, acting, current_actor
 from horae.core.decide import Status
-from horae.core.outcome import ENGINE_EXITED
 from horae.core.ports import (
     Ended,
     HeldBackError,
@@ -29,6 +28,7 @@ from horae.core.ports import (
     Unreleased,
 )
 from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import ENGINE_EXITED
 from horae.core.source import unexpected
 from horae.errors import HoraeError
 

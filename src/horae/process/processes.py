@@ -30,10 +30,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from horae.core.decide import Status
-from horae.core.outcome import NEVER_STARTED, Finish, Verdict, Why, last_lines, verdict
 from horae.core.ports import Ended, LauncherLostError, Process, RunError
 from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import BAD
+from horae.core.receipt import BAD, NEVER_STARTED, EndCause, RunFinish, Verdict, last_lines, verdict
 from horae.core.secret import guessed_in
 from horae.errors import Exit, HoraeError
 from horae.process.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing
@@ -744,8 +743,8 @@ def parse_end(report: bytes, run: int) -> Ended | Literal[EarlierRun.UNRELEASED]
         if not facts["released"]:
             return UNRELEASED
         limit = facts["limit"]
-        finish = Finish(
-            Why(facts["why"]),
+        finish = RunFinish(
+            EndCause(facts["why"]),
             code=facts.get("code"),
             signal=facts.get("signal"),
             first=str(facts["first"]),
@@ -763,13 +762,13 @@ def parse_end(report: bytes, run: int) -> Ended | Literal[EarlierRun.UNRELEASED]
     return Ended(status, reason, exit_code=finish.code, facts=kept)
 
 
-def _within_limits(found: Verdict, why: Why, facts: Mapping[str, object]) -> Verdict:
+def _within_limits(found: Verdict, why: EndCause, facts: Mapping[str, object]) -> Verdict:
     """Return what an end means for a run that was in a pen: a bad one may be due to its limits."""
-    is_bad = why is Why.EXIT and found.status is Status.FAILED
+    is_bad = why is EndCause.EXIT and found.status is Status.FAILED
     for name in ("over_memory", "no_memory"):  # whoever is over its own is killed in any case
         if is_bad and name in facts:
             return Verdict(Status.KILLED, Reason(ReasonCode.MEMORY_LIMIT, str(facts[name])))
-    if (is_bad or why is Why.TIMEOUT) and "over_processes" in facts:
+    if (is_bad or why is EndCause.TIMEOUT) and "over_processes" in facts:
         words = f"{found.reason}; {facts['over_processes']}"
         return Verdict(found.status, Reason(found.reason.code, words))
     return found

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from horae.core.access import (
+    MOST_SESSIONS,
+    SESSION_BEGUN,
+    SESSION_ENDED,
+    SESSION_LASTS,
+    SESSION_RENEWED,
+    Session,
+)
 from horae.core.scope import OPERATOR, Scope, parse_scopes
-from horae.core.sessions import BEGUN, ENDED, LASTS, MOST, RENEWED, Session
 from horae.store.codec import micros, moment, plain
 from horae.store.ledger import ANYBODY
 from horae.store.sql import theme
@@ -33,15 +40,15 @@ class BookSessions:
             "digest": digest,
             "token": token,
             "now": micros(now),
-            "until": micros(now + LASTS),
+            "until": micros(now + SESSION_LASTS),
             "agent": plain(agent[:_AGENT]),
         }
 
         def put(book: Book) -> bool:
-            book.execute(_SQL["make_room"], {"now": micros(now), "most": MOST - 1})
+            book.execute(_SQL["make_room"], {"now": micros(now), "most": MOST_SESSIONS - 1})
             is_begun = book.execute(_SQL["begin"], values).rowcount > 0
             if is_begun:
-                book.tell(BEGUN, now=now, facts={"session": _id(digest), "token": token})
+                book.tell(SESSION_BEGUN, now=now, facts={"session": _id(digest), "token": token})
             return is_begun
 
         return await self._ledger.write(ANYBODY, put)
@@ -61,8 +68,8 @@ class BookSessions:
         values = {
             "digest": digest,
             "now": micros(now),
-            "before": micros(now - RENEWED),
-            "until": micros(now + LASTS),
+            "before": micros(now - SESSION_RENEWED),
+            "until": micros(now + SESSION_LASTS),
         }
         await self._ledger.write(ANYBODY, lambda book: book.execute(_SQL["renew"], values))
 
@@ -81,7 +88,7 @@ class BookSessions:
             ended = [each for each in map(_session, rows) if session in {None, each.id}]
             for each in ended:
                 book.execute(_SQL["end"], {"id": each.id})
-                book.tell(ENDED, now=now, facts={"session": each.id, "token": each.token})
+                book.tell(SESSION_ENDED, now=now, facts={"session": each.id, "token": each.token})
             return ended
 
         return await self._ledger.write(ANYBODY, drop)

@@ -19,10 +19,10 @@ from urllib.parse import unquote
 from starlette.datastructures import MutableHeaders
 from starlette.responses import HTMLResponse, Response
 
+from horae.core.access import SESSION_LASTS
 from horae.core.actor import acting, actor_words
 from horae.core.ports import LedgerError
 from horae.core.scope import Scope, ScopeError, allows, parse_scopes, scope_words
-from horae.core.sessions import LASTS
 from horae.errors import Exit, HoraeError
 from horae.web import ACTOR, RUN, SCOPES
 from horae.web.answer import HEADERS, refused
@@ -193,7 +193,7 @@ class _Guard:
             await self._pass(scope, receive, send, is_long=is_long)
             return
         cookie = self._cookie(headers) if caller.is_renewed else None
-        more = {"Set-Cookie": set_cookie(*cookie, age=LASTS)} if cookie else {}
+        more = {"Set-Cookie": set_cookie(*cookie, age=SESSION_LASTS)} if cookie else {}
         with acting(caller.actor):
             scope, receive = with_caller(scope, caller), _until(caller, receive)
             await self._pass(scope, receive, send, is_long=is_long, more=more)
@@ -349,7 +349,7 @@ def _reading() -> Iterator[None]:
 
 def _until(caller: Caller, receive: Receive) -> Receive:
     """Return a wire whose other end goes away when a token or a session is good no longer."""
-    longest = LASTS.total_seconds() if caller.session else None
+    longest = SESSION_LASTS.total_seconds() if caller.session else None
 
     async def until() -> Message:
         asking = asyncio.ensure_future(receive())

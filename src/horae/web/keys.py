@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from horae.core.access import TOUCHED, NoTokenError, Token, TokenTakenError
+from horae.core.access import SESSION_RENEWED, TOUCHED, NoTokenError, Token, TokenTakenError
 from horae.core.ports import LedgerError
 from horae.core.scope import OPERATOR, Scope, check_token_name
-from horae.core.sessions import RENEWED
 from horae.errors import Exit, HoraeError
 from horae.web.caller import Caller
 from horae.web.names import Names
@@ -34,10 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from horae.core.access import Tokens
+    from horae.core.access import RunTokens, Sessions, Tokens
     from horae.core.ports import Clock
-    from horae.core.run_tokens import RunTokens
-    from horae.core.sessions import Sessions
 
 T = TypeVar("T")
 
@@ -168,7 +165,7 @@ class Keys:
         found = await self._found(lambda: sessions.find(self._session(cookie), now=now))
         if found is None:
             return None
-        is_renewed = now - found.used_at >= RENEWED
+        is_renewed = now - found.used_at >= SESSION_RENEWED
         if is_renewed:
             self._later(sessions.renew(self._session(cookie), now=now))
         ended = self.ended_of(found.token, found.id)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import HTMLResponse
 
+from horae.core.access import SESSION_LASTS, end_sessions
 from horae.core.actor import acting, current_actor
 from horae.core.scope import OPERATOR, Scope
-from horae.core.sessions import LASTS, end_sessions
 from horae.web.answer import HEADERS, told
 from horae.web.caller import caller_of
 from horae.web.front import NotOfferedError, offered
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from horae.core.sessions import Sessions
+    from horae.core.access import Sessions
     from horae.web.front import Front
     from horae.web.keys import Keys
     from horae.web.request import RequestFields
@@ -70,7 +70,7 @@ async def login(front: Front, request: Request, _: RequestFields) -> Response:
             session = await keys.begin_session(name, request.headers.get("user-agent", ""))
     if cookie is None or session is None:
         return HTMLResponse(_SPENT, HTTPStatus.NOT_FOUND, headers=HEADERS)
-    given = set_cookie(cookie, session, age=LASTS)
+    given = set_cookie(cookie, session, age=SESSION_LASTS)
     return HTMLResponse(_WELCOME, headers={**HEADERS, "Set-Cookie": given})
 
 

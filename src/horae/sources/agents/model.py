@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from horae.core.outcome import shown
+from horae.core.receipt import shown
 from horae.core.tool_policy import (
     BASH,
     EDIT,

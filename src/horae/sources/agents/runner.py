@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from horae.core.command import Unready
 from horae.core.decide import Status
 from horae.core.headline import agent_blocks
-from horae.core.outcome import Finish, Why, shown, verdict
 from horae.core.ports import Ended, Given, RunError, SecretError
 from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import EndCause, RunFinish, shown, verdict
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
 from horae.process.masking import Masker, disguises
@@ -441,7 +441,7 @@ def _with_result(ended: Ended, result: Result, model: str | None) -> Ended:
     if ended.exit_code != 0:
         return ended
     first = result.text.lstrip()[:1000].partition("\n")[0]
-    status, reason = verdict(Finish(Why.EXIT, code=0, first=first))
+    status, reason = verdict(RunFinish(EndCause.EXIT, code=0, first=first))
     return replace(ended, outcome=status, reason=reason)
 
 

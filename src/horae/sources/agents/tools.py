@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from horae.core.outcome import shown
+from horae.core.receipt import shown
 from horae.core.tool_policy import (
     BASH,
     EDIT,

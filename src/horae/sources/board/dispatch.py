@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.decide import Status
 from horae.core.entry import key_time
-from horae.core.outcome import shown
+from horae.core.receipt import shown
 from horae.sources.board.rules import (
     Ground,
     Standing,

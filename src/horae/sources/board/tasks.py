@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.decide import Status
 from horae.core.entry import Origin, Unarmed, key_time
 from horae.core.identity import Mark
-from horae.core.outcome import NEVER_STARTED
 from horae.core.ports import Ended, Process, RunError, Unreleased
 from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import NEVER_STARTED
 from horae.core.source import Scanned
 from horae.errors import Exit, HoraeError
 from horae.files.edit import EditConflictError, Splice, create, edit, move, spliced

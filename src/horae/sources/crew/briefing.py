@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.headline import hidden_by, is_entry
-from horae.core.outcome import shown
+from horae.core.receipt import shown
 from horae.core.text import moment_text
 from horae.errors import ScheduleError
 from horae.org.deadline import end_of

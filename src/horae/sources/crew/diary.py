@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from horae.core.decide import Status
-from horae.core.outcome import shown
-from horae.core.receipt import BAD, ENDS
+from horae.core.receipt import BAD, ENDS, shown
 from horae.core.text import moment_text
 from horae.org.document import read
 

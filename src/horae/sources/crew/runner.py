@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 
 from horae.core.decide import Status
 from horae.core.entry import Work
-from horae.core.outcome import ENGINE_EXITED, NEVER_STARTED
 from horae.core.ports import (
     Ended,
     HeldBackError,
@@ -34,7 +33,7 @@ from horae.core.ports import (
     Unreleased,
 )
 from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import ENDS
+from horae.core.receipt import ENDS, ENGINE_EXITED, NEVER_STARTED
 from horae.errors import HoraeError
 from horae.files.edit import EditConflictError, Splice, create, edit
 from horae.files.git.committing import edit_and_commit

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from pathlib import Path
 
+    from horae.core.access import RunTokens
     from horae.core.ports import Filed, Followed, Given, Held, Job, Run, Secrets
     from horae.core.reason import Reason
-    from horae.core.run_tokens import RunTokens
     from horae.process.processes import Processes
 
 POST: Final = ("-I", "-m", "horae.sources.plans.post")

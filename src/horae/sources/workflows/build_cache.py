@@ -17,8 +17,8 @@ from json import dumps
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.decide import Status
-from horae.core.outcome import shown
 from horae.core.ports import RunError
+from horae.core.receipt import shown
 from horae.sources.workflows.languages import (
     PROGRAM,
     Found,

@@ -20,9 +20,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.command import call_of
 from horae.core.decide import Status
-from horae.core.outcome import Finish, Why, last_lines, shown, timed_out, verdict, with_output
 from horae.core.ports import Ended, HeldBackError, Process, RunError, Unreleased
 from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import (
+    EndCause,
+    RunFinish,
+    last_lines,
+    shown,
+    timed_out,
+    verdict,
+    with_output,
+)
 from horae.errors import HoraeError, ScheduleError
 from horae.org.document import read
 from horae.org.world import every, worlds
@@ -791,7 +799,7 @@ class WorkflowRun:
         if len(sinks) == 1:
             first = self._masked(self._outputs[sinks[0].component.at].beginning(4096))
             line = first.lstrip().partition("\n")[0]
-            found = verdict(Finish(Why.EXIT, code=0, first=line))
+            found = verdict(RunFinish(EndCause.EXIT, code=0, first=line))
             return found.status, found.reason, 0
         count = sum(1 for _ in self.record.steps())
         words = f"{count} steps" if count else "no steps"
