@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.extras.drift.check import Drift, claims, drift
-from horae.extras.drift.when import Nth, Often, Period, Rule, Stamped, TimeOfDay, When
+from horae.extras.drift.when import Nth, Often, Period, Rule, SpokenTime, Stamped, TimeOfDay
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_at, parse_repeater
 from scale import scaled
@@ -108,58 +108,60 @@ WORKDAYS = frozenset(range(5))
 @pytest.mark.parametrize(
     ("text", "when"),
     [
-        ("Runs every 15 minutes", When(every=Often(15, Period.MINUTE))),
-        ("Runs every 30s", When(every=Often(30, Period.SECOND))),
-        ("Runs every half hour", When(every=Often(30, Period.MINUTE))),
-        ("Runs every 90 minutes", When(every=Often(90, Period.MINUTE))),
-        ("Runs every 24 hours", When(every=Often(1, Period.DAY))),
-        ("Runs daily", When(every=Often(1, Period.DAY))),
-        ("Runs every day", When(every=Often(1, Period.DAY), is_literal=True)),
-        ("Runs once a day", When(every=Often(1, Period.DAY), is_literal=True)),
-        ("Runs every other day", When(every=Often(2, Period.DAY))),
-        ("Runs every second day", When(every=Often(2, Period.DAY))),
-        ("Runs every 14 days", When(every=Often(2, Period.WEEK))),
-        ("Runs once every two weeks", When(every=Often(2, Period.WEEK))),
-        ("Runs quarterly", When(every=Often(3, Period.MONTH))),
-        ("Runs once a year", When(every=Often(1, Period.YEAR))),
-        ("Runs twice a day", When(times_per=Often(2, Period.DAY))),
-        ("Runs 3x a week", When(times_per=Often(3, Period.WEEK))),
-        ("Runs on Mondays", When(weekdays=MONDAY)),
-        ("Runs weekly on Monday", When(weekdays=MONDAY)),
-        ("Runs Mon-Fri", When(weekdays=WORKDAYS)),
-        ("Runs on business days", When(weekdays=WORKDAYS)),
-        ("Runs every other Monday", When(every=Often(2, Period.WEEK), weekdays=MONDAY)),
-        ("Runs on Monday mornings", When(weekdays=MONDAY, part="morning")),
-        ("Runs every day except weekends", When(weekdays=WORKDAYS, is_literal=True)),
-        ("Runs hourly on weekdays", When(every=Often(1, Period.HOUR), weekdays=WORKDAYS)),
-        ("Runs on the 1st and 15th", When(days=frozenset({1, 15}))),
+        ("Runs every 15 minutes", SpokenTime(every=Often(15, Period.MINUTE))),
+        ("Runs every 30s", SpokenTime(every=Often(30, Period.SECOND))),
+        ("Runs every half hour", SpokenTime(every=Often(30, Period.MINUTE))),
+        ("Runs every 90 minutes", SpokenTime(every=Often(90, Period.MINUTE))),
+        ("Runs every 24 hours", SpokenTime(every=Often(1, Period.DAY))),
+        ("Runs daily", SpokenTime(every=Often(1, Period.DAY))),
+        ("Runs every day", SpokenTime(every=Often(1, Period.DAY), is_literal=True)),
+        ("Runs once a day", SpokenTime(every=Often(1, Period.DAY), is_literal=True)),
+        ("Runs every other day", SpokenTime(every=Often(2, Period.DAY))),
+        ("Runs every second day", SpokenTime(every=Often(2, Period.DAY))),
+        ("Runs every 14 days", SpokenTime(every=Often(2, Period.WEEK))),
+        ("Runs once every two weeks", SpokenTime(every=Often(2, Period.WEEK))),
+        ("Runs quarterly", SpokenTime(every=Often(3, Period.MONTH))),
+        ("Runs once a year", SpokenTime(every=Often(1, Period.YEAR))),
+        ("Runs twice a day", SpokenTime(times_per=Often(2, Period.DAY))),
+        ("Runs 3x a week", SpokenTime(times_per=Often(3, Period.WEEK))),
+        ("Runs on Mondays", SpokenTime(weekdays=MONDAY)),
+        ("Runs weekly on Monday", SpokenTime(weekdays=MONDAY)),
+        ("Runs Mon-Fri", SpokenTime(weekdays=WORKDAYS)),
+        ("Runs on business days", SpokenTime(weekdays=WORKDAYS)),
+        ("Runs every other Monday", SpokenTime(every=Often(2, Period.WEEK), weekdays=MONDAY)),
+        ("Runs on Monday mornings", SpokenTime(weekdays=MONDAY, part="morning")),
+        ("Runs every day except weekends", SpokenTime(weekdays=WORKDAYS, is_literal=True)),
+        ("Runs hourly on weekdays", SpokenTime(every=Often(1, Period.HOUR), weekdays=WORKDAYS)),
+        ("Runs on the 1st and 15th", SpokenTime(days=frozenset({1, 15}))),
         (
             "Runs on the last day of the month",
-            When(every=Often(1, Period.MONTH), days=frozenset({-1})),
+            SpokenTime(every=Often(1, Period.MONTH), days=frozenset({-1})),
         ),
         (
             "Runs on the first Monday of each month",
-            When(every=Often(1, Period.MONTH), nth=Nth(1, MONDAY)),
+            SpokenTime(every=Often(1, Period.MONTH), nth=Nth(1, MONDAY)),
         ),
-        ("Runs every January", When(months=frozenset({1}))),
-        ("Runs at 9", When(times=frozenset({TimeOfDay(540, is_vague=True)}))),
-        ("Runs at 9am", When(times=frozenset({TimeOfDay(540)}))),
-        ("Runs at 12 am", When(times=frozenset({TimeOfDay(0)}))),
-        ("Runs at 09:00", When(times=frozenset({TimeOfDay(540)}))),
-        ("Runs at 6 in the evening", When(times=frozenset({TimeOfDay(1080)}))),
-        ("Runs at 4 p.m. UTC", When(times=frozenset({TimeOfDay(960)}), zone="UTC")),
-        ("Runs at noon and midnight", When(times=frozenset({TimeOfDay(720), TimeOfDay(0)}))),
+        ("Runs every January", SpokenTime(months=frozenset({1}))),
+        ("Runs at 9", SpokenTime(times=frozenset({TimeOfDay(540, is_vague=True)}))),
+        ("Runs at 9am", SpokenTime(times=frozenset({TimeOfDay(540)}))),
+        ("Runs at 12 am", SpokenTime(times=frozenset({TimeOfDay(0)}))),
+        ("Runs at 09:00", SpokenTime(times=frozenset({TimeOfDay(540)}))),
+        ("Runs at 6 in the evening", SpokenTime(times=frozenset({TimeOfDay(1080)}))),
+        ("Runs at 4 p.m. UTC", SpokenTime(times=frozenset({TimeOfDay(960)}), zone="UTC")),
+        ("Runs at noon and midnight", SpokenTime(times=frozenset({TimeOfDay(720), TimeOfDay(0)}))),
         (
             "Runs every evening at 6",
-            When(every=Often(1, Period.DAY), part="evening", times=frozenset({TimeOfDay(1080)})),
+            SpokenTime(
+                every=Often(1, Period.DAY), part="evening", times=frozenset({TimeOfDay(1080)})
+            ),
         ),
         (
             "Runs every hour from 9am to 5pm",
-            When(every=Often(1, Period.HOUR), hours=(9, 17)),
+            SpokenTime(every=Often(1, Period.HOUR), hours=(9, 17)),
         ),
     ],
 )
-def test_a_claim_says_what_its_words_mean(text: str, when: When) -> None:
+def test_a_claim_says_what_its_words_mean(text: str, when: SpokenTime) -> None:
     assert [claim.when for claim in claims(text)] == [when]
 
 

@@ -7,7 +7,7 @@ import pytest
 from horae.core.entry import Entry
 from horae.extras.exporters.schedule import to_calendar, to_crontab
 from horae.extras.exporters.units import (
-    Place,
+    EngineUnit,
     is_untouched,
     launchd_plist,
     systemd_unit,
@@ -131,22 +131,22 @@ def test_numbers_are_spelt_as_a_person_would() -> None:
 
 
 def test_a_unit_keeps_the_plan_in_reach_and_nothing_else() -> None:
-    text = systemd_unit(Place("/usr/bin/horae", "/home/me/my plan", user="me"))
+    text = systemd_unit(EngineUnit("/usr/bin/horae", "/home/me/my plan", user="me"))
     assert 'ExecStart=/usr/bin/horae up "/home/me/my plan" --log plain' in text
     assert "ProtectHome=tmpfs" in text
     assert 'BindPaths="/home/me/my plan"' in text
     assert is_untouched(text)
-    own = systemd_unit(Place("/usr/bin/horae", "/srv/plan"))
+    own = systemd_unit(EngineUnit("/usr/bin/horae", "/srv/plan"))
     assert "DynamicUser=yes" in own
     assert "--data /var/lib/horae" in own
-    assert "DynamicUser" not in systemd_unit(Place("h", "/srv", is_user=True))
+    assert "DynamicUser" not in systemd_unit(EngineUnit("h", "/srv", is_user=True))
 
 
 def test_a_unit_lets_the_engine_give_each_run_a_cgroup_and_write_no_other() -> None:
     for place in (
-        Place("h", "/srv"),
-        Place("h", "/srv", user="me"),
-        Place("h", "/srv", is_user=True),
+        EngineUnit("h", "/srv"),
+        EngineUnit("h", "/srv", user="me"),
+        EngineUnit("h", "/srv", is_user=True),
     ):
         lines = systemd_unit(place).splitlines()
         assert "Delegate=yes" in lines
@@ -166,7 +166,7 @@ def test_words_that_systemd_would_fill_in_stay_as_they_are() -> None:
 def test_a_plist_is_xml_that_launchd_can_read() -> None:
     import plistlib
 
-    text = launchd_plist(Place("/bin/horae", "/p", user="me"), label="org.horae.x", logs="/l")
+    text = launchd_plist(EngineUnit("/bin/horae", "/p", user="me"), label="org.horae.x", logs="/l")
     job = plistlib.loads(text.encode())
     assert job["ProgramArguments"] == ["/bin/horae", "up", "/p", "--log", "plain"]
     assert job["UserName"] == "me"

@@ -14,7 +14,7 @@ from horae.cli.group import SharedGroup
 from horae.cli.options import root_option
 from horae.cli.output import echo
 from horae.errors import Exit, HoraeError
-from horae.extras.exporters.units import Place, is_untouched, launchd_plist, systemd_unit
+from horae.extras.exporters.units import EngineUnit, is_untouched, launchd_plist, systemd_unit
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _LABEL: Final = "org.horae.{name}"
@@ -117,7 +117,7 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
             "the path of the plan root contains quotes or control characters; use another path."
         )
     program = shutil.which("horae") or os.path.abspath(sys.argv[0])
-    place = Place(program, os.path.abspath(root), user or "", is_user)
+    place = EngineUnit(program, os.path.abspath(root), user or "", is_user)
     if launchd:
         return _for_launchd(place, name)
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
@@ -131,7 +131,7 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
     return _Unit(f"{where}/{name}.service", systemd_unit(place), tuple(steps), stops)
 
 
-def _for_launchd(place: Place, name: str) -> _Unit:
+def _for_launchd(place: EngineUnit, name: str) -> _Unit:
     label = _LABEL.format(name=name)
     home = os.path.expanduser("~/Library")
     where = f"{home}/LaunchAgents" if place.is_user else "/Library/LaunchDaemons"

@@ -98,7 +98,7 @@ class Simulation:
         engine = Engine(
             clock=self.clock,
             ledger=cast("Ledger", traced),
-            runner=_Runner(self),
+            runner=_SimulatedRunner(self),
             sources=[_PlanSource(self.entries)],
             capacity=self.capacity,
         )
@@ -224,18 +224,18 @@ class _PlanSource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Runner:
+class _SimulatedRunner:
     simulation: Simulation
 
-    async def hold(self, job: Job) -> _HeldRun:
-        return _HeldRun(self.simulation, job.filed, job.run)
+    async def hold(self, job: Job) -> _SimulatedRun:
+        return _SimulatedRun(self.simulation, job.filed, job.run)
 
     async def look_back(self, filed: Filed, run: Run) -> None:
         """Return that nothing is known: a run dies with its engine."""
 
 
 @dataclass(slots=True)
-class _HeldRun:
+class _SimulatedRun:
     simulation: Simulation
     filed: Filed
     run: Run

@@ -12,14 +12,14 @@ from horae.extras.drift.phrase import PARTS, join
 from horae.extras.drift.when import (
     SHORT,
     WEEK,
-    Claim,
     Nth,
     Often,
     Period,
     Rule,
+    SpokenTime,
     Stamped,
+    TimeClaim,
     TimeOfDay,
-    When,
 )
 from horae.timing.cron import Cron
 from horae.timing.cron_fields import NICKNAMES
@@ -46,7 +46,7 @@ class Fields(NamedTuple):
         return " ".join(text for text in (self.second, *self[:5], self.year) if text)
 
 
-class Facts(NamedTuple):
+class RuleFacts(NamedTuple):
     """The days and the times of day at which a rule fires, over some years."""
 
     days: tuple[date, ...]
@@ -89,7 +89,7 @@ _SAMPLE: Final = timedelta(days=4 * 366)
 _ENOUGH: Final = 400  # days, more than a year of a daily rule
 
 
-def facts_of(rule: Rule) -> Facts:
+def facts_of(rule: Rule) -> RuleFacts:
     facts = _cron_facts(rule) if isinstance(rule, Cron) else _stamp_facts(rule)
     return facts._replace(shares=_shares(facts.days))
 
@@ -105,7 +105,7 @@ def _shares(days: Sequence[date]) -> tuple[tuple[int, int], ...]:
     return tuple((fired[weekday], possible[weekday]) for weekday in range(7))
 
 
-def _cron_facts(rule: Cron) -> Facts:
+def _cron_facts(rule: Cron) -> RuleFacts:
     fields = fields_of(rule)
     # Days and times of day depend neither on one another nor on the zone.
     calendar = Cron(f"0 0 {fields.day} {fields.month} {fields.weekday}")
@@ -116,7 +116,7 @@ def _cron_facts(rule: Cron) -> Facts:
     times = [at.hour * 60 + at.minute for at in dial.between(_EVE, _EVE + timedelta(days=1))]
     beat = Cron(f"{fields.second or '0'} * * * * *")
     seconds = [at.second for at in beat.between(_EVE, _EVE + timedelta(minutes=1))]
-    return Facts(
+    return RuleFacts(
         tuple(day.date() for day in days),
         tuple(times),
         usual(gaps(times)),
@@ -136,32 +136,32 @@ def fields_of(rule: Cron) -> Fields:
     return Fields(minute, hour, day, month, weekday, second, "".join(year))
 
 
-def _stamp_facts(rule: Stamped) -> Facts:
+def _stamp_facts(rule: Stamped) -> RuleFacts:
     anchor, repeater = rule.anchor, rule.repeater
     minute = anchor.hour * 60 + anchor.minute
     if repeater is None:
-        return Facts((anchor.date(),), (minute,), is_once=True, has_time=rule.has_time)
+        return RuleFacts((anchor.date(),), (minute,), is_once=True, has_time=rule.has_time)
     if repeater.unit is Unit.HOUR and repeater.count % 24:
         return _hour_facts(anchor, repeater.count)
     walls = (repeater.nth(anchor, n) for n in range(9 if repeater.unit is Unit.YEAR else 60))
     days = tuple(wall.date() for wall in walls if wall is not None)
-    return Facts(days, (minute,), has_time=rule.has_time)
+    return RuleFacts(days, (minute,), has_time=rule.has_time)
 
 
-def _hour_facts(anchor: datetime, count: int) -> Facts:
+def _hour_facts(anchor: datetime, count: int) -> RuleFacts:
     minutes = {
         (anchor.hour * 60 + anchor.minute + 60 * hour) % 1440 for hour in range(0, 24, count)
     }
     first = min(anchor.toordinal(), date.max.toordinal() - 60)
     days = [date.fromordinal(first + day) for day in range(0, 60, max(1, count // 24))]
-    return Facts(tuple(days), tuple(sorted(minutes)) if 24 % count == 0 else (), count * 60)
+    return RuleFacts(tuple(days), tuple(sorted(minutes)) if 24 % count == 0 else (), count * 60)
 
 
-def together(each: Sequence[Facts]) -> Facts:
+def together(each: Sequence[RuleFacts]) -> RuleFacts:
     """Return what several rules do, of which any fires."""
     times = sorted({minute for facts in each for minute in facts.times})
     days = sorted({day for facts in each for day in facts.days})
-    return Facts(tuple(days), tuple(times), usual(gaps(times)), shares=_shares(days))
+    return RuleFacts(tuple(days), tuple(times), usual(gaps(times)), shares=_shares(days))
 
 
 def gaps(values: Sequence[int]) -> list[int]:
@@ -174,7 +174,7 @@ def usual(values: Iterable[int]) -> int | None:
     return next((value for value, _ in Counter(values).most_common(1)), None)
 
 
-def in_zone(claim: Claim, rule: Rule) -> Claim:
+def in_zone(claim: TimeClaim, rule: Rule) -> TimeClaim:
     """Return a claim without what it says by another clock than the rule's."""
     home = rule.zone if isinstance(rule, Cron) else ""
     when, zone = claim.when, claim.when.zone
@@ -186,7 +186,7 @@ def in_zone(claim: Claim, rule: Rule) -> Claim:
     return replace(claim, when=when)
 
 
-def wholes_of(spoken: Sequence[Claim]) -> dict[Claim, When]:
+def wholes_of(spoken: Sequence[TimeClaim]) -> dict[TimeClaim, SpokenTime]:
     """Return what each claim says together with the others of its sentence."""
     wholes = {}
     for _, sentence in groupby(spoken, key=lambda claim: claim.sentence):
@@ -200,15 +200,15 @@ def wholes_of(spoken: Sequence[Claim]) -> dict[Claim, When]:
     return wholes
 
 
-def all_said(spoken: Sequence[Claim]) -> When:
+def all_said(spoken: Sequence[TimeClaim]) -> SpokenTime:
     """Return all the days that a text speaks of."""
-    return When(
+    return SpokenTime(
         weekdays=frozenset(day for claim in spoken for day in claim.when.weekdays),
         days=frozenset(day for claim in spoken for day in claim.when.days),
     )
 
 
-def is_kept_by(when: When, whole: When, said: When, facts: Facts) -> bool:
+def is_kept_by(when: SpokenTime, whole: SpokenTime, said: SpokenTime, facts: RuleFacts) -> bool:
     """Whether a rule does what words say, as far as they say anything.
 
     *whole* is what their sentence says, *said* are the days of the whole text.
@@ -227,7 +227,7 @@ def is_kept_by(when: When, whole: When, said: When, facts: Facts) -> bool:
     )
 
 
-def _keeps_rhythm(every: Often, whole: When, facts: Facts) -> bool:
+def _keeps_rhythm(every: Often, whole: SpokenTime, facts: RuleFacts) -> bool:
     count, period = every
     if period in SHORT:
         return _beats(every, facts) and (whole.names_days or facts.is_most_days)
@@ -253,7 +253,7 @@ def _keeps_rhythm(every: Often, whole: When, facts: Facts) -> bool:
             return len(set(years)) == len(years) and usual(gaps(years)) in (count, None)
 
 
-def _beats(often: Often, facts: Facts) -> bool:
+def _beats(often: Often, facts: RuleFacts) -> bool:
     """Whether a rule fires every so many seconds, minutes or hours of its days."""
     if often.period is Period.SECOND:
         return facts.step == 1 and usual(gaps(facts.seconds)) == often.n
@@ -261,7 +261,7 @@ def _beats(often: Often, facts: Facts) -> bool:
     return facts.step == minutes and len(facts.seconds) == 1
 
 
-def _keeps_months(count: int, facts: Facts, *, is_single: bool) -> bool:
+def _keeps_months(count: int, facts: RuleFacts, *, is_single: bool) -> bool:
     months = Counter(day.year * 12 + day.month for day in facts.days)
     if is_single and usual(months.values()) != 1:
         return False
@@ -270,7 +270,7 @@ def _keeps_months(count: int, facts: Facts, *, is_single: bool) -> bool:
     return is_near or usual(gaps(list(months))) == count
 
 
-def _keeps_count(often: Often, whole: When, facts: Facts) -> bool:
+def _keeps_count(often: Often, whole: SpokenTime, facts: RuleFacts) -> bool:
     """Whether a rule fires so many times in a period."""
     count, period = often
     a_day = len(facts.times) or 1440 // (facts.step or 1440)
@@ -291,7 +291,9 @@ def _keeps_count(often: Often, whole: When, facts: Facts) -> bool:
             return facts.step == 1 and len(facts.seconds) == count
 
 
-def _keeps_weekdays(when: When, whole: When, said: When, facts: Facts) -> bool:
+def _keeps_weekdays(
+    when: SpokenTime, whole: SpokenTime, said: SpokenTime, facts: RuleFacts
+) -> bool:
     fired = {day.weekday() for day in facts.days}
     if fired not in (when.weekdays, said.weekdays):
         return False
@@ -299,7 +301,7 @@ def _keeps_weekdays(when: When, whole: When, said: When, facts: Facts) -> bool:
     return is_rarer or facts.share_of(when.weekdays) > 0.9
 
 
-def _keeps_days(days: frozenset[int], said: frozenset[int], facts: Facts) -> bool:
+def _keeps_days(days: frozenset[int], said: frozenset[int], facts: RuleFacts) -> bool:
     if facts.is_shifted:
         return all(any(abs(at.day - day) < 3 for day in days) for at in facts.days)
     fired = {-1 if -1 in said and _is_last(day) else day.day for day in facts.days}
@@ -322,7 +324,7 @@ def _month_length(day: date) -> int:
     return (day.replace(month=day.month + 1, day=1) - timedelta(days=1)).day
 
 
-def _keeps_times(times: frozenset[TimeOfDay], whole: When, facts: Facts) -> bool:
+def _keeps_times(times: frozenset[TimeOfDay], whole: SpokenTime, facts: RuleFacts) -> bool:
     if not facts.times:
         return True
     if len(facts.times) > max(4, 2 * len(times)) or len(facts.seconds) > 1:
@@ -330,13 +332,13 @@ def _keeps_times(times: frozenset[TimeOfDay], whole: When, facts: Facts) -> bool
     return all(fired_at(clock, facts) is not None for clock in times)
 
 
-def fired_at(clock: TimeOfDay, facts: Facts) -> int | None:
+def fired_at(clock: TimeOfDay, facts: RuleFacts) -> int | None:
     """Return the minute at which a rule fires that a time can mean."""
     minutes = [clock.minute, (clock.minute + 720) % 1440] if clock.is_vague else [clock.minute]
     return next((minute for minute in minutes if minute in facts.times), None)
 
 
-def is_in_part(part: str, facts: Facts) -> bool:
+def is_in_part(part: str, facts: RuleFacts) -> bool:
     """Tell whether all times of a rule lie in a part of the day."""
     first, last = PARTS[part]
     is_within = bool(facts.times) and all(first <= minute <= last for minute in facts.times)

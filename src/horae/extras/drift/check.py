@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from horae.core.entry import Rule
-    from horae.extras.drift.when import Claim, Rule as SpokenRule
+    from horae.extras.drift.when import Rule as SpokenRule, TimeClaim
     from horae.org.plan import Diagnostic, Headline
     from horae.sources.plans.check import CheckedWorkflow
     from horae.timing.cron import Cron
@@ -111,7 +111,7 @@ def _spans(text: str, sentences: Collection[str]) -> list[tuple[int, int]]:
     ]
 
 
-def claims(text: str) -> list[Claim]:
+def claims(text: str) -> list[TimeClaim]:
     """Return what a text claims about its own schedule, in order.
 
     >>> [text[c.start:c.end] for text in ["Daily at 6, the digest"] for c in claims(text)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from horae.extras.drift import lexicon
 from horae.extras.drift.phrase import FREQUENCIES, Manner, Phrase, number_of, phrase_at
 from horae.extras.drift.sentence import MASK, Sentence
-from horae.extras.drift.when import Claim, When
+from horae.extras.drift.when import SpokenTime, TimeClaim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ class PhrasePlace(NamedTuple):
     start: int
     end: int
     kind: Manner
-    when: When
+    when: SpokenTime
     left: list[str]  # the words before it
     before: str  # the last of them
     after: str  # the word that follows
@@ -53,7 +53,7 @@ class ClaimManner(StrEnum):
     NAME = "name"  # the adjective of a thing, which may be no more than its name
 
 
-def heard_in(sentence: Sentence) -> Iterator[Claim]:
+def heard_in(sentence: Sentence) -> Iterator[TimeClaim]:
     index = first = opening = _opening(sentence)
     while index < len(sentence.words):
         phrase = phrase_at(sentence, index)
@@ -64,7 +64,7 @@ def heard_in(sentence: Sentence) -> Iterator[Claim]:
         manner = _manner(place) if place else None
         if manner and phrase.when:
             begin, end = sentence.words[index].start, sentence.words[phrase.end - 1].end
-            yield Claim(begin, end, phrase.when, sentence.start, manner is ClaimManner.NAME)
+            yield TimeClaim(begin, end, phrase.when, sentence.start, manner is ClaimManner.NAME)
             if index == first:
                 # What follows "Every Monday," is a sentence of its own.
                 first = phrase.end + (sentence.low(phrase.end) in (",", ":"))

@@ -16,8 +16,8 @@ from horae.extras.drift.when import (
     Nth,
     Often,
     Period,
+    SpokenTime,
     TimeOfDay,
-    When,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Phrase(NamedTuple):
     """Words that say when, up to an index; None stands for words that say too much at once."""
 
     end: int
-    when: When | None
+    when: SpokenTime | None
     kind: Manner
 
 
@@ -147,7 +147,7 @@ class _Reader(NamedTuple):
 
     kind: Manner
     pattern: str
-    build: Callable[[re.Match[str]], When | None]
+    build: Callable[[re.Match[str]], SpokenTime | None]
 
 
 @cache
@@ -206,7 +206,7 @@ def _continued(sentence: Sentence, phrase: Phrase) -> Phrase | None:
     return Phrase(following.end, joined, phrase.kind) if joined else None
 
 
-def _followers(when: When) -> Iterator[_Reader]:
+def _followers(when: SpokenTime) -> Iterator[_Reader]:
     if when.is_within_day:
         yield _OFFICE_HOURS
     yield from _FOLLOWERS
@@ -224,12 +224,12 @@ def _without(phrase: Phrase, left_out: Phrase) -> Phrase | None:
     return Phrase(left_out.end, replace(phrase.when, weekdays=rest, every=None), phrase.kind)
 
 
-def join(one: When, other: When | None) -> When | None:
+def join(one: SpokenTime, other: SpokenTime | None) -> SpokenTime | None:
     """Return what two phrases say together; None if they do not go together."""
     if other is None or _clash(one, other):
         return None
     part = one.part or other.part
-    when = When(
+    when = SpokenTime(
         every=one.every or other.every,
         times_per=one.times_per or other.times_per,
         weekdays=one.weekdays | other.weekdays,
@@ -245,7 +245,7 @@ def join(one: When, other: When | None) -> When | None:
     return _agreed(when)
 
 
-def _clash(one: When, other: When) -> bool:
+def _clash(one: SpokenTime, other: SpokenTime) -> bool:
     """Whether two phrases speak of the same thing."""
     return bool(
         (one.every and other.every and one.every != other.every)
@@ -256,7 +256,7 @@ def _clash(one: When, other: When) -> bool:
     )
 
 
-def _agreed(when: When) -> When | None:
+def _agreed(when: SpokenTime) -> SpokenTime | None:
     """Return what is said without what it says twice; None if it does not add up."""
     period = when.every.period if when.every else None
     if when.times_per:
@@ -273,7 +273,7 @@ def _agreed(when: When) -> When | None:
     return when if is_monthly or not (when.days or when.nth) else None
 
 
-def _counted(when: When, times_per: Often) -> When | None:
+def _counted(when: SpokenTime, times_per: Often) -> SpokenTime | None:
     """Return `twice a week on Mondays and Fridays` as the days alone."""
     named = {Period.DAY: when.times, Period.WEEK: when.weekdays, Period.MONTH: when.days}
     said = named.get(times_per.period)
@@ -353,18 +353,18 @@ _LARGER: Final = {
 }
 
 
-def _every_period(match: re.Match[str]) -> When | None:
+def _every_period(match: re.Match[str]) -> SpokenTime | None:
     often = Often(number_of(match["n"] or "1"), _UNITS[match["unit"]])
     is_ordinal = often.period is Period.SECOND and match["n"] is None  # "every second …"
     if often.n < 1 or is_ordinal:
         return None
-    return When(every=_plain(often), is_literal=often == Often(1, Period.DAY))
+    return SpokenTime(every=_plain(often), is_literal=often == Often(1, Period.DAY))
 
 
-def _every_part(match: re.Match[str]) -> When:
+def _every_part(match: re.Match[str]) -> SpokenTime:
     part = match["part"]
     times = frozenset({TimeOfDay(_NAMED_TIMES[part])}) if part in _NAMED_TIMES else frozenset()
-    return When(every=Often(1, Period.DAY), part=part if part in PARTS else None, times=times)
+    return SpokenTime(every=Often(1, Period.DAY), part=part if part in PARTS else None, times=times)
 
 
 def _part(match: re.Match[str]) -> str | None:
@@ -372,7 +372,7 @@ def _part(match: re.Match[str]) -> str | None:
     return part if part in PARTS else None
 
 
-def _times_in(match: re.Match[str]) -> When | None:
+def _times_in(match: re.Match[str]) -> SpokenTime | None:
     """Build `twice a day` and `twice daily`; once is the same as every."""
     groups = match.groupdict()
     often = FREQUENCIES[groups["often"]] if groups.get("often") else None
@@ -382,11 +382,11 @@ def _times_in(match: re.Match[str]) -> When | None:
         return None
     if groups["n"] is None or count == 1:
         is_literal = groups["n"] is not None and period is Period.DAY
-        return When(every=often or Often(1, period), is_literal=is_literal)
-    return When(times_per=Often(count, period)) if count > 0 else None
+        return SpokenTime(every=often or Often(1, period), is_literal=is_literal)
+    return SpokenTime(times_per=Often(count, period)) if count > 0 else None
 
 
-def _habit_days(match: re.Match[str]) -> When | None:
+def _habit_days(match: re.Match[str]) -> SpokenTime | None:
     """Build days that come round; a day or two in the singular may be meant only once."""
     names, weekdays = match["days"], _weekdays(match["days"])
     is_set = bool(re.fullmatch(_DAY_SET, names))
@@ -395,44 +395,46 @@ def _habit_days(match: re.Match[str]) -> When | None:
     is_habit = names.endswith("days") or names == "weekends" or match["part"]
     if not is_habit and (is_set or len(weekdays) < least):
         return None
-    return When(weekdays=weekdays, part=_part(match))
+    return SpokenTime(weekdays=weekdays, part=_part(match))
 
 
-def _nth(match: re.Match[str]) -> When | None:
+def _nth(match: re.Match[str]) -> SpokenTime | None:
     n, day = number_of(match["n"]), match["day"]
     if not -1 <= n <= 5:
         return None
     weekdays = frozenset({_DAYS[day]}) if day in _DAYS else WORKDAYS
     is_monthly = match.groupdict().get("month") is not None
-    return When(every=Often(1, Period.MONTH) if is_monthly else None, nth=Nth(n, weekdays))
+    return SpokenTime(every=Often(1, Period.MONTH) if is_monthly else None, nth=Nth(n, weekdays))
 
 
-def _dates(match: re.Match[str]) -> When | None:
+def _dates(match: re.Match[str]) -> SpokenTime | None:
     days = frozenset(number_of(text) for text in re.findall(_ORDINAL, match["dates"]))
     if any(day > 31 or not day for day in days):
         return None
     is_monthly = match.groupdict().get("month") is not None
     if not is_monthly and "alone" in match.groupdict() and len(days) < 2:
         return None
-    return When(every=Often(1, Period.MONTH) if is_monthly else None, days=days)
+    return SpokenTime(every=Often(1, Period.MONTH) if is_monthly else None, days=days)
 
 
-def _month_day(match: re.Match[str]) -> When | None:
+def _month_day(match: re.Match[str]) -> SpokenTime | None:
     day = number_of(re.findall("[0-9]+", match["date"])[0])
     month = _MONTHS[re.findall(f"{_MONTH}(?![a-z])", match["date"])[0]]
     if not 1 <= day <= 31:
         return None
-    return When(every=Often(1, Period.YEAR), days=frozenset({day}), months=frozenset({month}))
+    return SpokenTime(every=Often(1, Period.YEAR), days=frozenset({day}), months=frozenset({month}))
 
 
-def _months(match: re.Match[str]) -> When:
-    return When(months=frozenset(_MONTHS[name] for name in re.findall(_MONTH, match["months"])))
+def _months(match: re.Match[str]) -> SpokenTime:
+    return SpokenTime(
+        months=frozenset(_MONTHS[name] for name in re.findall(_MONTH, match["months"]))
+    )
 
 
-def _times_of_day(match: re.Match[str]) -> When | None:
+def _times_of_day(match: re.Match[str]) -> SpokenTime | None:
     times = [_clock(text) for text in re.findall(_TIME_ALONE, match["times"])]
     found = frozenset(clock for clock in times if clock is not None)
-    return When(times=found) if found and len(times) == len(found) else None
+    return SpokenTime(times=found) if found and len(times) == len(found) else None
 
 
 _TIME_ALONE: Final = f"(?:{_EXACT}|[0-9]{{1,2}}(?: o'clock)?)(?:{_IN_PART})?"
@@ -457,29 +459,29 @@ def _clock(text: str) -> TimeOfDay | None:
     return TimeOfDay(hour * 60 + minute, is_vague) if hour < 24 else None
 
 
-def _office_hours(match: re.Match[str]) -> When | None:
+def _office_hours(match: re.Match[str]) -> SpokenTime | None:
     low, high = _clock(match["low"]), _clock(match["high"])
     if low is None or high is None:
         return None
     first, last = low.minute // 60, high.minute // 60
     last += 12 if last <= first and last < 12 else 0
-    return When(hours=(first, last)) if first < last < 24 else None
+    return SpokenTime(hours=(first, last)) if first < last < 24 else None
 
 
-def _part_of_day(match: re.Match[str]) -> When:
-    return When(part=match["part"])
+def _part_of_day(match: re.Match[str]) -> SpokenTime:
+    return SpokenTime(part=match["part"])
 
 
-def _named_days(match: re.Match[str]) -> When:
-    return When(weekdays=_weekdays(match["days"]), part=_part(match))
+def _named_days(match: re.Match[str]) -> SpokenTime:
+    return SpokenTime(weekdays=_weekdays(match["days"]), part=_part(match))
 
 
-def _every_other_day(match: re.Match[str]) -> When:
-    return When(every=Often(2, Period.WEEK), weekdays=frozenset({_DAYS[match["days"]]}))
+def _every_other_day(match: re.Match[str]) -> SpokenTime:
+    return SpokenTime(every=Often(2, Period.WEEK), weekdays=frozenset({_DAYS[match["days"]]}))
 
 
-def _constant(count: int, period: Period) -> Callable[[re.Match[str]], When]:
-    return lambda _: When(every=Often(count, period))
+def _constant(count: int, period: Period) -> Callable[[re.Match[str]], SpokenTime]:
+    return lambda _: SpokenTime(every=Often(count, period))
 
 
 _DAYS_SAID: Final = f"(?P<days>{_DAY_SET}|{_DAY_ROW})"

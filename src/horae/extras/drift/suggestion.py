@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.extras.drift.agreement import Facts, Fields, fields_of, fired_at, is_in_part
+from horae.extras.drift.agreement import Fields, RuleFacts, fields_of, fired_at, is_in_part
 from horae.extras.drift.phrase import DAY_NAMES, MONTH_NAMES, PARTS
-from horae.extras.drift.when import SHORT, WEEK, WORKDAYS, Often, Period, Rule, Stamped, When
+from horae.extras.drift.when import SHORT, WEEK, WORKDAYS, Often, Period, Rule, SpokenTime, Stamped
 from horae.timing.cron import Cron
 from horae.timing.repeater import Repeater, RepeaterKind, Unit
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def suggested(when: When, rule: Rule, facts: Facts) -> str | None:
+def suggested(when: SpokenTime, rule: Rule, facts: RuleFacts) -> str | None:
     """Return the rule that words would mean, in the form of the one that is there."""
     if isinstance(rule, Cron):
         return _cron_for(when, fields_of(rule), facts) or _repeater_for(when)
@@ -32,7 +32,7 @@ _REPEATED: Final = {
 }
 
 
-def _repeater_for(when: When) -> str | None:
+def _repeater_for(when: SpokenTime) -> str | None:
     """Return how a timestamp repeats that says what no cron rule can."""
     if when.every is None or when.every.period not in _REPEATED:
         return None
@@ -54,14 +54,14 @@ def _as_fields(rule: Stamped) -> Fields:
             return fields
 
 
-def _cron_for(when: When, fields: Fields, facts: Facts) -> str | None:
+def _cron_for(when: SpokenTime, fields: Fields, facts: RuleFacts) -> str | None:
     """Return the cron rule for some words, with all that they do not speak of kept."""
     dated = _with_days(when, fields, facts)
     timed = _with_times(when, dated, facts) if dated else []
     return "; ".join(str(each) for each in timed) or None
 
 
-def _with_days(when: When, fields: Fields, facts: Facts) -> Fields | None:
+def _with_days(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields | None:
     if when.months:
         fields = fields._replace(month=_spelt_months(when.months))
     if when.weekdays:
@@ -77,19 +77,19 @@ def _with_days(when: When, fields: Fields, facts: Facts) -> Fields | None:
     return _on_one_day(fields) if when.months else fields
 
 
-def _on_weekdays(when: When, fields: Fields, facts: Facts) -> Fields:
+def _on_weekdays(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields:
     weekday = _spelt(when.weekdays, fields.weekday)
     return _in_season(when, fields, facts)._replace(day="*", weekday=weekday)
 
 
-def _in_season(when: When, fields: Fields, facts: Facts) -> Fields:
+def _in_season(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields:
     """Return the fields without their months, unless those are said, or a season."""
     months = {(day.year, day.month) for day in facts.days}
     is_season = len(facts.days) > len(months)
     return fields if when.months or is_season else fields._replace(month="*")
 
 
-def _on_dates(when: When, fields: Fields) -> Fields | None:
+def _on_dates(when: SpokenTime, fields: Fields) -> Fields | None:
     if when.nth is None:
         days = ["L" if day < 0 else str(day) for day in sorted(when.days, key=lambda d: d % 32)]
         return fields._replace(day=",".join(days), weekday="*")
@@ -101,7 +101,7 @@ def _on_dates(when: When, fields: Fields) -> Fields | None:
     return fields._replace(day="*", weekday=f"{name}L" if n < 0 else f"{name}#{n}")
 
 
-def _with_rhythm(when: When, fields: Fields, facts: Facts) -> Fields | None:
+def _with_rhythm(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields | None:
     assert when.every is not None
     count, period = when.every
     match period:
@@ -122,7 +122,7 @@ def _with_rhythm(when: When, fields: Fields, facts: Facts) -> Fields | None:
             return _in_season(when, fields, facts)._replace(day="*", weekday="*")
 
 
-def _with_count(when: When, fields: Fields, facts: Facts) -> Fields | None:
+def _with_count(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields | None:
     """Return the fields for so many times in a period, evenly spread."""
     assert when.times_per is not None
     count, period = when.times_per
@@ -152,7 +152,7 @@ _SPREAD_WEEK: Final = {
 _SPREAD_MONTH: Final = {2: "1,15", 3: "1,11,21", 4: "1,8,15,22"}
 
 
-def _in_months(when: When, fields: Fields, facts: Facts) -> Fields | None:
+def _in_months(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields | None:
     """Return the fields with the months of a rhythm, counted from the month that they have."""
     if when.months:
         return fields
@@ -181,7 +181,7 @@ def _on_one_day(fields: Fields) -> Fields:
     return fields._replace(day=day if is_date else "1", weekday="*")
 
 
-def _with_times(when: When, fields: Fields, facts: Facts) -> list[Fields]:
+def _with_times(when: SpokenTime, fields: Fields, facts: RuleFacts) -> list[Fields]:
     """Return the fields with the times of some words: one rule, or several if one cannot."""
     if when.times:
         fired = [(clock, fired_at(clock, facts)) for clock in when.times]
@@ -226,7 +226,7 @@ def _listed(numbers: Iterable[int]) -> str:
     return ",".join(str(number) for number in numbers)
 
 
-def _moved_into(part: str, facts: Facts) -> list[int]:
+def _moved_into(part: str, facts: RuleFacts) -> list[int]:
     """Return times of day in a part of it: the same on the dial, or else its usual hour."""
     first, last = PARTS[part]
     turned = [(minute + 720) % 1440 for minute in facts.times]
@@ -236,7 +236,7 @@ def _moved_into(part: str, facts: Facts) -> list[int]:
     return [{"morning": 9, "afternoon": 15, "evening": 18}[part] * 60 + minute]
 
 
-def _spread(count: int, facts: Facts) -> list[int]:
+def _spread(count: int, facts: RuleFacts) -> list[int]:
     first = facts.times[0] if facts.times else 0
     return [] if 24 % count else [(first + at) % 1440 for at in range(0, 1440, 1440 // count)]
 
@@ -247,7 +247,7 @@ def _interval(often: Often) -> Often:
     return Often(0 if 60 % often.n else 60 // often.n, smaller)
 
 
-def _beating(often: Often, when: When, fields: Fields, facts: Facts) -> list[Fields]:
+def _beating(often: Often, when: SpokenTime, fields: Fields, facts: RuleFacts) -> list[Fields]:
     """Return the fields that fire every so many seconds, minutes or hours."""
     count, period = often
     if not count or (24 if period is Period.HOUR else 60) % count:
@@ -288,7 +288,7 @@ def _spelt_months(months: frozenset[int]) -> str:
     return ",".join(MONTH_NAMES[month - 1][:3].upper() for month in sorted(months))
 
 
-def _stamp_for(when: When, rule: Stamped, facts: Facts) -> str | None:
+def _stamp_for(when: SpokenTime, rule: Stamped, facts: RuleFacts) -> str | None:
     """Return the repeater or the timestamp for some words; None if no timestamp says it."""
     if not _is_simple(when):
         return None
@@ -304,7 +304,7 @@ def _stamp_for(when: When, rule: Stamped, facts: Facts) -> str | None:
     return f"<{anchor.date().isoformat()} {name}{clock} {repeater}>"
 
 
-def _is_simple(when: When) -> bool:
+def _is_simple(when: SpokenTime) -> bool:
     """Whether one date and one interval can say all that the words do."""
     if when.times_per or when.nth or when.hours or any(not 1 <= day <= 28 for day in when.days):
         return False
@@ -316,7 +316,7 @@ def _is_simple(when: When) -> bool:
     return all(len(each) < 2 for each in (when.times, when.months, when.weekdays, when.days))
 
 
-def _repeater(when: When, old: Repeater | None) -> Repeater | None:
+def _repeater(when: SpokenTime, old: Repeater | None) -> Repeater | None:
     """Return how a timestamp repeats that keeps to some words."""
     every = when.every
     if every is None:
@@ -334,7 +334,7 @@ def _repeater(when: When, old: Repeater | None) -> Repeater | None:
     return Repeater(old.kind if old else RepeaterKind.CUMULATE, every.n, unit)
 
 
-def _moved(when: When, anchor: datetime, facts: Facts) -> datetime | None:
+def _moved(when: SpokenTime, anchor: datetime, facts: RuleFacts) -> datetime | None:
     """Return the first wall time, from the anchor's day on, that fits the words."""
     minutes = [clock.minute for clock in when.times if fired_at(clock, facts) is None]
     if when.part and not when.times and not is_in_part(when.part, facts):
@@ -349,7 +349,7 @@ def _moved(when: When, anchor: datetime, facts: Facts) -> datetime | None:
     return anchor
 
 
-def _fits(when: When, anchor: datetime) -> bool:
+def _fits(when: SpokenTime, anchor: datetime) -> bool:
     return (
         (not when.weekdays or anchor.weekday() in when.weekdays)
         and (not when.days or anchor.day in when.days)

@@ -60,7 +60,7 @@ class Nth(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class SpokenTime:
     """What words say of a schedule; what they do not speak of is empty."""
 
     every: Often | None = None  # every 2 weeks
@@ -92,12 +92,12 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class TimeClaim:
     """Words of a text that say when, with their place and the place of their sentence."""
 
     start: int
     end: int
-    when: When
+    when: SpokenTime
     sentence: int
     is_name: bool  # the adjective of a thing: "Daily digest"
 

@@ -80,7 +80,7 @@ SystemCallErrorNumber=EPERM
 """
 
 
-class Place(NamedTuple):
+class EngineUnit(NamedTuple):
     """Which engine is kept: the program, the plan root, and under whom."""
 
     program: str
@@ -89,7 +89,7 @@ class Place(NamedTuple):
     is_user: bool = False  # the manager of one user keeps it
 
 
-def systemd_unit(place: Place) -> str:
+def systemd_unit(place: EngineUnit) -> str:
     """Return a unit that keeps the engine."""
     start = f"ExecStart={_word(place.program)} up {_word(place.root)} --log plain"
     lines = [
@@ -111,7 +111,7 @@ def systemd_unit(place: Place) -> str:
     return marked("\n".join(lines) + "\n", by="horae service")
 
 
-def _who(place: Place, start: str) -> list[str]:
+def _who(place: EngineUnit, start: str) -> list[str]:
     """Return under whom the engine runs, and where it may write."""
     if place.user:
         return [start, f"User={place.user}", f"ReadWritePaths={_word(place.root)}"]
@@ -124,7 +124,7 @@ def _who(place: Place, start: str) -> list[str]:
     ]
 
 
-def _homes(place: Place) -> list[str]:
+def _homes(place: EngineUnit) -> list[str]:
     """Return how far the homes of people are hidden: all but the plan."""
     if place.root.startswith(("/home/", "/root/", "/run/user/")):
         kind = "BindPaths" if place.user else "BindReadOnlyPaths"
@@ -132,7 +132,7 @@ def _homes(place: Place) -> list[str]:
     return ["ProtectHome=yes"]
 
 
-def launchd_plist(place: Place, *, label: str, logs: str) -> str:
+def launchd_plist(place: EngineUnit, *, label: str, logs: str) -> str:
     """Return a job of launchd that keeps the engine."""
     job: dict[str, object] = {
         "Label": label,
