@@ -166,8 +166,8 @@ class CrontabReader:
     def _take_job(self, number: int, line: str) -> None:
         try:
             found = self._divided(number, line)
-        except _PlacedError as placed:
-            self.reading.refuse(number, placed.column, placed.what, placed.remedy)
+        except UnfitError as error:
+            self.reading.refuse(number, error.offset, error.what, error.remedy)
             return
         try:
             rule = foreign_rule(found.texts)
@@ -223,16 +223,16 @@ class CrontabReader:
             what = f"the line has {many}; a job needs at least {needed}"
             parts = "minute, hour, day, month, weekday" if count == 5 else "a nickname"
             user = ", the user" if self._is_system else ""
-            raise _PlacedError(first.start() + 1, what, f"write {parts}{user} and the command")
+            raise UnfitError(what, f"write {parts}{user} and the command", offset=first.start() + 1)
         user = fields[count][0] if self._is_system else ""
         first_word = fields[count]
         if user and not _USER.fullmatch(user):
             remedy = "omit --system if the lines of this file do not name a user"
-            raise _PlacedError(first_word.start() + 1, f"{user!r} is not a user name", remedy)
+            raise UnfitError(f"{user!r} is not a user name", remedy, offset=first_word.start() + 1)
         if not user and first_word[0] in self._users and len(fields) > needed:
             what = f"{first_word[0]!r} is a user name where the command should be"
             remedy = "use --system if each line of this file names a user, as in /etc/crontab"
-            raise _PlacedError(first_word.start() + 1, what, remedy)
+            raise UnfitError(what, remedy, offset=first_word.start() + 1)
         command = fields[count + self._is_system]
         places = [each.start() + 1 for each in fields[:5]]
         columns = tuple(places) if count == 5 else (first.start() + 1,) * 5
@@ -246,22 +246,12 @@ class CrontabReader:
             return tuple(rule.split())
         if word == "@reboot":
             remedy = "start the job with a systemd service, or give it a schedule"
-            raise _PlacedError(column, "@reboot is not a time", remedy)
+            raise UnfitError("@reboot is not a time", remedy, offset=column)
         if word.startswith("@every"):
             remedy = "write '* * * * *' for every minute, or a :SCHEDULE: of six fields for seconds"
-            raise _PlacedError(column, f"{word} is not standard cron", remedy)
+            raise UnfitError(f"{word} is not standard cron", remedy, offset=column)
         known = ", ".join(NICKNAMES).lower()
-        raise _PlacedError(column, f"{word} is not a cron nickname", f"write one of {known}")
-
-
-class _PlacedError(Exception):
-    """A line that cannot be taken, and where."""
-
-    def __init__(self, column: int, what: str, remedy: str) -> None:
-        super().__init__(what)
-        self.column = column
-        self.what = what
-        self.remedy = remedy
+        raise UnfitError(f"{word} is not a cron nickname", f"write one of {known}", offset=column)
 
 
 @lru_cache(maxsize=2_000)

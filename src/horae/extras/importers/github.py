@@ -9,7 +9,7 @@ r"""Workflows of GitHub Actions that run by a schedule.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from horae.extras.importers.crontab import foreign_rule, plain_days
 from horae.extras.importers.job import ForeignJob, Reading
@@ -57,54 +57,39 @@ def read_workflow(text: str, *, name: str) -> Reading:
         reading.refuse(1, 1, what, "name a file of .github/workflows")
         return reading
     asked = data.get("on")
-    items = asked.get("schedule") if isinstance(asked, YamlMap) else None
-    if not isinstance(items, list):
+    if not isinstance(asked, YamlMap) or not isinstance(items := asked.get("schedule"), list):
         line = data.places["on"].line if "on" in data.places else 1
         reading.refuse(line, 1, "has no `on: schedule:`", "keep it on GitHub")
         return reading
-    rules = _rules(items, asked, reading)
-    if rules.rules:
-        reading.jobs.append(_job(data, name, rules, reading))
+    line = asked.places["schedule"].line
+    if rules := _rules(items, line, reading):
+        reading.jobs.append(_job(data, name, rules, line, reading))
     return reading
 
 
-class ScheduleRules(NamedTuple):
-    """The rules of a schedule, also as text, and where it stands."""
-
-    rules: tuple[ForeignRule, ...]
-    crons: tuple[str, ...]
-    line: int
-
-
-def _rules(items: list[Data], asked: Data, reading: Reading) -> ScheduleRules:
-    assert isinstance(asked, YamlMap)
+def _rules(items: list[Data], first: int, reading: Reading) -> dict[str, ForeignRule]:
+    """Return the rules of a schedule by their text."""
     found: dict[str, ForeignRule] = {}
-    first = asked.places["schedule"].line
     for item in items:
         if not isinstance(item, YamlMap) or not isinstance(cron := item.get("cron"), str):
-            reading.refuse(
-                first, 1, "an item of `schedule` has no cron", "write - cron: '0 9 * * *'"
-            )
+            what = "an item of `schedule` has no cron"
+            reading.refuse(first, 1, what, "write - cron: '0 9 * * *'")
             continue
-        place = item.places["cron"]
-        extra = next((key for key in item if key != "cron"), None)
-        if extra is not None:
-            at = item.places[extra]
-            reading.refuse(
-                at.line, at.column, f"`{extra}` next to cron is not supported", "remove it"
-            )
+        if (extra := next((key for key in item if key != "cron"), None)) is not None:
+            what = f"`{extra}` next to cron is not supported"
+            reading.refuse(*item.places[extra][:2], what, "remove it")
             continue
+        texts, place = cron.split(), item.places["cron"][:2]
         try:
-            rule = _rule(cron.split())
+            rule = _rule(texts)
         except UnfitError as error:
-            reading.refuse(place.line, place.column, error.what, error.remedy)
+            reading.refuse(*place, error.what, error.remedy)
             continue
-        fields = plain_days(cron.split(), _DIALECTS)
-        found.setdefault(" ".join(fields), rule)
-        if cron.split()[0] in {"*", "*/1", "*/2", "*/3", "*/4"}:
+        found.setdefault(" ".join(plain_days(texts, _DIALECTS)), rule)
+        if texts[0] in {"*", "*/1", "*/2", "*/3", "*/4"}:
             what = "GitHub runs a schedule at most every five minutes; horae runs it as written"
-            reading.note(place.line, place.column, what, "write */5 for every five minutes")
-    return ScheduleRules(tuple(found.values()), tuple(found), first)
+            reading.note(*place, what, "write */5 for every five minutes")
+    return found
 
 
 def _rule(texts: list[str]) -> ForeignRule:
@@ -113,7 +98,9 @@ def _rule(texts: list[str]) -> ForeignRule:
     return foreign_rule(tuple(texts), _DIALECTS)  # in UTC no clock changes
 
 
-def _job(data: YamlMap, name: str, rules: ScheduleRules, reading: Reading) -> ForeignJob:
+def _job(
+    data: YamlMap, name: str, rules: dict[str, ForeignRule], line: int, reading: Reading
+) -> ForeignJob:
     """Return a job that runs the steps here if they are a shell's, else asks GitHub to."""
     title = data.get("name")
     command, script, strange = "", "", "has no steps to run"
@@ -127,18 +114,18 @@ def _job(data: YamlMap, name: str, rules: ScheduleRules, reading: Reading) -> Fo
         is_open = isinstance(asked, YamlMap) and "workflow_dispatch" in asked
         needs = "" if is_open else "; this needs `workflow_dispatch:` under `on:`"
         remedy = f"the headline starts the workflow on GitHub (`{command}`){needs}"
-        reading.note(rules.line, 1, strange, remedy)
+        reading.note(line, 1, strange, remedy)
     if "concurrency" in data:
-        what = "`concurrency` is not imported"
-        at = data.places["concurrency"]
-        reading.note(at.line, at.column, what, "write `:OVERLAP: skip` or `queue` instead of allow")
+        remedy = "write `:OVERLAP: skip` or `queue` instead of allow"
+        place = data.places["concurrency"][:2]
+        reading.note(*place, "`concurrency` is not imported", remedy)
     return ForeignJob(
-        rules.line,
+        line,
         title if isinstance(title, str) else name,
-        fires_of(rules.rules, "UTC"),
+        fires_of(tuple(rules.values()), "UTC"),
         "UTC",
         command,
-        "; ".join(rules.crons),
+        "; ".join(rules),
         props=_POLICY,
         notes=(f"From {name}.",),
         script=script,

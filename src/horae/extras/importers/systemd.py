@@ -69,8 +69,6 @@ _LIMIT: Final = 500  # lines of one unit that say something
 
 
 class UnitSetting(NamedTuple):
-    """A line of a unit."""
-
     section: str
     key: str
     value: str
@@ -81,16 +79,12 @@ class UnitSetting(NamedTuple):
 Units: TypeAlias = Callable[[str], str | None]
 
 
-def _unknown(_name: str) -> str | None:
-    return None
-
-
 def settings_of(text: str, reading: Reading | None = None) -> list[UnitSetting]:
     """Return the settings of a unit, in order; what is none is remarked upon."""
     found: list[UnitSetting] = []
-    section = ""
+    section, reading = "", reading or Reading()
     for number, line in _joined(text):
-        if reading is not None and reading.is_full:
+        if reading.is_full:
             break
         bare = line.strip()
         if not bare or bare[0] in "#;":
@@ -99,18 +93,16 @@ def settings_of(text: str, reading: Reading | None = None) -> list[UnitSetting]:
             section = heading[1]
             continue
         if len(found) >= _LIMIT:
-            if reading is not None:
-                what = f"there are more than {_LIMIT} lines; this line and all below are skipped"
-                reading.refuse(number, 1, what, "split the unit")
+            what = f"there are more than {_LIMIT} lines; this line and all below are skipped"
+            reading.refuse(number, 1, what, "split the unit")
             break
         key, equals, value = line.partition("=")
         is_long = len(line) > LONGEST_LINE
         if is_long or not equals or _ODD.search(line):
-            if reading is not None:
-                what = "this is not a line of a unit file"
-                if is_long:
-                    what = f"the line is longer than {LONGEST_LINE:,} characters"
-                reading.refuse(number, 1, what, "write Key=value")
+            what = "this is not a line of a unit file"
+            if is_long:
+                what = f"the line is longer than {LONGEST_LINE:,} characters"
+            reading.refuse(number, 1, what, "write Key=value")
             continue
         column = len(key) + 1 + len(value) - len(value.lstrip()) + 1
         found.append(UnitSetting(section, key.strip(), value.strip(), number, column))
@@ -118,7 +110,7 @@ def settings_of(text: str, reading: Reading | None = None) -> list[UnitSetting]:
 
 
 def read_timer(
-    text: str, *, name: str, service: str | None, zone_name: str, units: Units = _unknown
+    text: str, *, name: str, service: str | None, zone_name: str, units: Units = lambda _: None
 ) -> Reading:
     """Return the jobs of a timer; *service* is the text of the unit that it starts, if known.
 
