@@ -16,15 +16,24 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from horae.cli.client import Far
+from horae.cli.connection import Place, read
+from horae.cli.log import logging_to
 from horae.cli.output import echo
+from horae.cli.up import log_notes, run_plans
+from horae.config import load
+from horae.core.clock import SystemClock, machine_zone
+from horae.core.entry import key_time
 from horae.errors import Exit, HoraeError
+from horae.files.edit import create
+from horae.process.launcher import allow_descriptors
+from horae.web.serve import ListenError, listen_tcp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
     from horae.app import App
-    from horae.cli.connection import Place
 
 REQUESTED: Final = {"triage": 13.0, "deps": 18.0}  # seconds between requests for a tick
 FIRST_MINUTE: Final = 60.0  # in which an engine starts no tick by itself
@@ -85,13 +94,6 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
     The plan is in a temporary directory, which is removed afterwards unless --keep names a
     directory. At the end a summary of the receipts is printed.
     """
-    from horae.cli.connection import Place
-    from horae.cli.log import logging_to
-    from horae.cli.up import run_plans
-    from horae.config import load
-    from horae.core.clock import machine_zone
-    from horae.process.launcher import allow_descriptors
-
     _forget_settings(os.environ)
     with ExitStack() as stack:
         root = _temporary(stack) if keep is None else _empty(keep)
@@ -151,10 +153,6 @@ def write_plan(root: Path, *, listen: str | None = None) -> None:
     """Write the plan of the demo and its other files into a directory."""
     from importlib.resources import files
 
-    from horae.core.clock import SystemClock
-    from horae.core.entry import key_time
-    from horae.files.edit import create
-
     now = SystemClock().now()
     yesterday = f"<{now - timedelta(days=1):%Y-%m-%d %a %H:%M}>"
     for name, source in _walk(files("horae") / "demo"):
@@ -181,9 +179,6 @@ def _walk(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversab
 
 def _free_address(root: Path) -> str | None:
     """Return a free address to listen on if the usual one is in use, else None."""
-    from horae.config import load
-    from horae.web.serve import ListenError, listen_tcp
-
     wanted = load(root).listen
     try:
         listen_tcp(wanted.host, wanted.port).close()
@@ -198,8 +193,6 @@ def _free_address(root: Path) -> str | None:
 
 def _begin(app: App, link: str | None, *, root: Path, other: str | None) -> None:
     """Print what the demo does and where to look."""
-    from horae.cli.up import log_notes
-
     page = link or "the page could not be started, see below"
     if other is not None:
         page += f"  (port {other.rpartition(':')[2]}: the usual one is in use)"
@@ -233,7 +226,6 @@ def _request_ticks(place: Place) -> Event:
 
 
 def _request(place: Place, over: Event) -> None:
-    from horae.cli.client import Far
 
     far = Far(place.directory)
     waited = 0.0
@@ -253,7 +245,6 @@ def _sum_up(place: Place, seconds: float) -> None:
     """Print how many receipts each entry has, and how their runs ended."""
     from rich.table import Table
 
-    from horae.cli.connection import read
     from horae.cli.tables import console, safe
 
     counts: dict[str, Counter[str]] = {}

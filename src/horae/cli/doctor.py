@@ -10,10 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.cli.maintenance import Check, Grade
+from horae.config import untrusted
 from horae.core.clock import SystemClock
+from horae.core.ports import LedgerError
 from horae.errors import HoraeError
+from horae.files.git.repository import is_repository
+from horae.files.read import PlanFileError, find_plans, read_plan
+from horae.org.document import read
+from horae.org.world import every, worlds
+from horae.sources.workflows.languages import AGENT, LANGUAGES, language_of
 from horae.store.lock import holder_of
+from horae.store.sql import migrations
 from horae.timing.duration import format_duration
+from horae.web.serve import ListenError, listen_tcp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -44,7 +53,6 @@ def around(config: Config) -> Iterator[Check]:
 
 
 def _check_git(root: Path) -> Check:
-    from horae.files.git.repository import is_repository
 
     return check_git(_git_version(), is_needed=root.is_dir() and is_repository(root))
 
@@ -112,8 +120,6 @@ def _is_ours(file: str) -> bool:
 
 def _check_settings(config: Config) -> Check:
     """Return whether all of `horae.toml` counts."""
-    from horae.config import untrusted
-
     waiting, unknown = untrusted(config).waiting, config.findings
     if not waiting and not unknown:
         return Check("settings", Grade.OK, "all settings in horae.toml are used")
@@ -129,8 +135,6 @@ def _check_settings(config: Config) -> Check:
 
 def _check_languages(config: Config) -> Iterator[Check]:
     """Say which languages blocks can be written in here, and what the plan lacks."""
-    from horae.sources.workflows.languages import LANGUAGES
-
     path = os.environ.get("PATH", os.defpath)
     there = {
         row.name
@@ -146,8 +150,6 @@ def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Ch
     >>> [each.grade.value for each in check_languages({"sh"}, {"go": "plan.org:3"})]
     ['ok', 'fail']
     """
-    from horae.sources.workflows.languages import AGENT, LANGUAGES, language_of
-
     rows = [row for row in LANGUAGES if row.name != AGENT]
     names = ", ".join(row.name for row in rows if row.name in there) or "none"
     others = ", ".join(row.name for row in rows if row.name not in there)
@@ -166,10 +168,6 @@ def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Ch
 
 def _languages_of(config: Config) -> dict[str, str]:
     """Return the languages of the plan's blocks, each with a place where it is used."""
-    from horae.files.read import PlanFileError, find_plans, read_plan
-    from horae.org.document import read
-    from horae.org.world import every, worlds
-
     used: dict[str, str] = {}
     try:
         plans = find_plans(config.root, most=config.plan_max_files).plans
@@ -203,8 +201,6 @@ def check_root(root: Path) -> Check:
 
 def check_port(config: Config) -> Check:
     """Return whether the server can listen where it is to."""
-    from horae.web.serve import ListenError, listen_tcp
-
     wanted = config.listen
     where = f"{wanted.host}:{wanted.port}"
     if holder_of(config.data) is not None:
@@ -235,9 +231,7 @@ def check_store(url: str) -> Iterator[Check]:
         found = f"`store` is set, but {error.name} is not installed"
         yield Check("store", Grade.FAIL, found, "pip install 'horae[postgres]'")
         return
-    from horae.core.ports import LedgerError
     from horae.store.postgres import SCHEMA
-    from horae.store.sql import migrations
 
     try:
         address = DatabaseAddress.of(url, SCHEMA)

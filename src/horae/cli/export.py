@@ -18,12 +18,17 @@ from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.options import now_option, paths_argument, tz_option
 from horae.cli.output import Output, echo
 from horae.cli.plan_root import beside
+from horae.cli.service import put
 from horae.cli.sources import Sources, plan_root
 from horae.core.clock import machine_zone
 from horae.core.entry import CadenceRule, Entry, Unarmed, Work
 from horae.core.text import pause_words
 from horae.errors import Exit
+from horae.extras.exporters.schedule import makes_good, to_calendar, to_crontab
+from horae.extras.exporters.units import timer_pair
+from horae.extras.importers.rule import UnfitError
 from horae.files.read import LIMIT, PlanFileError, PlanMissingError, read_plan
+from horae.sources.board.tasks import slug
 from horae.sources.plans.arming import entries_of
 from horae.web.ics import MOST, calendar, is_cut
 
@@ -122,9 +127,6 @@ def crontab(
     Each line calls `horae run`. An entry is left out, and listed on stderr, if cron would not
     run it at its next 50 times.
     """
-    from horae.extras.exporters.schedule import to_crontab
-    from horae.extras.importers.rule import UnfitError
-
     hand = EntryExport(paths, program=program, now=now, tz=tz)
     zones: dict[str, list[str]] = {}
     for entry in hand.entries:
@@ -171,10 +173,6 @@ def systemd(
     Each service calls `horae run`. An entry is left out, and listed on stderr, if a timer would
     not run it at its next 50 times.
     """
-    from horae.cli.service import put
-    from horae.extras.exporters.schedule import to_calendar
-    from horae.extras.importers.rule import UnfitError
-
     hand = EntryExport(paths, program=program, now=now, tz=tz)
     for entry in hand.entries:
         try:
@@ -247,10 +245,6 @@ class EntryExport:
 
     def units(self, entry: Entry, given: ExportedRule) -> Iterator[tuple[str, str]]:
         """Yield the names and texts of a timer and its service."""
-        from horae.extras.exporters.schedule import makes_good
-        from horae.extras.exporters.units import timer_pair
-        from horae.sources.board.tasks import slug
-
         base = stem = f"horae-{slug(entry.title) or 'entry'}"
         number = 1
         while stem in self._names:

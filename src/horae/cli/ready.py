@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from horae.config import known_names, load, secrets_of
 from horae.core.after import AfterError, parse_after
 from horae.core.command import CommandError, call_of, shell_syntax
 from horae.core.headline import agent_blocks, is_entry
 from horae.core.secret import NAME, looks_secret
+from horae.errors import HoraeError
 from horae.org.check.finding import SectionFinding, place_of
 from horae.org.plan import Diagnostic, Severity
+from horae.org.world import every, worlds
+from horae.process.ready import unread, why_unready
+from horae.sources.workflows.languages import language_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -103,7 +108,6 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
 
 
 def _why_not(headline: Headline, directory: str) -> Unready | None:
-    from horae.process.ready import why_unready
 
     if "HOST" in headline.props:
         return None  # it runs on another machine
@@ -132,8 +136,6 @@ def _unread(headline: Headline, config: Config) -> Unready | None:
     """Return which secret cannot be read here that a headline asks for."""
     if "ENV" not in headline.props or "HOST" in headline.props:
         return None
-    from horae.config import secrets_of
-    from horae.process.ready import unread
 
     try:
         call = call_of(headline.props)
@@ -146,9 +148,6 @@ def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
     """Yield the components whose block is in a language that cannot be run."""
     if not any("component" in each.tags for each in plan.headlines):
         return
-    from horae.errors import HoraeError
-    from horae.org.world import every, worlds
-    from horae.sources.workflows.languages import language_of
 
     for world in every(worlds(plan)):
         for component in world.components:
@@ -183,8 +182,6 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
 
 def _unready_agents(names: set[str], root: str) -> dict[str, Unready]:
     """Return which agents cannot run; one that comes with a file of `.agentd` is not asked."""
-    from horae.config import known_names, load
-    from horae.errors import HoraeError
     from horae.sources.triggers.commands import Room
     from horae.sources.triggers.source import read_folder
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from horae.cli.client import EngineUnreachableError
 from horae.cli.connection import (
     Dial,
     NoLedgerError,
@@ -21,7 +22,20 @@ from horae.cli.connection import (
 from horae.cli.group import SharedGroup
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
+from horae.core.access import end_sessions
+from horae.core.scope import OPERATOR, check_token_name, parse_scopes, scope_words
 from horae.errors import Exit, HoraeError
+from horae.store.access import BookTokens
+from horae.store.sessions import BookSessions
+from horae.web.keys import (
+    TokenFileError,
+    add_token,
+    all_tokens,
+    new_token,
+    read_token,
+    revoke_token,
+    write_token,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -57,15 +71,11 @@ def add(name: str, *, scopes: Sequence[str], root: str, data: str | None, form: 
 
     The token is shown only once.
     """
-    from horae.core.scope import check_token_name, parse_scopes, scope_words
-
     check_token_name(name)
     wanted, output, place = parse_scopes(scopes), Output.of(form), _place(root, data)
     words = ",".join(scope_words(wanted))
 
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        from horae.store.access import BookTokens
-        from horae.web.keys import add_token
 
         made, said = await add_token(BookTokens(ledger), name, wanted, now=Dial().now())
         return {**made.data(), "token": said}
@@ -85,8 +95,6 @@ def list_(*, root: str, data: str | None, form: str | None) -> int:
     place, output = _place(root, data), Output.of(form)
 
     async def looking() -> list[dict[str, Any]]:
-        from horae.store.access import BookTokens
-        from horae.web.keys import all_tokens
 
         async with reader_of(place) as ledger:
             found = await all_tokens(place.directory, BookTokens(ledger))
@@ -109,8 +117,6 @@ def revoke(name: str, *, root: str, data: str | None, form: str | None) -> int:
     place, output = _place(root, data), Output.of(form)
 
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        from horae.store.access import BookTokens
-        from horae.web.keys import revoke_token
 
         await revoke_token(BookTokens(ledger), name, now=Dial().now())
         return {"revoked": name}
@@ -131,7 +137,6 @@ def sessions(*, root: str, data: str | None, form: str | None) -> int:
     place, output = _place(root, data), Output.of(form)
 
     async def looking() -> list[dict[str, Any]]:
-        from horae.store.sessions import BookSessions
 
         async with reader_of(place) as ledger:
             found = await BookSessions(ledger).all(now=Dial().now())
@@ -171,8 +176,6 @@ def new(*, root: str, data: str | None) -> int:
     if far is not None:
         far.post("token")
     else:
-        from horae.web.keys import new_token, write_token
-
         made = new_token()
         if place.store is not None:
             asyncio.run(_share(place.store, made))
@@ -190,8 +193,6 @@ def show(*, root: str, data: str | None) -> int:
 
     Send it in the header `Authorization: Bearer`.
     """
-    from horae.web.keys import TokenFileError, read_token
-
     place = _place(root, data)
     found = read_token(place.directory)
     if found is None:
@@ -211,8 +212,6 @@ def open_(*, only_print: bool, calendar: bool, root: str, data: str | None) -> i
     browser is opened. The address of the calendar shows all scheduled times to anyone who
     has it; `horae token new` replaces it.
     """
-    from horae.cli.client import EngineUnreachableError
-
     place = _place(root, data)
     far = engine_at(place)
     if far is None:
@@ -252,9 +251,6 @@ def _write(
 
 def _end(place: Place, session: str) -> dict[str, Any]:
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        from horae.core.access import end_sessions
-        from horae.store.sessions import BookSessions
-
         ended = await end_sessions(BookSessions(ledger), session, now=Dial().now())
         return {"ended": [each.id for each in ended]}
 
@@ -276,7 +272,6 @@ def _print(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     from horae.cli.tables import console, safe
-    from horae.core.scope import OPERATOR
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("name", "scopes", "created", "last used"):

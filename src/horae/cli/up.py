@@ -16,15 +16,24 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from horae.cli.client import Far
+from horae.cli.connection import BRIEF, EmptyRootError, refuse_no_root
 from horae.cli.log import EVENTS, level_option, logging_to, plain_line
 from horae.cli.options import data_option, root_argument
 from horae.cli.output import echo
+from horae.config import load
 from horae.core.actor import ENGINE, acting, actor_words, user_name
+from horae.core.clock import SystemClock, machine_zone
 from horae.core.decide import Status
 from horae.core.entry import key_time
+from horae.core.ports import LedgerError, LedgerWholeError
 from horae.core.receipt import FINAL
 from horae.errors import Exit
 from horae.org.collector import calm_collector
+from horae.process.launcher import allow_descriptors
+from horae.store.database import DATABASE, loss_of
+from horae.store.lock import holder_of
+from horae.store.sqlite import start_afresh
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
@@ -86,11 +95,6 @@ def up(
     This command runs the engine until Ctrl-C or SIGTERM: it starts entries at their scheduled
     times, shows events, and serves the page, a web page for the browser.
     """
-    from horae.cli.connection import refuse_no_root
-    from horae.config import load
-    from horae.core.clock import machine_zone
-    from horae.process.launcher import allow_descriptors
-
     if os.path.isfile(root):
         where = os.path.dirname(root) or "."
         raise click.UsageError(f"{root}: is a file; name its directory: horae up {where}")
@@ -114,12 +118,6 @@ def up(
 
 def _leave_behind(config: Config, *, yes: bool) -> bool:
     """Begin a new ledger in place of a lost one, if somebody agrees; one that is whole stays."""
-    from horae.core.clock import SystemClock
-    from horae.core.ports import LedgerWholeError
-    from horae.store.database import DATABASE, loss_of
-    from horae.store.lock import holder_of
-    from horae.store.sqlite import start_afresh
-
     if config.store is not None:
         raise click.UsageError("--fresh-ledger is for a ledger in the data directory, not a store.")
     directory = Path(config.data)
@@ -179,10 +177,6 @@ def worker(*, root: str, data: str | None, form: str, level: str, seconds: float
     DIR is a working copy of the plan, of which only the origin and horae.toml are used; the
     setting `store` names the database that all nodes share.
     """
-    from horae.cli.connection import EmptyRootError
-    from horae.config import load
-    from horae.process.launcher import allow_descriptors
-
     if not os.path.isdir(root):
         raise EmptyRootError(root)
     config = load(root, flags={"data": data})
@@ -228,10 +222,6 @@ def _let_commands_end(data: Path) -> None:
     """Wait for a command that has the lock for a moment; an engine that has it answers."""
     from time import monotonic, sleep
 
-    from horae.cli.client import Far
-    from horae.cli.connection import BRIEF
-    from horae.store.lock import holder_of
-
     gives_up_at = monotonic() + BRIEF.total_seconds()
     while holder_of(data) is not None and not Far(data).answers() and monotonic() < gives_up_at:
         sleep(0.02)
@@ -239,8 +229,6 @@ def _let_commands_end(data: Path) -> None:
 
 async def _log_member_events(member: Member, stop: asyncio.Event) -> None:
     """Log the events of the cluster until a node stops."""
-    from horae.core.ports import LedgerError
-
     last = await member.ledger.newest_event()
     while not stop.is_set():
         try:
@@ -287,15 +275,14 @@ async def run_plans(
     `begin` gets the link of the page and prints its own first lines in place of the usual ones;
     `pace` is the least number of seconds between two events in the log.
     """
-    from horae.app import build, keep
+    from horae.app import build, keep  # not for --help
+    from horae.web.app import open_server
 
     stop = asyncio.Event()
     _stop_on_signals(stop)
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, stop.set)
     async with build(config) as app:
-        from horae.web.app import open_server
-
         app.engine.may_be_empty = empty_plan
         newest = await app.ledger.newest_event()
         server = await open_server(app)
@@ -411,8 +398,6 @@ async def _log_beginning(app: App) -> None:
 
 async def _log_problems(app: App) -> None:
     """Log each problem as soon as it exists, and not again while it stays."""
-    from horae.core.ports import LedgerError
-
     known = set(app.notes)  # logged at the start
     stall, look_at = "", 0.0
     loop = asyncio.get_running_loop()

@@ -28,11 +28,18 @@ from horae.config import load, secrets_of
 from horae.context import AgentLookup, find_agents
 from horae.core.clock import SystemClock
 from horae.core.decide import Status
+from horae.core.ports import Run
 from horae.core.reason import ReasonCode
 from horae.errors import Exit, HoraeError
+from horae.process.processes import LOG_NAME, Processes
 from horae.sources.agents.programs import Answers, can_keep, program_of
 from horae.sources.agents.runner import Agent, AgentNotFoundError, Registry, hold_agent
 from horae.sources.crew.source import KEEPER
+from horae.sources.plans.runner import Place
+from horae.sources.triggers.commands import Room
+from horae.sources.triggers.rules import parse_tools
+from horae.sources.triggers.runner import agent_of
+from horae.sources.triggers.service import TriggerConflictError
 from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -187,7 +194,6 @@ class Known:
     def policy(self) -> ToolPolicy:
         if self.card is None:
             return self.agent.policy
-        from horae.sources.triggers.rules import parse_tools
 
         return parse_tools(self.card.config.get("tool_policy"))
 
@@ -235,8 +241,6 @@ class Everybody:
 
     def _read(self, root: str, data: str | None) -> None:
         """Take in those that the ledger keeps."""
-        from horae.sources.triggers.commands import Room
-
         try:
             room = Room(root=root, data=data)
             for card, why in room.read(_cards):
@@ -246,8 +250,6 @@ class Everybody:
         self.known.sort(key=lambda known: known.agent.name)
 
     def _add(self, card: AgentCard, why: Unready | None) -> None:
-        from horae.sources.triggers.runner import agent_of
-        from horae.sources.triggers.service import TriggerConflictError
 
         made = Known(agent_of(card), card, why)
         for other in self.known:
@@ -281,10 +283,6 @@ async def _run(
 ) -> Ended:
     """Run an agent in a directory of its own, show what it puts out, and return its end."""
     from tempfile import TemporaryDirectory
-
-    from horae.core.ports import Run
-    from horae.process.processes import LOG_NAME, Processes
-    from horae.sources.plans.runner import Place
 
     run_of = Run(number=1, receipt=0, attempt=1, started_at=SystemClock().now())
     with TemporaryDirectory(prefix="horae-agent-") as data:

@@ -11,8 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.cli.output import Form, Output, clean, echo, print_json, print_line
+from horae.cli.sources import plan_root
+from horae.config import load, secrets_of, state_directory
+from horae.context import block_agents, find_agents
+from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.errors import Exit
+from horae.files.read import PlanMissingError, read_plan
+from horae.org.document import read
+from horae.org.plan import is_id
+from horae.org.world import every, worlds
+from horae.process.processes import Processes
+from horae.sources.plans.runner import Place
+from horae.sources.workflows.record import summary
+from horae.sources.workflows.runner import WorkflowRunner, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +35,6 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.org.plan import Plan
     from horae.org.world import World
-    from horae.sources.plans.runner import Place
     from horae.sources.workflows.record import Record, StepRecord
     from horae.sources.workflows.runner import Told
 
@@ -70,10 +81,6 @@ def records_of(file: str, text: str, given: bytes) -> tuple[list[dict[str, objec
 
 def summaries_of(text: str) -> list[dict[str, object]]:
     """Return what the workflows of a plan would run, without running anything."""
-    from horae.org.document import read
-    from horae.org.world import worlds
-    from horae.sources.workflows.record import summary
-
     return [summary(world) for world in worlds(read(text))]
 
 
@@ -97,13 +104,6 @@ class _Asked:
         data: str | None = None,
     ) -> _Asked:
         """Return what a file asks for; a workflow that it does not have is an error."""
-        from horae.cli.sources import plan_root
-        from horae.config import load, secrets_of, state_directory
-        from horae.files.read import PlanMissingError, read_plan
-        from horae.org.document import read
-        from horae.org.world import every, worlds
-        from horae.sources.plans.runner import Place
-
         config = load(plan_root((file,)), flags={"data": data})
         if text is None:
             text = read_plan(file, limit=config.plan_max_bytes).text
@@ -129,11 +129,6 @@ async def _run_all(
 ) -> tuple[list[Record], bool]:
     """Run the workflows one after the other; tell whether somebody stopped it."""
     from secrets import token_hex
-
-    from horae.context import block_agents, find_agents
-    from horae.core.clock import SystemClock
-    from horae.process.processes import Processes
-    from horae.sources.workflows.runner import WorkflowRunner, order_of
 
     clock = SystemClock()
     began_at = clock.now()
@@ -215,7 +210,6 @@ class _Screen:
         from rich.live import Live
 
         from horae.cli.tables import console
-        from horae.core.clock import SystemClock
 
         clock = SystemClock()
         over = asyncio.ensure_future(ended)
@@ -269,7 +263,6 @@ def _sinks(record: Record) -> list[StepRecord]:
 
 
 def _print_plan(asked: _Asked, output: Output) -> None:
-    from horae.sources.workflows.record import summary
 
     found = [summary(world) for world in asked.worlds]
     if output.form is Form.JSON:
@@ -319,9 +312,6 @@ def _input(given: str | None) -> bytes:
 
 def _run_directory(place: Place, run: str) -> Path:
     """Return where an earlier run left its record, or raise an error."""
-    from horae.files.read import PlanMissingError
-    from horae.org.plan import is_id
-
     if is_id(run):
         for found in sorted((place.data / "runs").glob(f"*/{run}"), reverse=True):
             return found
