@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import horae.app
+import horae.context
 from horae.app import build, keep, new_id
 from horae.cli.client import Far
 from horae.cli.ledger import print_status
@@ -73,7 +73,7 @@ DAY = """\
 HASTY = (
     "import sys; from datetime import timedelta; from horae.timing import backoff;"
     "backoff.GRACE = timedelta(milliseconds=300);"
-    "import functools, horae.core.clock, horae.app as h;"
+    "import functools, horae.core.clock, horae.context as h;"
     "h.CrewSource = functools.partial(h.CrewSource, now=horae.core.clock.SystemClock().now);"
     "from horae.cli.main import main; sys.argv[0] = 'horae'; main()"
 )
@@ -716,7 +716,7 @@ async def test_ticks_come_by_themselves_in_their_rhythm(
 ) -> None:
     monkeypatch.setattr(backoff, "GRACE", timedelta(milliseconds=300))
     source = partial(CrewSource, now=SystemClock().now)
-    monkeypatch.setattr(horae.app, "CrewSource", source)
+    monkeypatch.setattr(horae.context, "CrewSource", source)
     ground.crew(":INTERVAL: 300")
     ground.agent("echo x >> SIDE/ticks")
     async with kept(ground) as here:

@@ -595,7 +595,7 @@ async def test_a_disk_that_fails_is_a_failed_run_and_not_a_failed_engine(tmp_pat
 def test_steps_die_with_their_engine_and_leave_no_end(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
-        "from runner.workflows import flow, job, step, yard\nfrom runner.test_workflow import QUIET\n"
+        "from sources.workflows.stage import flow, job, step, yard\nfrom sources.workflows.test_runner import QUIET\n"
         "async def main():\n"
         "    async with yard(Path(sys.argv[1])) as place:\n"
         "        held = await place.runner().hold(job(flow(step('A', 'sh', QUIET))))\n"
