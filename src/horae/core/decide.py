@@ -92,8 +92,7 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
         case OnceRule(at, None) if at <= now and (was is None or was < at):
             words = f"the entry was added {_long(now - at)} after its scheduled time"
             reason = Reason(ReasonCode.ADDED_LATE, words)
-            until = entry.policy.until
-            if until is not None and until < at:
+            if not entry.policy.allows(at):
                 return Decision((), since, ended_at)
             moment = Moment(at.astimezone(UTC), f"at:{key_time(at)}")
             missed = _receipt(entry, moment, Status.MISSED, reason)
@@ -166,8 +165,7 @@ def _come(moment: Moment | None, now: datetime) -> Moment | None:
 
 def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
     """Count the rest without walking it, and return the newest; None if that saves nothing."""
-    until = entry.policy.until
-    end = now if until is None else min(now, until)
+    since, end = entry.policy.clip(since, now)
     match entry.rule:
         case CronRule(crons):
             rest = count_any(crons, since, end)

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,7 +21,7 @@ from horae.core.entry import (
     OnDemandRule,
     RepeaterRule,
 )
-from horae.core.policy import CatchUp
+from horae.core.policy import PROPERTIES, CatchUp
 from horae.core.project import next_moment
 from horae.core.reason import ReasonCode
 from horae.core.receipt import is_planned
@@ -346,9 +347,8 @@ def rest_words(found: Listed) -> str:
 def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | None]:
     """Return the last moment of a rule before a window, and the first one after it."""
     coming = next_moment(entry, window.end - _TINY)
-    until = entry.policy.until
-    start = window.start if until is None or until >= window.start else until + _TINY
-    before = max(_before(entry, start), default=None)
+    _, last = entry.policy.clip(window.start, window.start - _TINY)
+    before = max(filter(entry.policy.allows, _before(entry, last + _TINY)), default=None)
     return before, None if coming is None else coming.at
 
 
@@ -399,26 +399,24 @@ def policy_words(policy: Policy, *, zone_name: str, usual: CatchUp | None = None
     >>> policy_words(policy, zone_name="UTC", usual=CatchUp.LATEST)
     'catch-up latest, overlap skip, up to 3 retries, the first after 30s'
     """
-    catchup = policy.catchup or usual
-    said = [f"catch-up {catchup}"] if catchup is not None else []
-    said.append(f"overlap {policy.overlap}")
-    if policy.retry is not None:
-        many, wait = policy.retry.attempts, format_duration(policy.retry.wait)
-        words = "up to 1 retry," if many == 1 else f"up to {many} retries, the first"
-        said.append(f"{words} after {wait}")
-    if policy.timeout is not None:
-        said.append(f"time limit {format_duration(policy.timeout)}")
-    if policy.jitter:
-        said.append(f"jitter up to {format_duration(policy.jitter)}")
-    if policy.pause_after is not None:
-        said.append(f"pauses after {policy.pause_after} failures in a row")
-    if policy.until is not None:
-        said.append(f"until {moment_text(policy.until, zone_name)}")
-    if policy.requires:
-        said.append(f"on a node with {' and '.join(policy.requires)}")
-    if policy.api:
-        said.append(f"with an API token for {' and '.join(policy.api)}")
-    return ", ".join(said)
+    policy = replace(policy, catchup=policy.catchup or usual)
+    values = ((each, each.of(policy)) for each in PROPERTIES)
+    return ", ".join(
+        each.words.format(_value_text(value, zone_name))
+        for each, value in values
+        if value != each.default or isinstance(value, StrEnum)  # a choice is said in any case
+    )
+
+
+def _value_text(value: object, zone_name: str) -> str:
+    match value:
+        case timedelta():
+            return format_duration(value)
+        case datetime():
+            return moment_text(value, zone_name)
+        case tuple():
+            return " and ".join(value)
+    return str(value)
 
 
 def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:

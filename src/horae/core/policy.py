@@ -1,17 +1,21 @@
-"""The properties that say how an entry wants to be kept."""
+"""How an entry wants to be kept: each property is declared once, as a field of `Policy`.
+
+Headlines, triggers, tasks, the ledger, `check`, `explain`, exports, the command line and the
+documentation read `PROPERTIES`. A new property is a new field, and the code that obeys it.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.scope import API_FIX, api_scopes
 from horae.errors import HoraeError, ScheduleError
 from horae.org.timestamp import parse_timestamp
-from horae.timing.duration import parse_duration
+from horae.timing.duration import format_duration, parse_duration
 from horae.timing.repeater import parse_at
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import instant, zone
@@ -48,35 +52,10 @@ class Retry:
     attempts: int
     wait: timedelta
 
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How an entry wants to be kept; what is None is as its rule has it."""
-
-    catchup: CatchUp | None = None
-    overlap: Overlap = Overlap.SKIP
-    retry: Retry | None = None
-    timeout: timedelta | None = None
-    jitter: timedelta = timedelta(0)
-    pause_after: int | None = None
-    until: datetime | None = None
-    requires: tuple[str, ...] = ()  # labels of the machine that runs it
-    api: tuple[str, ...] = ()  # scopes of the token that its runs get
-
-
-DEFAULT: Final = Policy()
-
-
-def labels(text: str) -> tuple[str, ...]:
-    """Return the labels that a machine must have, each once; ValueError: some are none.
-
-    >>> labels("gpu, berlin gpu")
-    ('gpu', 'berlin')
-    """
-    found = tuple(dict.fromkeys(re.split(r"[\s,]+", text.strip())))
-    if not all(map(_LABEL.fullmatch, found)):
-        raise ValueError(text)
-    return found
+    def __str__(self) -> str:
+        many = self.attempts
+        words = "up to 1 retry," if many == 1 else f"up to {many} retries, the first"
+        return f"{words} after {format_duration(self.wait)}"
 
 
 class PolicyError(ScheduleError):
@@ -89,23 +68,6 @@ class PolicyError(ScheduleError):
         self.value = value
         shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
         super().__init__(f":{key}: {shown}: {reason}")
-
-
-def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
-    """Return the policy that properties ask for; raises PolicyError if one cannot be read."""
-    policy = Policy()
-    for key, understood in POLICIES.items():
-        value = props.get(key)
-        if value is None:
-            continue
-        try:
-            policy = understood(policy, value, zone_name)
-        except PolicyError:
-            raise
-        except (HoraeError, ValueError) as error:
-            reason = str(error) if isinstance(error, HoraeError) else _EXPECTED[key]
-            raise PolicyError(key, value, reason=reason) from None
-    return policy
 
 
 def _retry(text: str) -> Retry:
@@ -140,25 +102,143 @@ def _number(text: str) -> int:
     return int(text)
 
 
-POLICIES: Final[dict[str, Callable[[Policy, str, str], Policy]]] = {
-    "CATCHUP": lambda policy, text, _: replace(policy, catchup=CatchUp(text.lower())),
-    "OVERLAP": lambda policy, text, _: replace(policy, overlap=Overlap(text.lower())),
-    "RETRY": lambda policy, text, _: replace(policy, retry=_retry(text)),
-    "TIMEOUT": lambda policy, text, _: replace(policy, timeout=parse_duration(text)),
-    "JITTER": lambda policy, text, _: replace(policy, jitter=parse_duration(text)),
-    "PAUSE-AFTER": lambda policy, text, _: replace(policy, pause_after=_number(text)),
-    "UNTIL": lambda policy, text, place: replace(policy, until=_until(text, place)),
-    "HOST": lambda policy, text, _: replace(policy, requires=labels(text)),
-    "API": lambda policy, text, _: replace(policy, api=api_scopes(text)),
-}
-_EXPECTED: Final = {
-    "CATCHUP": "write all, latest or none",
-    "OVERLAP": "write skip, queue or allow",
-    "RETRY": "write the number of retries (at most 100) and the first wait, such as 3 30s",
-    "TIMEOUT": "write a duration such as 15m",
-    "JITTER": "write a duration such as 5m",
-    "PAUSE-AFTER": "write a number of failures, such as 5",
-    "UNTIL": "write a date such as 2026-12-31",
-    "HOST": HOST_FIX,
-    "API": API_FIX,
-}
+def labels(text: str) -> tuple[str, ...]:
+    """Return the labels that a machine must have, each once; ValueError: some are none.
+
+    >>> labels("gpu, berlin gpu")
+    ('gpu', 'berlin')
+    """
+    found = tuple(dict.fromkeys(re.split(r"[\s,]+", text.strip())))
+    if not all(map(_LABEL.fullmatch, found)):
+        raise ValueError(text)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyProperty:
+    """What is known of a property; a value is read from text and the name of a zone."""
+
+    key: str  # in the drawer of a headline
+    type: type  # of its values
+    parse: Callable[[str, str], object]
+    words: str  # a value as part of a sentence
+    fix: str  # said of a text that cannot be read
+    help: str
+    name: str = ""  # of the field of a policy
+    option: str = ""  # in the file of a trigger or a task, in JSON and in the ledger
+    default: object = None
+    in_tasks: bool = False  # a recurring task may have it, as headlines and triggers may
+    decides_times: bool = False  # what has another one fires at other times, or never
+    unfit: str = ""  # why other schedulers cannot have an entry with it
+    other_names: tuple[str, ...] = ()  # what other schedulers call it
+
+    @property
+    def metavar(self) -> str:
+        """The value of an option, in the help of a command."""
+        return {timedelta: "LENGTH", int: "N", datetime: "DATE"}.get(self.type, "TEXT")
+
+    def of(self, policy: Policy) -> Any:
+        return getattr(policy, self.name)
+
+
+def _known(*known: Any, **more: Any) -> dict[str, PolicyProperty]:
+    return {"property": PolicyProperty(*known, **more)}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How an entry wants to be kept; what is None is as its rule has it."""
+
+    # fmt: off
+    catchup: CatchUp | None = field(default=None, metadata=_known(
+        "CATCHUP", CatchUp, lambda text, _: CatchUp(text.lower()), "catch-up {}",
+        fix="write all, latest or none",
+        help="What to run after an outage: all, latest or none.",
+        in_tasks=True,
+        other_names=("MISFIRE", "MISFIRE_GRACE_TIME", "PERSISTENT", "COALESCE"),
+    ))
+    overlap: Overlap = field(default=Overlap.SKIP, metadata=_known(
+        "OVERLAP", Overlap, lambda text, _: Overlap(text.lower()), "overlap {}",
+        fix="write skip, queue or allow",
+        help="What to do while the previous run is running: skip, queue or allow.",
+        other_names=("CONCURRENCY", "CONCURRENCY_POLICY", "MAX_CONCURRENT", "MAX_INSTANCES"),
+    ))
+    retry: Retry | None = field(default=None, metadata=_known(
+        "RETRY", Retry, lambda text, _: _retry(text), "{}",
+        fix="write the number of retries (at most 100) and the first wait, such as 3 30s",
+        help="How many times to retry a failed run, and the first delay: 2 5m.",
+        other_names=(
+            "RETRIES", "MAX_RETRIES", "RETRY_DELAY",
+            "ATTEMPTS", "MAX_ATTEMPTS", "BACKOFF",
+        ),
+    ))
+    timeout: timedelta | None = field(default=None, metadata=_known(
+        "TIMEOUT", timedelta, lambda text, _: parse_duration(text), "time limit {}",
+        fix="write a duration such as 15m",
+        help="The time limit of a run, such as 15m.",
+        other_names=("TIME_LIMIT", "MAX_RUNTIME", "MAX_DURATION", "RUNTIMEMAXSEC"),
+    ))
+    jitter: timedelta = field(default=timedelta(0), metadata=_known(
+        "JITTER", timedelta, lambda text, _: parse_duration(text), "jitter up to {}",
+        fix="write a duration such as 5m",
+        help="Start a run up to this much later, such as 5m.",
+        other_names=("RANDOM_DELAY", "RANDOMIZEDDELAYSEC", "SPLAY"),
+    ))
+    pause_after: int | None = field(default=None, metadata=_known(
+        "PAUSE-AFTER", int, lambda text, _: _number(text), "pauses after {} failures in a row",
+        fix="write a number of failures, such as 5",
+        help="Pause after this many failures in a row.",
+        other_names=("MAX_FAILURES", "FAILURE_THRESHOLD"),
+    ))
+    until: datetime | None = field(default=None, metadata=_known(
+        "UNTIL", datetime, _until, "until {}",
+        fix="write a date such as 2026-12-31",
+        help="The last day on which runs start.",
+        in_tasks=True, decides_times=True, unfit="the entry has an end date (:UNTIL:)",
+        other_names=("END_DATE", "ENDDATE", "DTEND"),
+    ))
+    requires: tuple[str, ...] = field(default=(), metadata=_known(
+        "HOST", tuple, lambda text, _: labels(text), "on a node with {}",
+        fix=HOST_FIX,
+        help="The labels that a node of a cluster must have.",
+    ))
+    api: tuple[str, ...] = field(default=(), metadata=_known(
+        "API", tuple, lambda text, _: api_scopes(text), "with an API token for {}",
+        fix=API_FIX,
+        help="The scopes of the API token that the agent gets.",
+    ))
+    # fmt: on
+
+    def clip(self, start: datetime, end: datetime) -> tuple[datetime, datetime]:
+        """Return the part of a window, after *start* and up to *end*, in which a rule may fire."""
+        return start, end if self.until is None else min(end, self.until)
+
+    def allows(self, moment: datetime) -> bool:
+        return self.until is None or moment <= self.until
+
+
+DEFAULT: Final = Policy()
+PROPERTIES: Final[tuple[PolicyProperty, ...]] = tuple(
+    replace(
+        (known := each.metadata["property"]),
+        name=each.name,
+        option=known.option or each.name,
+        default=each.default,
+    )
+    for each in fields(Policy)
+)
+
+
+def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
+    """Return the policy that properties ask for; raises PolicyError if one cannot be read."""
+    values: dict[str, Any] = {}
+    for each in PROPERTIES:
+        text = props.get(each.key)
+        if text is None:
+            continue
+        try:
+            values[each.name] = each.parse(text, zone_name)
+        except (HoraeError, ValueError) as error:
+            reason = str(error) if isinstance(error, HoraeError) else each.fix
+            raise PolicyError(each.key, text, reason=reason) from None
+    return Policy(**values) if values else DEFAULT

@@ -63,9 +63,7 @@ class Stretch(NamedTuple):
 
 def stretches(entry: Entry, start: datetime, end: datetime) -> Iterator[Stretch]:
     """Yield the parts of a window in which an entry is neither paused nor past its :UNTIL:."""
-    start, end = _in_utc(start), _in_utc(end)
-    if entry.policy.until is not None:
-        end = min(end, _in_utc(entry.policy.until))
+    start, end = map(_in_utc, entry.policy.clip(start, end))
     pause = entry.pause
     if pause is None:
         if start < end:
@@ -112,9 +110,9 @@ def next_moment(entry: Entry, after: datetime) -> Moment | None:
     """Return the first planned moment after another, if there is one."""
     if not isinstance(entry.rule, CronRule) or entry.pause is not None:
         return next(project(entry, after, _FAR), None)
-    moment = _first_of_cron(entry.rule.crons, _in_utc(after))
-    until = entry.policy.until
-    return None if moment is None or (until is not None and moment.at > until) else moment
+    start, end = entry.policy.clip(after, _FAR)
+    moment = _first_of_cron(entry.rule.crons, _in_utc(start))
+    return None if moment is None or moment.at > end else moment
 
 
 # Thousands that come due together follow a few rules, and each is asked of twice.

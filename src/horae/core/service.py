@@ -12,7 +12,7 @@ import posixpath
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -940,8 +940,7 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
 
 def _count_after(entry: Entry, start: datetime, end: datetime) -> int:
     """Return how many moments a window has, without walking them where that can be."""
-    until = entry.policy.until
-    end = end if until is None else min(end, until.astimezone(UTC))
+    start, end = entry.policy.clip(start, end)
     match entry.rule:
         case CronRule(crons):
             return count_any(crons, start, end)

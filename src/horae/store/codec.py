@@ -25,12 +25,12 @@ from horae.core.entry import (
     RepeaterRule,
     Work,
 )
-from horae.core.policy import CatchUp, Overlap, Policy, Retry
+from horae.core.policy import PROPERTIES, Policy, Retry
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_repeater
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from horae.core.entry import Rule
 
@@ -180,9 +180,9 @@ def read_agents(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
 
 
-def clock_of(entry: Entry) -> tuple[str, datetime | None]:
+def clock_of(entry: Entry) -> tuple[object, ...]:
     """Return what else decides the moments of an entry, besides its rule as it is written."""
-    return entry.zone, entry.policy.until
+    return entry.zone, *(each.of(entry.policy) for each in PROPERTIES if each.decides_times)
 
 
 class _Spec(NamedTuple):
@@ -253,40 +253,33 @@ def _cron(text: str, zone: str) -> Cron:
 
 
 def _policy_data(policy: Policy) -> dict[str, object]:
-    data: dict[str, object] = {}
-    if policy.catchup is not None:
-        data["catchup"] = policy.catchup
-    if policy.overlap is not Overlap.SKIP:
-        data["overlap"] = policy.overlap
-    if policy.retry is not None:
-        data["retry"] = [policy.retry.attempts, policy.retry.wait // _TINY]
-    if policy.timeout is not None:
-        data["timeout"] = policy.timeout // _TINY
-    if policy.jitter:
-        data["jitter"] = policy.jitter // _TINY
-    if policy.pause_after is not None:
-        data["pause_after"] = policy.pause_after
-    if policy.until is not None:
-        data["until"] = micros(policy.until)
-    if policy.requires:
-        data["requires"] = list(policy.requires)
-    if policy.api:
-        data["api"] = list(policy.api)
-    return data
+    values = ((each, each.of(policy)) for each in PROPERTIES)
+    return {each.option: _plain(value) for each, value in values if value != each.default}
+
+
+def _plain(value: object) -> object:
+    """Return the value of a policy as plain data."""
+    match value:
+        case timedelta():
+            return value // _TINY
+        case datetime():
+            return micros(value)
+        case Retry(attempts, wait):
+            return [attempts, wait // _TINY]
+    return value
+
+
+_READ: Final[Mapping[object, Callable[[Any], object]]] = {
+    timedelta: lambda number: timedelta(microseconds=number),
+    datetime: moment,
+    Retry: lambda pair: Retry(pair[0], timedelta(microseconds=pair[1])),
+}
 
 
 def _policy(data: dict[str, Any]) -> Policy:
-    if not data:
-        return Policy()
-    catchup, retry, timeout = data.get("catchup"), data.get("retry"), data.get("timeout")
-    return Policy(
-        catchup=None if catchup is None else CatchUp(catchup),
-        overlap=Overlap(data.get("overlap", Overlap.SKIP)),
-        retry=None if retry is None else Retry(retry[0], timedelta(microseconds=retry[1])),
-        timeout=None if timeout is None else timedelta(microseconds=timeout),
-        jitter=timedelta(microseconds=data.get("jitter", 0)),
-        pause_after=data.get("pause_after"),
-        until=moment(data.get("until")),
-        requires=tuple(data.get("requires", ())),
-        api=tuple(data.get("api", ())),
-    )
+    values: dict[str, Any] = {}
+    for each in PROPERTIES:
+        if (value := data.get(each.option)) is not None:
+            read: Callable[[Any], object] = _READ.get(each.type, each.type)
+            values[each.name] = read(value)
+    return Policy(**values)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import CronRule, OnceRule, RepeaterRule
-from horae.core.policy import CatchUp
+from horae.core.policy import PROPERTIES, CatchUp
 from horae.extras.importers.crontab import foreign_rule
 from horae.extras.importers.job import prove
 from horae.extras.importers.oncalendar import read_event
@@ -89,8 +89,9 @@ def _proven(given: ExportedRule) -> ExportedRule:
 
 def _crons(entry: Entry) -> list[str]:
     """Return an entry's rule as cron expressions of ours."""
-    if entry.policy.until is not None:
-        raise UnfitError("the entry has an end date (:UNTIL:)", _OWN)
+    for each in PROPERTIES:
+        if each.unfit and each.of(entry.policy) != each.default:
+            raise UnfitError(each.unfit, _OWN)
     match entry.rule:
         case CronRule(crons):
             return [cron.expression for cron in crons]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os.path
+from enum import StrEnum
 from functools import wraps
 from heapq import merge
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -38,7 +40,7 @@ from horae.sources.board.rules import (
     transition,
 )
 from horae.sources.board.source import EventLog, events_path
-from horae.sources.board.task import LARGEST_ID, Kind
+from horae.sources.board.task import LARGEST_ID, TASK_PROPERTIES, Kind
 from horae.sources.board.tasks import (
     Board,
     Card,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.entry import Pause
+    from horae.core.policy import PolicyProperty
     from horae.sources.board.rules import Changes, Value
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import Cards
@@ -86,8 +89,7 @@ class Schedule(NamedTuple):
     cron: str | None = None
     is_cleared: bool = False
     timezone: str | None = None
-    catchup: str | None = None
-    until: str | None = None
+    policy: Mapping[str, str] = MappingProxyType({})
 
     def changes(self, task: Task) -> Changes:
         if self.is_cleared:
@@ -96,8 +98,7 @@ class Schedule(NamedTuple):
             "scheduled_for": self.at,
             "cron_schedule": self.cron,
             "timezone": self.timezone,
-            "catchup": self.catchup,
-            "until": self.until,
+            **self.policy,
         }
         changes: dict[str, Value | None] = {k: v for k, v in asked.items() if v is not None}
         if self.cron is not None and task.cron_schedule is None:
@@ -112,8 +113,7 @@ class Schedule(NamedTuple):
             ("scheduled_for", self.at),
             ("cron_schedule", self.cron),
             ("timezone", self.timezone),
-            ("catchup", self.catchup),
-            ("until", self.until),
+            *self.policy.items(),
         )
         said = ", ".join(f"{key}={value}" for key, value in rows if value is not None)
         return f"Task #{number} schedule updated: {said}"
@@ -125,14 +125,13 @@ def checked_schedule(
     cron: str | None,
     clear: bool,
     tz: str | None = None,
-    catchup: str | None = None,
-    until: str | None = None,
+    **policy: str | None,
 ) -> Schedule:
     """Return what was asked for, or raise an error that says what is wrong with it."""
     if at is None and cron is None and not clear:
         raise TaskRequestError("at least one of --at, --cron, or --clear is required")
-    others = {"--at": at, "--cron": cron, "--tz": tz, "--catchup": catchup, "--until": until}
-    given = [name for name, value in others.items() if value is not None]
+    others = {"at": at, "cron": cron, "tz": tz, **policy}
+    given = [f"--{name}" for name, value in others.items() if value is not None]
     if clear and given:
         cause = "--clear removes scheduled_for and cron_schedule; use it alone"
         raise TaskRequestError(f"--clear cannot be used with {' or '.join(given)}", cause=cause)
@@ -142,9 +141,11 @@ def checked_schedule(
         zone(tz)
     if cron is not None:
         _check_cron(cron, tz or "UTC")
-    if until is not None:
-        _check_until(until, tz or "UTC")
-    return Schedule(at, cron, clear, tz, catchup, until)
+    kept = {name: text for name, text in policy.items() if text is not None}
+    for each in TASK_PROPERTIES:
+        if each.option in kept:
+            _check_property(each, kept[each.option], tz or "UTC")
+    return Schedule(at, cron, clear, tz, kept)
 
 
 def _check_moment(text: str) -> None:
@@ -157,12 +158,13 @@ def _check_moment(text: str) -> None:
         raise TaskRequestError(f"invalid RFC3339 timestamp: {text}", cause=cause) from None
 
 
-def _check_until(text: str, zone_name: str) -> None:
+def _check_property(known: PolicyProperty, text: str, zone_name: str) -> None:
     try:
-        policy_of({"UNTIL": text}, zone_name=zone_name)
+        policy_of({known.key: text}, zone_name=zone_name)
     except ScheduleError as error:
         reason = str(error).rpartition(": ")[2]
-        raise TaskRequestError(f"invalid last day: {text}", cause=reason) from None
+        what = "last day" if known.option == "until" else known.option
+        raise TaskRequestError(f"invalid {what}: {text}", cause=reason) from None
 
 
 def _check_cron(text: str, zone_name: str) -> None:
@@ -282,6 +284,20 @@ def _telling(command: Callable[..., int]) -> Callable[..., int]:
     return form_options(telling)
 
 
+def _policy_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command an option for each property that a recurring task may have."""
+    for each in reversed(TASK_PROPERTIES):
+        choices = [*each.type] if issubclass(each.type, StrEnum) else []
+        command = click.option(
+            f"--{each.option}",
+            each.option,
+            type=click.Choice([choice.value for choice in choices]) if choices else None,
+            metavar=None if choices else each.metavar,
+            help=each.help,
+        )(command)
+    return command
+
+
 @click.group(cls=SharedGroup)
 def task() -> None:
     """Add, schedule, move and list the tasks of a board."""
@@ -293,10 +309,7 @@ def task() -> None:
 @click.option("--cron", "cron", metavar="CRON", help="Cron expression (e.g. '0 9 * * *').")
 @click.option("--clear", is_flag=True, help="Clear both scheduled_for and cron_schedule.")
 @click.option("--tz", metavar="ZONE", help="The time zone of --cron; default: UTC.")
-@click.option(
-    "--catchup", type=click.Choice(["all", "latest", "none"]), help="What to run after an outage."
-)
-@click.option("--until", metavar="DATE", help="The last day on which the task recurs.")
+@_policy_options
 @root_option
 @_telling
 def schedule(
@@ -306,13 +319,12 @@ def schedule(
     cron: str | None,
     clear: bool,
     tz: str | None,
-    catchup: str | None,
-    until: str | None,
     root: str,
     output: Output,
+    **policy: str | None,
 ) -> int:
     """Schedule a task, make it recur, or clear both."""
-    asked = checked_schedule(at=at, cron=cron, clear=clear, tz=tz, catchup=catchup, until=until)
+    asked = checked_schedule(at=at, cron=cron, clear=clear, tz=tz, **policy)
     try:
         card = schedule_task(board_at(root), number, asked)
     except HoraeError as error:

@@ -145,10 +145,10 @@ def recycle(
         return Stays(_why_not_done(task, planned_at))
     try:
         crons = cron_rule(task.cron_schedule, zone_name=task.timezone or "UTC").crons
-        until = task_policy(task).until
+        policy = task_policy(task)
     except ScheduleError as error:
         return Stays(f"the schedule cannot be read: {error}")
-    since = _reference(task, now=now, planned_at=planned_at)
+    since, _ = policy.clip(_reference(task, now=now, planned_at=planned_at), now)
     gate = moment(task.scheduled_for) if moment(task.cron_last_run) is None else None
     trigger = _first_after(crons, since)
     if gate is not None and gate <= now and (trigger is None or gate < trigger):
@@ -159,8 +159,8 @@ def recycle(
             "there is no next one" if trigger is None else f"the next one is {key_time(trigger)}"
         )
         return Stays(f"no trigger since the last recycle; {coming}")
-    coming_at = _first_after(crons, now)
-    if coming_at is None or (until is not None and coming_at > until):
+    coming_at = _first_after(crons, policy.clip(now, now)[0])
+    if coming_at is None or not policy.allows(coming_at):
         return Stays("the schedule has ended: no occurrence is left")
     return _recycled(task, crons, now=now, since=since, trigger=trigger, coming_at=coming_at)
 
@@ -178,7 +178,8 @@ def first_trigger(task: Task, *, written_at: datetime) -> datetime | None:
     gate = moment(task.scheduled_for)
     if last is None and gate is not None:
         return gate
-    return _first_after(crons, written_at - LOOK_BACK if last is None else last)
+    since = written_at - LOOK_BACK if last is None else last
+    return _first_after(crons, task_policy(task).clip(since, since)[0])
 
 
 def back_address(address: str) -> str:

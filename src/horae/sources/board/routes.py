@@ -16,6 +16,7 @@ from horae.errors import Exit, HoraeError
 from horae.files.read import read_plan
 from horae.sources.board.recycle import triggers_of
 from horae.sources.board.rules import CLOSED, Ground, moment, standing
+from horae.sources.board.task import TASK_PROPERTIES
 from horae.sources.board.tasks import BoardMissingError, card_data, change
 from horae.timing.zone import zone
 from horae.web.answer import as_json
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MANY: Final = 10_000  # pauses
+_POLICY: Final = {
+    **{each.option: each.help for each in TASK_PROPERTIES},
+    "catchup": "all, latest or none",
+    "until": "time after which the task no longer recycles",
+}
 
 
 class TaskScheduleError(HoraeError):
@@ -128,7 +134,8 @@ def _checked(asked: Mapping[str, Any]) -> dict[str, Value | None]:
     at, cron, place = asked["at"], asked["cron"], asked["timezone"]
     if at is None and cron is None and not asked["clear"]:
         raise TaskScheduleError("a schedule needs `at`, `cron` or both, or `clear`")
-    others = ("at", "cron", "timezone", "catchup", "until")
+    properties = {each.key: asked[each.option] for each in TASK_PROPERTIES}
+    others = ("at", "cron", "timezone", *_POLICY)
     given = [f"`{name}`" for name in others if asked[name] is not None]
     if asked["clear"] and given:
         raise TaskScheduleError(f"`clear` cannot be used with {' or '.join(given)}; send it alone")
@@ -140,14 +147,12 @@ def _checked(asked: Mapping[str, Any]) -> dict[str, Value | None]:
         rule = cron_rule(cron, zone_name=place or "UTC")
         if any(each.never for each in rule.crons):
             raise TaskScheduleError(f"cron {cron[:100]!r} matches no date")
-    properties = {"CATCHUP": asked["catchup"], "UNTIL": asked["until"]}
     policy_of({k: v for k, v in properties.items() if v}, zone_name=place or "UTC")
     wanted = {
         "scheduled_for": at,
         "cron_schedule": cron,
         "timezone": place,
-        "catchup": asked["catchup"],
-        "until": asked["until"],
+        **{name: asked[name] for name in _POLICY},
     }
     return {name: value for name, value in wanted.items() if value is not None}
 
@@ -187,9 +192,7 @@ async def schedule_task(front: Front, request: Request, asked: RequestFields) ->
         "at": asked.text("at") or None,
         "cron": asked.text("cron") or None,
         "clear": asked.flag("clear"),
-        "timezone": asked.text("timezone") or None,
-        "catchup": asked.text("catchup") or None,
-        "until": asked.text("until") or None,
+        **{name: asked.text(name) or None for name in ("timezone", *_POLICY)},
     }
     said, tag = await offered(front.tasks, "board").schedule(
         path_number(request), given, expected=expected(request)
@@ -225,8 +228,7 @@ OPERATIONS: Final = (
             text("cron", "cron expression by which the task recycles when it is done"),
             flag("clear", "true: remove `at` and `cron`"),
             text("timezone", "time zone of `cron`"),
-            text("catchup", "all, latest or none"),
-            text("until", "time after which the task no longer recycles"),
+            *(text(name, about) for name, about in _POLICY.items()),
         ),
         takes=Takes.FIELDS,
         headers=("If-Match",),

@@ -17,6 +17,7 @@ from horae.core.entry import key_time
 from horae.core.policy import policy_of
 from horae.core.scope import API_FIX
 from horae.errors import Exit, HoraeError, ScheduleError
+from horae.sources.board.task import TASK_PROPERTIES
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import ZoneError, zone
@@ -185,7 +186,7 @@ def moment(text: str | None) -> datetime | None:
 
 def task_policy(task: Task) -> Policy:
     """Return how a recurring task wants to be kept; raises ScheduleError if that is not clear."""
-    said = {"CATCHUP": task.text("catchup"), "UNTIL": task.text("until")}
+    said = {each.key: task.text(each.option) for each in TASK_PROPERTIES}
     props = {key: value for key, value in said.items() if value is not None}
     return policy_of(props, zone_name=task.timezone or "UTC")
 
@@ -383,9 +384,9 @@ def _odd_times(task: Task) -> Iterator[Complaint]:
             if Cron(part.strip()).never:
                 fix = "write a date that exists"
                 yield Complaint(task, field, f"cron {part.strip()!r} matches no date", fix)
-        for field in ("catchup", "until"):
-            said = task.text(field)
-            policy_of({field.upper(): said} if said else {}, zone_name=task.timezone or "UTC")
+        for each in TASK_PROPERTIES:
+            field, said = each.option, task.text(each.option)
+            policy_of({each.key: said} if said else {}, zone_name=task.timezone or "UTC")
     except (ScheduleError, ZoneError) as error:
         message = f"the task cannot be recycled: {error}"
         yield Complaint(task, field, message, "set the schedule again")

@@ -16,6 +16,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.core.policy import PROPERTIES
 from horae.files.yaml import YamlError, YamlMap, read_yaml
 from horae.org.plan import Diagnostic, Severity, Span
 
@@ -48,6 +49,9 @@ class Kind(StrEnum):
     NUMBERS = "a list of whole numbers"
 
 
+# How a recurring task wants to be kept.
+TASK_PROPERTIES: Final = tuple(each for each in PROPERTIES if each.in_tasks)
+_OPTIONS: Final = tuple(each.option for each in TASK_PROPERTIES)
 # Every field that a board may have; what is not here is kept as it is and means nothing to us.
 FIELDS: Final[Mapping[str, Kind]] = {
     "id": Kind.NUMBER,
@@ -58,8 +62,7 @@ FIELDS: Final[Mapping[str, Kind]] = {
     "cron_schedule": Kind.TEXT,
     "cron_last_run": Kind.MOMENT,
     "timezone": Kind.TEXT,
-    "catchup": Kind.TEXT,
-    "until": Kind.TEXT,
+    **dict.fromkeys(_OPTIONS, Kind.TEXT),
     "api": Kind.TEXT,
     "tags": Kind.TEXTS,
     "depends_on": Kind.NUMBERS,
@@ -114,8 +117,7 @@ _STRICT: Final = (
     "cron_schedule",
     "cron_last_run",
     "timezone",
-    "catchup",
-    "until",
+    *_OPTIONS,
     "api",
     "depends_on",
 )

@@ -10,30 +10,27 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from horae.core.headline import is_entry
-from horae.core.policy import POLICIES
+from horae.core.policy import PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from horae.org.plan import Headline
 
-WHEN: Final = ("SCHEDULE", "AFTER", "TZ", "UNTIL")  # without them it runs at another time, or never
+# Without them it runs at another time, or never.
+WHEN: Final = ("SCHEDULE", "AFTER", "TZ", *(each.key for each in PROPERTIES if each.decides_times))
 WHAT: Final = ("COMMAND", "POST")
-KNOWN: Final = tuple(dict.fromkeys((*WHEN, *WHAT, "ENV", "AGENT", "ID", *POLICIES)))
+KNOWN: Final = tuple(
+    dict.fromkeys((*WHEN, *WHAT, "ENV", "AGENT", "ID", *(each.key for each in PROPERTIES)))
+)
 
 _OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "SCHEDULE": ("CRON", "CRONTAB", "CRON_SCHEDULE", "ONCALENDAR", "SCHEDULED"),
     "COMMAND": ("CMD", "EXEC", "EXECSTART", "SCRIPT", "PROGRAM"),
     "POST": ("WEBHOOK",),
     "TZ": ("TIMEZONE", "TIME_ZONE", "ZONE", "CRON_TZ"),
-    "UNTIL": ("END_DATE", "ENDDATE", "DTEND"),
-    "RETRY": ("RETRIES", "MAX_RETRIES", "RETRY_DELAY", "ATTEMPTS", "MAX_ATTEMPTS", "BACKOFF"),
-    "TIMEOUT": ("TIME_LIMIT", "MAX_RUNTIME", "MAX_DURATION", "RUNTIMEMAXSEC"),
-    "OVERLAP": ("CONCURRENCY", "CONCURRENCY_POLICY", "MAX_CONCURRENT", "MAX_INSTANCES"),
-    "CATCHUP": ("MISFIRE", "MISFIRE_GRACE_TIME", "PERSISTENT", "COALESCE"),
-    "JITTER": ("RANDOM_DELAY", "RANDOMIZEDDELAYSEC", "SPLAY"),
-    "PAUSE-AFTER": ("MAX_FAILURES", "FAILURE_THRESHOLD"),
     "ENV": ("ENVIRONMENT", "ENV_VARS"),
+    **{each.key: each.other_names for each in PROPERTIES},
 }
 _MEANT: Final = {
     name.replace("_", ""): key for key, names in _OTHER_NAMES.items() for name in names

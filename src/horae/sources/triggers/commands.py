@@ -19,6 +19,7 @@ from horae.config import known_names, load, secrets_of
 from horae.context import Context, find_agents
 from horae.core.actor import actor_words
 from horae.core.decide import Status
+from horae.core.policy import PROPERTIES
 from horae.core.reason import ReasonCode
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.apply import apply_changes, plan_files, plan_teardown
@@ -161,22 +162,6 @@ def trigger() -> None:
     """Start agents by cron, webhook, issue or request."""
 
 
-_HELP: Final = {
-    "catchup": "What to run after an outage: all, latest or none.",
-    "overlap": "What to do while the previous run is running: skip, queue or allow.",
-    "retry": "How many times to retry a failed run, and the first delay: 2 5m.",
-    "timeout": "The time limit of a run, such as 15m.",
-    "jitter": "Start a run up to this much later, such as 5m.",
-    "pause_after": "Pause after this many failures in a row.",
-    "until": "The last day on which the trigger starts runs.",
-    "requires": "The labels that a node of a cluster must have.",
-    "api": "The scopes of the API token that the agent gets.",
-}
-
-
-_METAVARS: Final = {"timeout": "LENGTH", "jitter": "LENGTH", "pause_after": "N", "until": "DATE"}
-
-
 def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable[..., Any]:
     """Give a command all that says what a trigger is; a new one needs an agent and a prompt."""
     agent = "The agent that the trigger starts"
@@ -235,12 +220,12 @@ def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable
         click.option("--every", type=int, metavar="S", help="Seconds between checks of GitHub."),
         *(
             click.option(
-                f"--{name.replace('_', '-')}",
-                name,
-                metavar=_METAVARS.get(name, "TEXT"),
-                help=_HELP[name],
+                f"--{each.option.replace('_', '-')}",
+                each.option,
+                metavar=each.metavar,
+                help=each.help,
             )
-            for name in OPTIONS
+            for each in PROPERTIES
         ),
     ]
     for option in reversed(options):

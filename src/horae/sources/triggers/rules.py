@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.core.decide import Status
 from horae.core.entry import Entry, Origin, Unarmed, Work
 from horae.core.identity import Mark
-from horae.core.policy import Policy, PolicyError, policy_of
+from horae.core.policy import PROPERTIES, Policy, PolicyError, policy_of
 from horae.core.prompt import PromptOrder, problems
 from horae.core.receipt import GONE
 from horae.core.scope import API_FIX, api_scopes
@@ -35,17 +35,7 @@ if TYPE_CHECKING:
 POLL: Final = 60  # seconds between two polls, unless a trigger says otherwise
 _MOST_FACTS: Final = 100
 # The policy of a trigger, in the words of its file; each is a property of a headline.
-OPTIONS: Final = (
-    "catchup",
-    "overlap",
-    "retry",
-    "timeout",
-    "jitter",
-    "pause_after",
-    "until",
-    "requires",
-    "api",
-)
+OPTIONS: Final = tuple(each.option for each in PROPERTIES)
 AGENT_FIELDS: Final[Mapping[str, type]] = {
     "working_dir": str,
     "user": str,
@@ -358,14 +348,12 @@ def _options(data: Mapping[str, Any]) -> dict[str, str]:
 
 def policy_for(definition: TriggerDefinition) -> Policy:
     """Return the policy of a trigger: its options, else what its kind means by itself."""
-    properties = {
-        name: "HOST" if name == "requires" else name.upper().replace("_", "-") for name in OPTIONS
-    }
-    given = {properties[name]: text for name, text in definition.options.items()}
+    options = definition.options
+    given = {each.key: options[each.option] for each in PROPERTIES if each.option in options}
     try:
         policy = policy_of(given, zone_name=definition.kind.zone())
     except PolicyError as error:
-        name = next(each for each in OPTIONS if properties[each] == error.key)
+        name = next(each.option for each in PROPERTIES if each.key == error.key)
         reason = f"{name} {error.value[:60]}: {str(error).rpartition(': ')[2]}"
         raise TriggerError(reason, field=name) from None
     return definition.kind.policy(policy)

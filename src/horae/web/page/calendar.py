@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 from collections import Counter, defaultdict
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -75,9 +75,7 @@ def day_lines(
 
 def _last(entry: Entry, known: datetime, end: datetime) -> datetime:
     """Return the last moment of an entry up to *end*, of which one is known."""
-    until = entry.policy.until
-    edge = end if until is None else min(end, until.astimezone(UTC))
-    before, _ = nearest(entry, Window(edge + TINY, edge + TINY))
+    before, _ = nearest(entry, Window(end + TINY, end + TINY))
     if before is not None:
         return before
     return max((each.at for each in islice(project(entry, known, end), 10_000)), default=known)
