@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import chdir, closing
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from calling import Ending, call_here
 from crash.stage import Home, Life, snapshot, until_gone
 from horae.sources.triggers.agent_cli import agent
-from horae.sources.triggers.agent_cli.words import FAMILIES, orchestrator as requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,14 +189,3 @@ def test_apply_waits_until_all_is_armed_and_gives_up_in_time(home: Home) -> None
     assert life.stop() == 0
     alone = words(home, "apply", "project")  # there is nobody to wait for
     assert alone.code == 0
-
-
-def test_every_family_adds_the_words_that_it_is_known_for_and_no_other() -> None:
-    for family in FAMILIES:
-        import_module(f"horae.sources.triggers.agent_cli.{family}")
-    added: dict[str, set[str]] = {}
-    for word, command in (*agent.commands.items(), *requests.commands.items()):
-        if command is not requests:
-            assert command.callback is not None
-            added.setdefault(command.callback.__module__.rpartition(".")[2], set()).add(word)
-    assert added == {family: set(known) for family, known in FAMILIES.items()}

@@ -16,9 +16,9 @@ import pytest
 from calling import Call, Ending
 from horae.cli.group import horae
 from horae.cli.run import run
+from horae.cli.trigger_access import TriggerAccess
 from horae.core.clock import SystemClock
 from horae.sources.triggers.agent_cli import agent
-from horae.sources.triggers.commands import Room
 from horae.sources.triggers.source import Synced, sync
 from horae.sources.triggers.store import TriggerStore, agent_id
 from horae.store.sqlite import SqliteLedger
@@ -499,7 +499,7 @@ def synced() -> tuple[list[tuple[str, str]], list[str]]:
         store = triggers._store
         return await sync(".", triggers, store, environ=os.environ)
 
-    done = Room(root=".", data=None).write(work)
+    done = TriggerAccess(root=".", data=None).write(work)
     return [(each.verb, each.name) for each in done.changes], done.wrong
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from crash.audit import SECOND, effects_of
 from crash.stage import Home, Life, snapshot, until_gone
+from horae.cli.trigger_access import TriggerAccess
 from horae.errors import HoraeError
-from horae.sources.triggers.commands import Room
 from scale import scaled
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class People:
 
     def ask(self, work: Callable[[Triggers], Awaitable[Any]]) -> Any:
         """Do something through the engine that runs, else with their own hand."""
-        return Room(root=str(self.home.plans), data=str(self.home.data)).write(work)
+        return TriggerAccess(root=str(self.home.plans), data=str(self.home.data)).write(work)
 
     def hire(self, name: str, seconds: float) -> None:
         """Make an agent that takes so long for anything."""

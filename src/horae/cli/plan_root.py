@@ -141,11 +141,11 @@ def check_triggers(roots: Sequence[str]) -> Iterator[Diagnostic]:
 
 def _check_folder(root: str) -> Iterator[Diagnostic]:
     """Yield what is odd in the files of one root; what needs the ledger, as far as it is read."""
+    from horae.cli.trigger_access import TriggerAccess
     from horae.config import known_names
     from horae.files.read import PlanFileError
     from horae.org.plan import Diagnostic, Severity
     from horae.sources.triggers.apply import judge_files
-    from horae.sources.triggers.commands import Room
     from horae.sources.triggers.source import EmptyFolderError, read_folder
 
     try:
@@ -159,7 +159,7 @@ def _check_folder(root: str) -> Iterator[Diagnostic]:
     if folder.errors:
         return  # an agent whose file is wrong would seem to be missing
     try:
-        changes, wrong = Room(root=root, data=None).read(
+        changes, wrong = TriggerAccess(root=root, data=None).read(
             lambda triggers: judge_files(triggers, folder.agents, folder.workflows)
         )
     except HoraeError as error:

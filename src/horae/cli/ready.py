@@ -182,7 +182,7 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
 
 def _unready_agents(names: set[str], root: str) -> dict[str, Unready]:
     """Return which agents cannot run; one that comes with a file of `.agentd` is not asked."""
-    from horae.sources.triggers.commands import Room
+    from horae.cli.trigger_access import TriggerAccess
     from horae.sources.triggers.source import read_folder
 
     if not names:
@@ -196,7 +196,7 @@ def _unready_agents(names: set[str], root: str) -> dict[str, Unready]:
     async def asking(triggers: Triggers) -> dict[str, Unready]:
         return {name: why for name in sorted(names) if (why := await triggers.why_agent(name))}
 
-    return Room(root=root, data=None).read(asking)
+    return TriggerAccess(root=root, data=None).read(asking)
 
 
 def _check_keepers(config: Config) -> Iterator[Diagnostic]:

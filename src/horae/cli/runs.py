@@ -265,7 +265,7 @@ def _retry_trigger(
     place: Place, filed: Filed, order: PromptOrder, *, root: str, data: str | None, form: str | None
 ) -> int:
     """Start the agent of a trigger with what an earlier receipt was given."""
-    from horae.sources.triggers.commands import Room
+    from horae.cli.trigger_access import TriggerAccess
 
     entry = read(place, lambda service: service.entry(str(filed.entry)))
     word = entry.address.removeprefix("trigger:")
@@ -274,7 +274,9 @@ def _retry_trigger(
         "body": order.values.get("body", ""),
         "metadata": dict(order.metadata),
     }
-    made = Room(root=root, data=data).write(lambda triggers: triggers.trigger_now(word, said))
+    made = TriggerAccess(root=root, data=data).write(
+        lambda triggers: triggers.trigger_now(word, said)
+    )
     text = f"{made['workflow']}: receipt {made['receipt']}, {made['status']} ({made['reason']})"
     print_answer(Output.of(form), made, text)
     return Exit.OK

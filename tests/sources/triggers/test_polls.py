@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from crash.stage import Home, snapshot, until_gone
-from horae.sources.triggers.commands import Room
+from horae.cli.trigger_access import TriggerAccess
 from horae.sources.triggers.kinds import GithubKind, TriggerError, read_polled
 from horae.sources.triggers.poller import PollError, poll_wait
 
@@ -138,7 +138,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 def make(home: Home, name: str, kind: str, template: str, **config: Any) -> None:
     """Make a workflow that looks every second, and its agent."""
-    room = Room(root=str(home.plans), data=str(home.data))
+    room = TriggerAccess(root=str(home.plans), data=str(home.data))
     command = [sys.executable, "-c", AGENT, str(home.place / f"{name}.told")]
     agent = {"name": name, "command": command, "working_dir": str(home.place)}
     room.write(lambda triggers: triggers.create_agent(agent))

@@ -24,6 +24,7 @@ from horae.cli.output import (
     print_line,
     print_rows,
 )
+from horae.cli.trigger_access import TriggerAccess
 from horae.config import load, secrets_of
 from horae.context import AgentLookup, find_agents
 from horae.core.clock import SystemClock
@@ -36,7 +37,6 @@ from horae.sources.agents.programs import Answers, can_keep, program_of
 from horae.sources.agents.runner import Agent, AgentNotFoundError, Registry, hold_agent
 from horae.sources.crew.source import KEEPER
 from horae.sources.plans.runner import Place
-from horae.sources.triggers.commands import Room
 from horae.sources.triggers.rules import parse_tools
 from horae.sources.triggers.runner import agent_of
 from horae.sources.triggers.service import TriggerConflictError
@@ -242,7 +242,7 @@ class Everybody:
     def _read(self, root: str, data: str | None) -> None:
         """Take in those that the ledger keeps."""
         try:
-            room = Room(root=root, data=data)
+            room = TriggerAccess(root=root, data=data)
             for card, why in room.read(_cards):
                 self._add(card, why)
         except HoraeError as error:

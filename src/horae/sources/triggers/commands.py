@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from horae.cli.connection import Dial, Place, reader_of, write_with
 from horae.cli.group import SharedGroup
 from horae.cli.options import place_options
-from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
-from horae.config import known_names, load, secrets_of
-from horae.context import Context, find_agents
+from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
+from horae.cli.trigger_access import TriggerAccess
+from horae.config import known_names, load
 from horae.core.actor import actor_words
 from horae.core.decide import Status
 from horae.core.policy import PROPERTIES
@@ -25,26 +22,16 @@ from horae.errors import Exit, HoraeError
 from horae.sources.triggers.apply import apply_changes, plan_files, plan_teardown
 from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
 from horae.sources.triggers.rules import OPTIONS, DispatchStatus
-from horae.sources.triggers.service import (
-    EDITS,
-    RUNS,
-    TriggerConflictError,
-    TriggerNotFoundError,
-    Triggers,
-)
+from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError
 from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
-from horae.store.ledger import ANYBODY
-from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from typing import TypeVar
 
-    from horae.cli.client import Far
-    from horae.config import Config
     from horae.sources.triggers.apply import FileChange
+    from horae.sources.triggers.service import Triggers
     from horae.sources.triggers.source import Folder
-    from horae.store.ledger import BookLedger
 
     T = TypeVar("T")
 
@@ -52,106 +39,68 @@ _EVENTS: Final = "session_start, session_end or context_clear"
 _NEW: Final = ""  # asks for a secret that is made
 
 
-class Room:
-    """Where triggers are kept, and the settings that say what an agent without a command runs."""
+class TriggerCall(NamedTuple):
+    """One call of a command: how it prints, and where its triggers are."""
 
-    def __init__(self, *, root: str, data: str | None) -> None:
-        self.root = root
-        self.place = Place.of(root=root, data=data)
-        self._config: Config = load(root, flags={"data": data})
-        self._names: frozenset[str] | None = None
+    output: Output
+    root: str
+    data: str | None
+
+    @property
+    def access(self) -> TriggerAccess:
+        return TriggerAccess(root=self.root, data=self.data)
 
     def read(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
-        """Return the answer to a question; an engine that runs is not disturbed."""
-
-        async def asking() -> T:
-            async with self._looking() as ledger:
-                return await work(self._triggers(ledger, may_call=False))
-
-        return asyncio.run(asking())
+        return self.access.read(work)
 
     def write(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
-        """Do what a person asks for: through the engine that runs, else with one's own hand."""
-        is_alone = False
+        return self.access.write(work)
 
-        async def alone(ledger: BookLedger) -> T:
-            nonlocal is_alone
-            is_alone = self.place.store is None
-            return await work(self._triggers(ledger))
+    def print(self, data: Mapping[str, Any], text: str) -> None:
+        """Print one answer, and its notes on stderr."""
+        for note in data.get("notes", ()):
+            echo(f"horae: {note}", err=True)
+        print_answer(self.output, data, text)
 
-        done = write_with(self.place, lambda far: asyncio.run(self._through(far, work)), alone)
-        if is_alone:
-            where = self.place.directory
-            echo(
-                f"no engine is running; the change is stored in {where} and used after `horae up`",
-                err=True,
-            )
-        return done
+    def print_many(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        names: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        empty: str,
+    ) -> None:
+        """Print a list: rows for people, an array for programs."""
 
-    @asynccontextmanager
-    async def _looking(self) -> AsyncIterator[BookLedger]:
-        """Open the ledger to read it; where there is none yet, an empty one is looked at."""
-        if self.place.is_known:
-            async with reader_of(self.place) as ledger:
-                yield ledger
-            return
-        ledger = await SqliteLedger.in_memory()
-        try:
-            yield ledger
-        finally:
-            await ledger.close()
+        def table() -> None:
+            if not rows:
+                echo(empty)
+                return
+            from rich.table import Table
 
-    async def _through(self, far: Far, work: Callable[[Triggers], Awaitable[T]]) -> T:
-        async with self._looking() as ledger:
-            return await work(FarTriggers(far, **self._parts(ledger)))
+            from horae.cli.tables import console, safe
 
-    def _triggers(self, ledger: BookLedger, *, may_call: bool = True) -> Triggers:
-        return Triggers(**self._parts(ledger, may_call=may_call))
+            table = Table(box=None, pad_edge=False, header_style="bold")
+            for name in names:
+                table.add_column(name, overflow="fold")
+            for row in rows:
+                table.add_row(*map(safe, row))
+            console().print(table)
 
-    def _parts(self, ledger: BookLedger, *, may_call: bool = True) -> dict[str, Any]:
-        secrets = secrets_of(self._config, may_call=may_call)
-        return self._context(ledger).trigger_parts(others=self._others, secrets=secrets)
-
-    def _context(self, ledger: BookLedger) -> Context:
-        # On one that is shared a person may write in any term.
-        term = 1 if self.place.store is None else ANYBODY
-        return Context(self._config, Path(self.root).absolute(), Dial(), ledger, term)
-
-    def _others(self) -> frozenset[str]:
-        """Return the agents that plans and settings define."""
-        if self._names is None:
-            found = find_agents(self._config, say=Output(Form.TABLE).report)
-            self._names = frozenset(each.name for each in found.registry)
-        return self._names
+        print_rows(self.output, items, table)
 
 
-class FarTriggers(Triggers):
-    """Triggers beside a running engine: read here, changed there."""
+def _call(command: Callable[..., None]) -> Callable[..., int]:
+    """Give a command the options of place and form, as its first argument."""
 
-    def __init__(self, far: Far, **parts: Any) -> None:
-        super().__init__(**parts)
-        self._far = far
+    @place_options
+    @form_options
+    @wraps(command)
+    def called(*args: Any, root: str, data: str | None, form: str | None, **given: Any) -> int:
+        command(TriggerCall(Output.of(form), root, data), *args, **given)
+        return Exit.OK
 
-
-def _remote(method: str) -> Callable[..., Awaitable[dict[str, Any]]]:
-    """Return a method of the service that the engine carries out."""
-    from inspect import signature
-
-    local = getattr(Triggers, method)
-
-    @wraps(local)
-    async def call(self: FarTriggers, *args: Any, **named: Any) -> dict[str, Any]:
-        given = signature(local).bind(self, *args, **named)
-        given.apply_defaults()
-        body = {name: value for name, value in given.arguments.items() if name != "self"}
-        said: dict[str, Any] = self._far.post("triggers", method, body=body)
-        return said
-
-    return call
-
-
-for _method in (*EDITS, *RUNS):
-    setattr(FarTriggers, _method, _remote(_method))
+    return called
 
 
 # horae trigger
@@ -233,17 +182,34 @@ def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable
     return command
 
 
+_PAGE: Final = (
+    click.option(
+        "-n",
+        "limit",
+        default=50,
+        show_default=True,
+        type=click.IntRange(1, 200),
+        metavar="N",
+        help="Show at most N.",
+    ),
+    click.option(
+        "--offset", default=0, type=click.IntRange(0), metavar="N", help="Skip the newest N."
+    ),
+)
+
+
+def _page_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    limit, offset = _PAGE
+    return limit(offset(command))
+
+
 @trigger.command()
 @click.argument("name")
 @partial(definition_options, is_new=True)
 @click.option("--disabled", is_flag=True, help="Create the trigger disabled.")
-@place_options
-@form_options
-def add(
-    name: str, *, disabled: bool, root: str, data: str | None, form: str | None, **given: Any
-) -> int:
+@_call
+def add(call: TriggerCall, /, name: str, *, disabled: bool, **given: Any) -> None:
     """Add a trigger."""
-    output = Output.of(form)
     given, secret = _with_secret(given)
     if given["secret"] is not None and given["scheme"] is None:
         given["scheme"] = Scheme.STANDARD
@@ -262,33 +228,21 @@ def add(
         with _naming(said["agent"]):
             return await triggers.create(await _with_source(triggers, said))
 
-    made = Room(root=root, data=data).write(make)
-    _print_with_secret(output, made, f"{made['name']} is created: {made['id']}", secret)
-    return Exit.OK
+    made = call.write(make)
+    _print_with_secret(call, made, f"{made['name']} is created: {made['id']}", secret)
 
 
 @trigger.command("list")
-@click.option(
-    "-n",
-    "limit",
-    default=50,
-    show_default=True,
-    type=click.IntRange(1, 200),
-    metavar="N",
-    help="Show at most N.",
-)
-@click.option("--offset", default=0, type=click.IntRange(0), metavar="N", help="Skip the newest N.")
-@place_options
-@form_options
-def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | None) -> int:
+@_page_options
+@_call
+def list_(call: TriggerCall, /, *, limit: int, offset: int) -> None:
     """List the triggers, newest first."""
-    output = Output.of(form)
 
-    async def looking(triggers: Triggers) -> tuple[dict[str, Any], dict[str, str]]:
+    async def look(triggers: Triggers) -> tuple[dict[str, Any], dict[str, str]]:
         page = await triggers.page(limit=limit, offset=offset)
         return page, await _source_names(triggers, page["items"])
 
-    page, sources = Room(root=root, data=data).read(looking)
+    page, sources = call.read(look)
     rows = [
         (
             each["name"],
@@ -300,26 +254,23 @@ def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | N
         for each in page["items"]
     ]
     names = ("name", "state", "agent", "when", "id")
-    _print_many(output, page["items"], names, rows, empty="no triggers")
+    call.print_many(page["items"], names, rows, empty="no triggers")
     left = page["total"] - offset - len(rows)
-    if left > 0 and output.form is Form.TABLE:
+    if left > 0 and call.output.form is Form.TABLE:
         echo(f"there are {left} more: --offset {offset + len(rows)}")
-    return Exit.OK
 
 
 @trigger.command()
 @click.argument("name")
-@place_options
-@form_options
-def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
+@_call
+def show(call: TriggerCall, /, name: str) -> None:
     """Show a trigger, by its name or its id."""
-    output = Output.of(form)
 
-    async def looking(triggers: Triggers) -> tuple[dict[str, Any], dict[str, str]]:
+    async def look(triggers: Triggers) -> tuple[dict[str, Any], dict[str, str]]:
         found = await triggers.get(name)
         return found, await _source_names(triggers, [found])
 
-    found, sources = Room(root=root, data=data).read(looking)
+    found, sources = call.read(look)
     waits = kind_of(found["trigger_config"]).describe(sources)
     lines = [
         f"{found['name']}  {found['id']}",
@@ -329,31 +280,19 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
         "",
         found["prompt_template"],
     ]
-    _print_one(output, found, "\n".join(lines))
-    return Exit.OK
+    call.print(found, "\n".join(lines))
 
 
 @trigger.command()
 @click.argument("name")
 @click.option("--name", "other", metavar="NAME", help="The new name.")
 @partial(definition_options, is_new=False)
-@place_options
-@form_options
-def edit(
-    name: str,
-    *,
-    other: str | None,
-    root: str,
-    data: str | None,
-    form: str | None,
-    **given: Any,
-) -> int:
+@_call
+def edit(call: TriggerCall, /, name: str, *, other: str | None, **given: Any) -> None:
     """Edit a trigger.
 
     Fields that are not named are kept; the change takes effect at once.
     """
-    output = Output.of(form)
-    room = Room(root=root, data=data)
     given, secret = _with_secret(given)
     zone = given["tz"]
 
@@ -365,72 +304,66 @@ def edit(
         with _naming(given["agent"]):
             return await triggers.update(name, await _with_source(triggers, said))
 
-    made = room.write(change)
+    made = call.write(change)
     is_named = other is not None or any(each not in {None, ()} for each in given.values())
     text = "is changed" if is_named else "is unchanged; name a field to change, such as --cron"
-    _print_with_secret(output, made, f"{made['name']} {text}", secret)
-    return Exit.OK
+    _print_with_secret(call, made, f"{made['name']} {text}", secret)
 
 
 @trigger.command()
 @click.argument("name")
 @click.option("--secret", metavar="SECRET", help="The new secret; default: a generated one.")
 @click.option("--end", "is_end", is_flag=True, help="Stop accepting the older secret.")
-@place_options
-@form_options
-def rotate(
-    name: str, *, secret: str | None, is_end: bool, root: str, data: str | None, form: str | None
-) -> int:
+@_call
+def rotate(call: TriggerCall, /, name: str, *, secret: str | None, is_end: bool) -> None:
     """Rotate the secret of a webhook.
 
     Both secrets are valid until you run this command with --end.
     """
-    output = Output.of(form)
     if is_end and secret is not None:
         raise click.UsageError("--end takes no --secret.")
     made_now = "" if is_end or secret is not None else new_secret()
     chosen = None if is_end else secret or made_now
-    made = Room(root=root, data=data).write(lambda triggers: triggers.rotate(name, chosen))
+    made = call.write(lambda triggers: triggers.rotate(name, chosen))
     text = f"{made['name']} accepts two secrets until `horae trigger rotate {made['name']} --end`"
     text = f"{made['name']} accepts one secret" if is_end else text
-    _print_with_secret(output, made, text, made_now)
-    return Exit.OK
+    _print_with_secret(call, made, text, made_now)
 
 
 @trigger.command()
 @click.argument("name")
-@place_options
-@form_options
-def enable(name: str, *, root: str, data: str | None, form: str | None) -> int:
+@_call
+def enable(call: TriggerCall, /, name: str) -> None:
     """Enable a trigger.
 
     A one-time trigger (--at) whose time has passed runs at once.
     """
-    return _turn(name, root=root, data=data, form=form, on=True)
+    _turn(call, name, on=True)
 
 
 @trigger.command()
 @click.argument("name")
-@place_options
-@form_options
-def disable(name: str, *, root: str, data: str | None, form: str | None) -> int:
+@_call
+def disable(call: TriggerCall, /, name: str) -> None:
     """Disable a trigger and skip its waiting runs."""
-    return _turn(name, root=root, data=data, form=form, on=False)
+    _turn(call, name, on=False)
+
+
+def _turn(call: TriggerCall, name: str, *, on: bool) -> None:
+    made = call.write(lambda triggers: triggers.update(name, {"enabled": on}))
+    call.print(made, f"{made['name']} is {_state(made)}")
 
 
 @trigger.command()
 @click.argument("name")
-@place_options
-@form_options
-def remove(name: str, *, root: str, data: str | None, form: str | None) -> int:
+@_call
+def remove(call: TriggerCall, /, name: str) -> None:
     """Remove a trigger.
 
     Its receipts stay in the ledger.
     """
-    output = Output.of(form)
-    gone = Room(root=root, data=data).write(lambda triggers: triggers.delete(name))
-    _print_one(output, gone, f"{gone['name']} is removed")
-    return Exit.OK
+    gone = call.write(lambda triggers: triggers.delete(name))
+    call.print(gone, f"{gone['name']} is removed")
 
 
 @trigger.command("run")
@@ -440,58 +373,30 @@ def remove(name: str, *, root: str, data: str | None, form: str | None) -> int:
 @click.option(
     "--key", metavar="KEY", help="An idempotency key: the same key returns the same receipt."
 )
-@place_options
-@form_options
-def run_(
-    name: str,
-    *,
-    title: str,
-    body: str,
-    key: str | None,
-    root: str,
-    data: str | None,
-    form: str | None,
-) -> int:
+@_call
+def run_(call: TriggerCall, /, name: str, *, key: str | None, **task: str) -> None:
     """Run the agent of a trigger now."""
-    output = Output.of(form)
-    said = {"title": title, "body": body}
 
     async def requested(triggers: Triggers) -> tuple[dict[str, Any], str]:
-        made = await triggers.trigger_now(name, said, key=key)
+        made = await triggers.trigger_now(name, task, key=key)
         now = await triggers.receipt_status(made["receipt"])
         # The engine may have started the run since it answered.
         if made["status"] == DispatchStatus.PENDING and now != Status.HELD:
             now = Status.WAITING
         return made, now
 
-    made, status = Room(root=root, data=data).write(requested)
+    made, status = call.write(requested)
     text = f"{made['workflow']}: receipt {made['receipt']}, {status} ({made['reason']})"
-    _print_one(output, made, text)
-    return Exit.OK
+    call.print(made, text)
 
 
 @trigger.command()
 @click.argument("name")
-@click.option(
-    "-n",
-    "limit",
-    default=50,
-    show_default=True,
-    type=click.IntRange(1, 200),
-    metavar="N",
-    help="Show at most N.",
-)
-@click.option("--offset", default=0, type=click.IntRange(0), metavar="N", help="Skip the newest N.")
-@place_options
-@form_options
-def history(
-    name: str, *, limit: int, offset: int, root: str, data: str | None, form: str | None
-) -> int:
+@_page_options
+@_call
+def history(call: TriggerCall, /, name: str, **part: int) -> None:
     """List the receipts of a trigger, newest first."""
-    output = Output.of(form)
-    page = Room(root=root, data=data).read(
-        lambda triggers: triggers.history(name, limit=limit, offset=offset)
-    )
+    page = call.read(lambda triggers: triggers.history(name, **part))
     rows = [
         (
             str(each["receipt"]),
@@ -503,94 +408,77 @@ def history(
         for each in page["items"]
     ]
     names = ("receipt", "scheduled", "key", "status", "reason")
-    _print_many(output, page["items"], names, rows, empty="no receipts")
-    return Exit.OK
+    call.print_many(page["items"], names, rows, empty="no receipts")
 
 
 @trigger.command()
 @click.argument("path")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@place_options
-@form_options
-def apply(path: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
+@_call
+def apply(call: TriggerCall, /, path: str, *, dry_run: bool) -> None:
     """Create and update agents and triggers from files.
 
     PATH is a file or a directory such as .agentd. All files are checked before anything is
     changed.
     """
-    output = Output.of(form)
-    room = Room(root=root, data=data)
-    folder = read_files(path, base=root)
-    changes = applied(room, folder, dry_run=dry_run)
-    print_changes(output, changes, dry_run=dry_run)
-    return Exit.OK
+    access = call.access
+    changes = applied(access, read_files(path, base=call.root), dry_run=dry_run)
+    _print_changes(call.output, changes, dry_run=dry_run)
 
 
 @trigger.command()
 @click.argument("path")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
-@place_options
-@form_options
-def teardown(path: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
+@_call
+def teardown(call: TriggerCall, /, path: str, *, dry_run: bool) -> None:
     """Remove the triggers and agents that files define.
 
     PATH is a file or a directory such as .agentd.
     """
-    output = Output.of(form)
-    room = Room(root=root, data=data)
-    changes = torn_down(room, read_files(path, base=root), dry_run=dry_run)
-    print_changes(output, changes, dry_run=dry_run)
-    return Exit.OK
+    access = call.access
+    changes = torn_down(access, read_files(path, base=call.root), dry_run=dry_run)
+    _print_changes(call.output, changes, dry_run=dry_run)
 
 
 # Approvals
 
 
 @click.command()
-@place_options
-@form_options
-def approvals(*, root: str, data: str | None, form: str | None) -> int:
+@_call
+def approvals(call: TriggerCall, /) -> None:
     """List runs that wait for approval, oldest first."""
-    output = Output.of(form)
-    found = Room(root=root, data=data).read(lambda triggers: triggers.approvals())
+    found = call.read(lambda triggers: triggers.approvals())
     rows = [
         (str(each["receipt"]), each["workflow"], each["agent"], each["expires_at"], each["prompt"])
         for each in found
     ]
     names = ("receipt", "trigger", "agent", "until", "prompt")
-    _print_many(output, found, names, rows, empty="no runs are waiting for approval")
-    return Exit.OK
+    call.print_many(found, names, rows, empty="no runs are waiting for approval")
 
 
 @click.command()
 @click.argument("receipt", type=click.IntRange(1, 2**62))
-@place_options
-@form_options
-def approve(receipt: int, *, root: str, data: str | None, form: str | None) -> int:
+@_call
+def approve(call: TriggerCall, /, receipt: int) -> None:
     """Approve a pending run.
 
     RECEIPT is its number in `horae approval list`.
     """
-    output = Output.of(form)
-    done = Room(root=root, data=data).write(lambda triggers: triggers.approve(receipt))
-    _print_one(output, done, f"{done['workflow']}: receipt {receipt} may start")
-    return Exit.OK
+    done = call.write(lambda triggers: triggers.approve(receipt))
+    call.print(done, f"{done['workflow']}: receipt {receipt} may start")
 
 
 @click.command()
 @click.argument("receipt", type=click.IntRange(1, 2**62))
 @click.option("--reason", default="", metavar="TEXT", help="The reason, shown with the receipt.")
-@place_options
-@form_options
-def deny(receipt: int, *, reason: str, root: str, data: str | None, form: str | None) -> int:
+@_call
+def deny(call: TriggerCall, /, receipt: int, *, reason: str) -> None:
     """Reject a pending run.
 
     RECEIPT is its number in `horae approval list`; the run never starts.
     """
-    output = Output.of(form)
-    done = Room(root=root, data=data).write(lambda triggers: triggers.deny(receipt, reason=reason))
-    _print_one(output, done, f"{done['workflow']}: receipt {receipt} will not start")
-    return Exit.OK
+    done = call.write(lambda triggers: triggers.deny(receipt, reason=reason))
+    call.print(done, f"{done['workflow']}: receipt {receipt} will not start")
 
 
 # What both spellings share
@@ -614,33 +502,33 @@ def read_files(path: str, *, base: str) -> Folder:
     return folder.checked()
 
 
-def applied(room: Room, folder: Folder, *, dry_run: bool) -> list[FileChange]:
-    async def plan(triggers: Triggers) -> list[FileChange]:
-        return await plan_files(triggers, folder.agents, folder.workflows)
-
-    async def change(triggers: Triggers) -> list[FileChange]:
-        changes = await plan(triggers)
-        await apply_changes(triggers, changes)
-        return changes
-
-    changes = room.read(plan) if dry_run else room.write(change)
+def applied(access: TriggerAccess, folder: Folder, *, dry_run: bool) -> list[FileChange]:
+    changes = _changed(access, plan_files, folder, dry_run=dry_run)
     for note in (note for each in changes for note in each.notes):
         echo(f"horae: {note}; {note.fix}", err=True)
     return changes
 
 
-def torn_down(room: Room, folder: Folder, *, dry_run: bool) -> list[FileChange]:
-    """Return what went, or would, when what files made is taken down."""
+def torn_down(access: TriggerAccess, folder: Folder, *, dry_run: bool) -> list[FileChange]:
+    return _changed(access, plan_teardown, folder, dry_run=dry_run)
 
-    async def plan(triggers: Triggers) -> list[FileChange]:
-        return await plan_teardown(triggers, folder.agents, folder.workflows)
+
+def _changed(
+    access: TriggerAccess,
+    plan: Callable[..., Awaitable[list[FileChange]]],
+    folder: Folder,
+    *,
+    dry_run: bool,
+) -> list[FileChange]:
+    """Return the changes of a plan, and make them unless it is a dry run."""
 
     async def change(triggers: Triggers) -> list[FileChange]:
-        changes = await plan(triggers)
-        await apply_changes(triggers, changes)
+        changes = await plan(triggers, folder.agents, folder.workflows)
+        if not dry_run:
+            await apply_changes(triggers, changes)
         return changes
 
-    return room.read(plan) if dry_run else room.write(change)
+    return access.read(change) if dry_run else access.write(change)
 
 
 def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -691,11 +579,11 @@ def _with_secret(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     return {**given, "secret": made}, made
 
 
-def _print_with_secret(output: Output, made: Mapping[str, Any], text: str, secret: str) -> None:
+def _print_with_secret(call: TriggerCall, made: Mapping[str, Any], text: str, secret: str) -> None:
     """Print one answer, and a secret that was just made; it is never shown again."""
     shown = {"secret": secret} if secret else {}
     more = f"\nsecret (shown only once): {secret}" if secret else ""
-    _print_one(output, {**made, **shown}, f"{text}{more}")
+    call.print({**made, **shown}, f"{text}{more}")
 
 
 def _config(given: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -751,72 +639,24 @@ async def _source_names(triggers: Triggers, items: Sequence[Mapping[str, Any]]) 
     return names
 
 
-def print_changes(output: Output, changes: Sequence[FileChange], *, dry_run: bool) -> None:
-    if output.form is not Form.TABLE:
-        rows = [each.data() for each in changes]
-        if output.form is Form.JSON:
-            print_json(rows)
-        else:
-            for row in rows:
-                print_line(row)
-        return
-    for change in changes:
-        echo(f"{change.verb} {change.what} {change.name}  {change.place}")
-        for name, old, new in change.diff:
-            echo(f"    {name}: {_short(old)} → {_short(new)}")
-    count = sum(each.verb not in {"unchanged", "skip"} for each in changes)
-    word = "would be changed" if dry_run else "changed"
-    echo(f"{count} of {len(changes)} {word}")
+def _print_changes(output: Output, changes: Sequence[FileChange], *, dry_run: bool) -> None:
+    def table() -> None:
+        for change in changes:
+            echo(f"{change.verb} {change.what} {change.name}  {change.place}")
+            for name, old, new in change.diff:
+                echo(f"    {name}: {short(old)} → {short(new)}")
+        count = sum(each.verb not in {"unchanged", "skip"} for each in changes)
+        word = "would be changed" if dry_run else "changed"
+        echo(f"{count} of {len(changes)} {word}")
+
+    print_rows(output, [each.data() for each in changes], table)
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """Return a value as JSON of at most 60 characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _turn(name: str, *, root: str, data: str | None, form: str | None, on: bool) -> int:
-    output = Output.of(form)
-    made = Room(root=root, data=data).write(lambda triggers: triggers.update(name, {"enabled": on}))
-    _print_one(output, made, f"{made['name']} is {_state(made)}")
-    return Exit.OK
-
-
 def _state(workflow: Mapping[str, Any]) -> str:
     return "enabled" if workflow["enabled"] else "disabled"
-
-
-def _print_one(output: Output, data: Mapping[str, Any], text: str) -> None:
-    """Print one answer, and on stderr what somebody should know of it."""
-    for note in data.get("notes", ()):
-        echo(f"horae: {note}", err=True)
-    print_answer(output, data, text)
-
-
-def _print_many(
-    output: Output,
-    items: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    empty: str,
-) -> None:
-    """Print a list: rows for people, an array for programs."""
-    match output.form:
-        case Form.TABLE if not rows:
-            echo(empty)
-        case Form.TABLE:
-            from rich.table import Table
-
-            from horae.cli.tables import console, safe
-
-            table = Table(box=None, pad_edge=False, header_style="bold")
-            for name in names:
-                table.add_column(name, overflow="fold")
-            for row in rows:
-                table.add_row(*map(safe, row))
-            console().print(table)
-        case Form.JSON:
-            print_json(items)
-        case Form.JSONL:
-            for item in items:
-                print_line(item)

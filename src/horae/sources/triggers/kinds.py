@@ -133,6 +133,11 @@ class TriggerKind:
         [name] = cls.fields
         return {"type": cls.type, name: value}
 
+    @classmethod
+    def of_agent_options(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the configuration of the options of `agent create-workflow`."""
+        return {"type": cls.type} | {key: given[name] for key, name in cls.agent_options.items()}
+
     def complete(self) -> dict[str, Any]:
         """Return the configuration with only what belongs to the kind, and its defaults."""
         given = {name: value for name, value in self.config.items() if value is not None}

@@ -1,0 +1,123 @@
+"""The service of triggers for commands: through the engine that runs, else in process."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import wraps
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from horae.cli.connection import Dial, Place, reader_of, write_with
+from horae.cli.output import Form, Output, echo
+from horae.config import load, secrets_of
+from horae.context import Context, find_agents
+from horae.sources.triggers.service import EDITS, RUNS, Triggers
+from horae.store.ledger import ANYBODY
+from horae.store.sqlite import SqliteLedger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from typing import TypeVar
+
+    from horae.cli.client import Far
+    from horae.config import Config
+    from horae.store.ledger import BookLedger
+
+    T = TypeVar("T")
+
+
+class TriggerAccess:
+    """The triggers of a plan root."""
+
+    def __init__(self, *, root: str, data: str | None) -> None:
+        self.root = root
+        self.place = Place.of(root=root, data=data)
+        self._config: Config = load(root, flags={"data": data})
+        self._names: frozenset[str] | None = None
+
+    def read(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
+        """Return the answer to a question, without the engine."""
+
+        async def asking() -> T:
+            async with self._reader() as ledger:
+                return await work(Triggers(**self._parts(ledger, may_call=False)))
+
+        return asyncio.run(asking())
+
+    def write(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
+        """Carry out a change: through the engine that runs, else in this process."""
+        is_alone = False
+
+        async def through(far: Far) -> T:
+            async with self._reader() as ledger:
+                return await work(RemoteTriggers(far, **self._parts(ledger)))
+
+        async def alone(ledger: BookLedger) -> T:
+            nonlocal is_alone
+            is_alone = self.place.store is None
+            return await work(Triggers(**self._parts(ledger)))
+
+        done = write_with(self.place, lambda far: asyncio.run(through(far)), alone)
+        if is_alone:
+            where = self.place.directory
+            echo(
+                f"no engine is running; the change is stored in {where} and used after `horae up`",
+                err=True,
+            )
+        return done
+
+    @asynccontextmanager
+    async def _reader(self) -> AsyncIterator[BookLedger]:
+        """Open the ledger to read it; where there is none yet, an empty one."""
+        if self.place.is_known:
+            async with reader_of(self.place) as ledger:
+                yield ledger
+            return
+        ledger = await SqliteLedger.in_memory()
+        try:
+            yield ledger
+        finally:
+            await ledger.close()
+
+    def _parts(self, ledger: BookLedger, *, may_call: bool = True) -> dict[str, Any]:
+        # In a shared ledger a command may write in any term.
+        term = 1 if self.place.store is None else ANYBODY
+        context = Context(self._config, Path(self.root).absolute(), Dial(), ledger, term)
+        secrets = secrets_of(self._config, may_call=may_call)
+        return context.trigger_parts(others=self._others, secrets=secrets)
+
+    def _others(self) -> frozenset[str]:
+        """Return the agents that plans and settings define."""
+        if self._names is None:
+            found = find_agents(self._config, say=Output(Form.TABLE).report)
+            self._names = frozenset(each.name for each in found.registry)
+        return self._names
+
+
+class RemoteTriggers(Triggers):
+    """Triggers beside a running engine: read here, changed there."""
+
+    def __init__(self, far: Far, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.far = far
+
+
+def _remote(method: str) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Return a method of the service that the engine carries out."""
+    local = getattr(Triggers, method)
+
+    @wraps(local)
+    async def call(self: RemoteTriggers, *args: Any, **named: Any) -> dict[str, Any]:
+        given = signature(local).bind(self, *args, **named)
+        given.apply_defaults()
+        body = {name: value for name, value in given.arguments.items() if name != "self"}
+        said: dict[str, Any] = self.far.post("triggers", method, body=body)
+        return said
+
+    return call
+
+
+for _method in (*EDITS, *RUNS):
+    setattr(RemoteTriggers, _method, _remote(_method))
