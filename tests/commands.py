@@ -77,9 +77,13 @@ Command: TypeAlias = ForkedCommand | subprocess.Popen[bytes]
 
 
 def run_command(
-    *words: str, at: Path, environ: Mapping[str, str], told: str = "", limit: float = 120
+    *words: str,
+    at: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    told: str = "",
+    limit: float = 120,
 ) -> Ending:
-    """Call a script of Horae by its name in a directory, and return how it ended."""
+    """Call a script of Horae by its name, here or elsewhere, and return how it ended."""
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         files[0].write(told.encode())
@@ -92,10 +96,14 @@ def run_command(
 
 
 def start_command(
-    words: Sequence[object], *, at: Path, environ: Mapping[str, str], files: Sequence[int]
+    words: Sequence[object],
+    *,
+    files: Sequence[int],
+    at: Path | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Command:
     """Start a script of Horae, or a program in a file, with these as stdin, stdout and stderr."""
-    name = str(words[0])
+    name, at, environ = str(words[0]), at or Path.cwd(), environ or os.environ
     if SCALE >= 1 or "LD_PRELOAD" in environ:
         program = Path(sys.executable).with_name(name) if name in SCRIPTS else name
         stdin, stdout, stderr = files
@@ -130,7 +138,6 @@ def engine_up(root: Path, *args: str, **environ: str) -> Iterator[Engine]:
     with log.open("wb") as output, Path(os.devnull).open() as nothing:
         process = start_command(
             ("horae", "up", str(root), *args),
-            at=Path.cwd(),
             environ={**os.environ, "HORAE_LISTEN": "127.0.0.1:0", **environ},
             files=(nothing.fileno(), output.fileno(), output.fileno()),
         )

@@ -1,7 +1,11 @@
 """How much of each large number a run goes through: all of it, or about a twentieth."""
 
 import os
-from typing import Final
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final, TypeVar
+
+_Each = TypeVar("_Each")
 
 SCALE: Final = float(os.environ.get("HORAE_SCALE", "0.05"))
 
@@ -9,3 +13,8 @@ SCALE: Final = float(os.environ.get("HORAE_SCALE", "0.05"))
 def scaled(full: int) -> int:
     """Return *full* under `make torture`, about a twentieth of it under `make test`."""
     return max(1, round(full * SCALE))
+
+
+def by_turns(every: Iterable[_Each], turn: int, *, step: int = 3) -> list[_Each]:
+    """Return all under `make torture`, else every third, beginning elsewhere in each turn."""
+    return [*every] if SCALE >= 1 else [*islice(every, turn % step, None, step)]

@@ -25,6 +25,7 @@ from horae.config import SettingError, load
 from horae.core.decide import Status
 from horae.core.ports import LedgerWriteError
 from horae.errors import Exit, HoraeError
+from scale import by_turns
 from walks.stage import EIGHT, MINUTE, Engine, HandClock, story
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ async def test_no_shape_in_any_place_ends_a_running_engine(ground: Ground, place
         (ground.root / ".horae/runs").mkdir(exist_ok=True)
         whole = await standing(here)
         assert {"Tick", "Other", "nightly", "Sow", "wren"} <= whole
-        for shape in SHAPES:
+        for shape in by_turns(SHAPES, [*ALL].index(place)):
             if place == ".horae" and shape in EXCHANGED:
                 continue
             ground.put(place, shape)
@@ -384,7 +385,8 @@ async def test_what_stands_for_a_part_of_the_data_directory_is_told_and_hangs_no
     async with engine(ground, clock) as here:
         await look(here)
     path = ground.root / ".horae" / part
-    for shape in ("FIFO", "socket", "device", "directory", "dangling link", "loop"):
+    shapes = ("FIFO", "socket", "device", "directory", "dangling link", "loop")
+    for shape in by_turns(shapes, [*PARTS].index(part)):
         aside = ground.side / "part"
         if os.path.lexists(path):
             path.rename(aside)

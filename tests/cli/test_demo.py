@@ -8,21 +8,19 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from commands import HORAE, run_command
 from horae.cli.demo import PACE, TOUR, write_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from calling import Call
-
-HORAE = [sys.executable, "-m", "horae.cli.main"]
 
 
 def demo(folder: Path, *args: str, **environ: str) -> subprocess.Popen[str]:
@@ -55,8 +53,9 @@ def until(condition: object, *, within: float = 60.0) -> None:
 def type_in(folder: Path, *args: str) -> str:
     """Return what a command prints in the directory of the demo."""
     [root] = folder.glob("horae-demo-*")
-    typed = [*HORAE, *args]
-    return subprocess.run(typed, cwd=root, capture_output=True, text=True, check=True).stdout
+    ending = run_command("horae", *args, at=root)
+    assert ending.code == 0, ending.err
+    return ending.out
 
 
 def test_the_plan_has_no_finding_and_everything_is_armed(call: Call, tmp_path: Path) -> None:
@@ -195,16 +194,9 @@ def test_killed_and_started_again_it_goes_on_and_nothing_runs_twice(tmp_path: Pa
     until(lambda: [*kept.glob(".horae/runs/*/*")])
     running.kill()
     running.communicate(timeout=60)
-    up = [*HORAE, "up", str(kept), "--seconds", "3"]
-    subprocess.run(
-        up, check=True, capture_output=True, env={**os.environ, "HORAE_LISTEN": "127.0.0.1:0"}
-    )
-    history = subprocess.run(
-        [*HORAE, "history", "--root", str(kept), "--json", "-n", "1000"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    keys = re.findall(r'"entry": (\d+),\n.*\n *"key": "(.*)"', history.stdout)
+    environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0"}
+    assert run_command("horae", "up", str(kept), "--seconds", "3", environ=environ).code == 0
+    history = run_command("horae", "history", "--root", str(kept), "--json", "-n", "1000")
+    keys = re.findall(r'"entry": (\d+),\n.*\n *"key": "(.*)"', history.out)
     assert keys
     assert len(keys) == len({*keys})

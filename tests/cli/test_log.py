@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from commands import HORAE, run_command, start_command
 from horae.cli.log import EVENTS, JsonFormatter, PlainFormatter, logging_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-HORAE = [sys.executable, "-m", "horae.cli.main"]
 PLAN = """* Good
 :PROPERTIES:
 :ID: good
@@ -80,9 +79,8 @@ def kept(root: Path, *args: str) -> Iterator[Log]:
     log = Log(root.parent / "out", root.parent / "err")
     environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0", "HORAE_ZONE": "UTC"}
     with log.out.open("wb") as out, log.err.open("wb") as err:
-        engine = subprocess.Popen(
-            [*HORAE, "up", str(root), *args], stdout=out, stderr=err, env=environ
-        )
+        files = (0, out.fileno(), err.fileno())
+        engine = start_command(("horae", "up", root, *args), files=files, environ=environ)
     try:
         until((root / ".horae" / "socket").exists)
         yield log
@@ -101,10 +99,8 @@ def until(condition: Callable[[], object], *, within: float = 30.0) -> None:
 def run_both(root: Path) -> None:
     """Run both entries, and return when they have ended."""
     for word, code in (("good", 0), ("bad", 1)):
-        done = subprocess.run(
-            [*HORAE, "run", word, "--wait", "--root", str(root)], capture_output=True, check=False
-        )
-        assert (done.returncode != 0) == bool(code), done.stderr
+        done = run_command("horae", "run", word, "--wait", "--root", str(root))
+        assert (done.code != 0) == bool(code), done.err
 
 
 @pytest.fixture
@@ -146,8 +142,7 @@ def test_at_debug_it_tells_what_is_scanned_decided_started_and_waited_for(root: 
 def test_at_debug_it_tells_once_what_a_receipt_waits_for(root: Path) -> None:
     with kept(root, "--log-level", "debug") as log:
         for _ in range(2):
-            asked = [*HORAE, "run", "slow", "--no-wait", "--root", str(root)]
-            subprocess.run(asked, check=True, capture_output=True)
+            assert run_command("horae", "run", "slow", "--no-wait", "--root", str(root)).code == 0
         until(lambda: "receipt 2 waits" in log.err.read_text())
         (root / "go").touch()
         until(lambda: log.out.read_text().count("  done  ") == 2)
@@ -273,16 +268,10 @@ def test_a_command_without_a_log_says_a_warning_as_its_other_messages(
     (tmp_path / "plan.org").write_text(WORKFLOW)
     (tmp_path / "horae" / "cache").mkdir(parents=True)
     (tmp_path / "horae" / "cache" / "tools").touch()  # should be a directory
-    module = {"horae": "main", "wb": "wb"}[program]
-    done = subprocess.run(
-        [sys.executable, "-m", f"horae.cli.{module}", "run", "plan.org"],
-        cwd=tmp_path,
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "HORAE_OUTPUT": form},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (line,) = done.stderr.splitlines()
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "HORAE_OUTPUT": form}
+    done = run_command(program, "run", "plan.org", at=tmp_path, environ=environ)
+    assert done.code == 0
+    (line,) = done.err.splitlines()
     if form == "json":
         notice = json.loads(line)["notice"]
         assert (notice["code"], notice["facts"]) == ("warning", {})

@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from calling import Call, Ending
+from commands import run_command
 
 PLAN = """\
 * Digest
@@ -25,35 +24,24 @@ def plan(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(PLAN)
 
 
-def piped(module: str, *args: str, at: Path, **environ: str) -> Ending:
-    done = subprocess.run(
-        [sys.executable, "-m", f"horae.{module}", *args],
-        cwd=at,
-        env={**os.environ, "HORAE_ZONE": "UTC", **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return Ending(done.returncode, done.stdout, done.stderr)
+def piped(*words: str, at: Path, **environ: str) -> Ending:
+    return run_command(*words, at=at, environ={**os.environ, "HORAE_ZONE": "UTC", **environ})
 
 
 def test_a_pipe_gets_text(tmp_path: Path) -> None:
-    assert piped("cli.main", "next", AT, "-n", "1", at=tmp_path).out == (
+    assert piped("horae", "next", AT, "-n", "1", at=tmp_path).out == (
         "2026-06-05 Fri 06:00 UTC  Digest  plan.org:1\n"
     )
 
 
 def test_a_pipe_gets_json_where_the_environment_asks_for_it(tmp_path: Path) -> None:
-    told = piped("cli.main", "next", AT, "-n", "1", at=tmp_path, HORAE_OUTPUT="json").data
+    told = piped("horae", "next", AT, "-n", "1", at=tmp_path, HORAE_OUTPUT="json").data
     assert [(each["at"], each["title"]) for each in told] == [("2026-06-05T06:00:00Z", "Digest")]
 
 
 def test_wb_prints_json_whatever_the_environment_says(tmp_path: Path) -> None:
     for environ in ({}, {"HORAE_OUTPUT": "text"}):
-        assert (
-            piped("cli.wb", "query", "plan.org", at=tmp_path, **environ).data[0]["title"]
-            == "Digest"
-        )
+        assert piped("wb", "query", "plan.org", at=tmp_path, **environ).data[0]["title"] == "Digest"
 
 
 @pytest.mark.parametrize(
@@ -139,11 +127,8 @@ def test_a_form_that_there_is_not_is_refused_with_those_that_there_are(
 
 def test_the_words_of_the_documents_follow_the_environment_too(tmp_path: Path) -> None:
     words = ("orchestrator", "list-workflows")
-    assert piped("sources.triggers.agent_cli", *words, at=tmp_path).out == "No workflows found.\n"
-    assert piped("sources.triggers.agent_cli", *words, at=tmp_path, HORAE_OUTPUT="json").data == []
-    wrong = piped("sources.triggers.agent_cli", "apply", "gone", at=tmp_path, HORAE_OUTPUT="json")
+    assert piped("agent", *words, at=tmp_path).out == "No workflows found.\n"
+    assert piped("agent", *words, at=tmp_path, HORAE_OUTPUT="json").data == []
+    wrong = piped("agent", "apply", "gone", at=tmp_path, HORAE_OUTPUT="json")
     assert (wrong.code, json.loads(wrong.err)["error"]["code"]) == (1, "plan_missing")
-    assert (
-        piped("sources.triggers.agent_cli", "apply", "gone", at=tmp_path).err
-        == "Error: gone: does not exist\n"
-    )
+    assert piped("agent", "apply", "gone", at=tmp_path).err == "Error: gone: does not exist\n"

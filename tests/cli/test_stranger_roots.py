@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
+from commands import run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from calling import Call
-
-HORAE = [sys.executable, "-m", "horae.cli.main"]
 
 
 def plan(title: str) -> str:
@@ -24,13 +22,11 @@ def plan(title: str) -> str:
 
 def keep_for_a_moment(*args: str, **environ: str) -> None:
     """Let an engine read its plans, and stop it again."""
-    subprocess.run(
-        [*HORAE, "up", *args, "--seconds", "0.5", "--log", "plain"],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "HORAE_LISTEN": "127.0.0.1:0", **environ},
-        timeout=60,
+    ending = run_command(
+        *("horae", "up", *args, "--seconds", "0.5", "--log", "plain"),
+        environ={**os.environ, "HORAE_LISTEN": "127.0.0.1:0", **environ},
     )
+    assert ending.code == 0, ending.err
 
 
 def armed(call: Call, *args: str) -> list[str]:

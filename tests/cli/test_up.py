@@ -10,14 +10,16 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
+
+from commands import HORAE, run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HORAE = [sys.executable, "-m", "horae.cli.main"]
+    from calling import Ending
+
 PLAN = """* Tick
 :PROPERTIES:
 :SCHEDULE: * * * * * *
@@ -38,6 +40,12 @@ def up(root: Path, *args: str, stdin: int | None = None, **environ: str) -> subp
     )
 
 
+def up_for(seconds: str, root: Path, *args: str) -> Ending:
+    """Let an engine run for a while."""
+    environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0"}
+    return run_command("horae", "up", str(root), "--seconds", seconds, *args, environ=environ)
+
+
 def seen(root: Path) -> list[str]:
     path = root / "seen"
     return path.read_text().split() if path.exists() else []
@@ -52,22 +60,15 @@ def wait_for(root: Path, count: int, *, within: float = 20.0) -> None:
 
 
 def history(root: Path, *args: str) -> list[dict[str, object]]:
-    done = subprocess.run(
-        [*HORAE, "history", "--root", str(root), *args, "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    rows = json.loads(done.stdout)
+    rows = run_command("horae", "history", "--root", str(root), *args, "--json").data
     found: list[dict[str, object]] = rows["receipts"] if isinstance(rows, dict) else rows
     return found
 
 
 def test_it_fires_stops_by_itself_and_says_what_became_of_the_time(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(PLAN)
-    done = up(tmp_path, "--seconds", "3", "--log", "plain")
-    out, err = done.communicate(timeout=30)
-    assert done.returncode == 0, err
+    code, out, err = up_for("3", tmp_path, "--log", "plain")
+    assert code == 0, err
     keys = seen(tmp_path)
     assert len(keys) >= 1
     assert len(set(keys)) == len(keys)
@@ -303,8 +304,7 @@ def test_a_lost_ledger_is_left_behind_if_asked_to_and_nothing_past_fires(tmp_pat
     assert not (tmp_path / "past").exists()
     found = history(tmp_path)
     assert {row["title"]: row["status"] for row in found} == {"Tick": "done", "Once": "skipped"}
-    again = up(tmp_path, "--seconds", "0", "--log", "plain")
-    again.communicate(timeout=30)
+    assert up_for("0", tmp_path, "--log", "plain").code == 0
     assert not (tmp_path / "past").exists(), "nor at the next start"
     whole = up(tmp_path, "--fresh-ledger", "--yes")
     _, err = whole.communicate(timeout=30)
@@ -331,7 +331,7 @@ def test_a_line_about_an_entry_names_it(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(PLAN)
     engine = up(tmp_path, "--log", "plain")
     wait_for(tmp_path, 1)
-    subprocess.run([*HORAE, "pause", "Tick", "--root", str(tmp_path)], check=True)
+    assert run_command("horae", "pause", "Tick", "--root", str(tmp_path)).code == 0
     engine.send_signal(signal.SIGINT)
     out, err = engine.communicate(timeout=30)
     assert re.search(r"  paused       Tick  by \S+, on the command line$", out, re.MULTILINE), err
@@ -340,6 +340,5 @@ def test_a_line_about_an_entry_names_it(tmp_path: Path) -> None:
 def test_it_names_the_line_of_what_is_no_setting(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(PLAN)
     (tmp_path / "horae.toml").write_text("[gate]\nfoo = 1\n")
-    engine = up(tmp_path, "--seconds", "0.1", "--log", "plain")
-    _, err = engine.communicate(timeout=30)
+    err = up_for("0.1", tmp_path, "--log", "plain").err
     assert "horae.toml:2: there is no setting 'gate.foo'; it is ignored" in err

@@ -158,7 +158,7 @@ class Stage:
             said.open("wb") as errors,
         ):
             files = (nothing.fileno(), output.fileno(), errors.fileno())
-            process = start_command(command, at=Path.cwd(), environ=environment, files=files)
+            process = start_command(command, files=files, environ=environment)
         node = Node(self, name, process, said=said, wire=wire, port=port)
         self.members[name] = node
         return node

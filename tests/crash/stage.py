@@ -86,7 +86,7 @@ class Home:
             said.open("wb") as errors,
         ):
             files = (nothing.fileno(), output.fileno(), errors.fileno())
-            process = start_command(command, at=Path.cwd(), environ=environment, files=files)
+            process = start_command(command, files=files, environ=environment)
         if descriptors is not None:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
         self.lives.append(Life(self, process, said, name))
