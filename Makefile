@@ -43,10 +43,11 @@ run: $(HORAE)  ## run a demo plan until Ctrl-C, or for SECONDS=30
 show: $(HORAE)  ## show the fields, workflows and findings of the example plans
 	@$(BIN)/python examples/show.py
 
+# Many tests wait, for a second to begin or a process to end: four workers keep two cores busy.
 test: $(READY)  ## run all tests
 	@sh scripts/browser.sh
 	@sh scripts/proxy.sh
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 	@$(BIN)/python scripts/floor.py
 
 torture: $(READY) $(RELEASE)  ## run all tests with every large number in full
