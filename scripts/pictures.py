@@ -126,7 +126,7 @@ def demo(folder: Path) -> Iterator[str]:
 def shoot(link: str, profile: Path) -> None:
     """Log in, and write a picture of each page."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from server.browser import CHROMIUM, DRIVER, MISSING, browsing, paint, resize
+    from web.browser import CHROMIUM, DRIVER, MISSING, browsing, paint, resize
 
     if CHROMIUM is None or DRIVER is None:
         raise SystemExit(MISSING)

@@ -81,7 +81,7 @@ def test_a_source_never_sleeps_sets_a_timer_spawns_or_holds_a_slot(module: str) 
         "from subprocess import run",
         "os.fork()",
         "from horae.core.gate import Gate",
-        "from horae.rules import gate",
+        "from horae.core import gate",
     ],
 )
 def test_a_source_that_did_would_be_noticed(text: str) -> None:
