@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from horae.config import secrets_of, settings_hint
 from horae.core.clock import machine_zone
-from horae.core.command import Unready, call_of
+from horae.core.command import Unready, call_in
 from horae.core.entry import Entry, Origin, Work
 from horae.core.ports import RunError
 from horae.core.prompt import read_order
@@ -165,9 +165,8 @@ class Readiness:
 
     def _of_headline(self, text: str, file: str) -> Unready | None:
         """Return why the command of a headline's text cannot run."""
-        headlines = read(text).headlines
         try:
-            call = call_of(headlines[0].props) if headlines else None
+            call = call_in(text)
         except HoraeError as error:
             return Unready(str(error), "correct the entry")
         if call is None or not call.argv:

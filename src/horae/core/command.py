@@ -1,7 +1,7 @@
 """What a headline calls: a program (`:COMMAND:`) or an address (`:POST:`).
 
-A command is words, never a shell's line: nothing in it is expanded. Who needs a shell names
-one, as in `sh -c '…'`.
+A command is words, never a shell's line: nothing in it is expanded. To use a shell, call it
+explicitly: `sh -c '…'`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.reason import Reason, ReasonCode
 from horae.core.secret import NAME, OWN, is_own, is_reference, names_in
 from horae.errors import ScheduleError
+from horae.org.document import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,6 +90,13 @@ def call_of(props: Mapping[str, str]) -> Call | None:
     if "POST" in props:
         return Call((), _address(props["POST"]))
     return None
+
+
+@lru_cache(maxsize=4096)  # an occurrence mostly runs the same text as the one before
+def call_in(text: str) -> Call | None:
+    """Return what the headline of a text calls; None is nothing."""
+    headlines = read(text).headlines
+    return call_of(headlines[0].props) if headlines else None
 
 
 def shell_syntax(text: str) -> tuple[int, str] | None:

@@ -16,7 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from horae.core.actor import ENGINE, acting, current_actor
+from horae.core.command import call_in
 from horae.core.decide import Status
+from horae.core.entry import Work
 from horae.core.ports import (
     Ended,
     HeldBackError,
@@ -30,18 +32,19 @@ from horae.core.ports import (
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import ENGINE_EXITED
 from horae.core.source import unexpected
-from horae.errors import HoraeError
+from horae.errors import HoraeError, ScheduleError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from horae.core.ports import Clock, Filed, Held, Ledger, Run, Runner
+    from horae.core.ports import Clock, Filed, Held, Job, Ledger, Run, Runner
 
 log = logging.getLogger(__name__)
 
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written while stopping
+_CALLS: Final = frozenset({Work.COMMAND, Work.POST})
 POISON: Final = 3  # engines that may die over one receipt before it is set aside
 
 
@@ -234,7 +237,7 @@ class Launch:
         if job is None:
             raise RunError(f"the text of the entry is not in the ledger (digest {filed.digest})")
         try:
-            return await self._runner.hold(job)
+            return await self._runner.hold(with_call(job))
         except (HeldBackError, LauncherLostError, LedgerError, RunError):
             raise
         except HoraeError as error:
@@ -321,6 +324,16 @@ class Launch:
     def _stamp(self) -> _Stamp:
         """Return what every writing call carries."""
         return {"now": self._clock.now(), "term": self._term}
+
+
+def with_call(job: Job) -> Job:
+    """Return a job with its parsed command, if its receipt calls one."""
+    if job.filed.work not in _CALLS:
+        return job
+    try:
+        return replace(job, call=call_in(job.text))
+    except ScheduleError as error:
+        raise RunError(str(error)) from None
 
 
 class _Stamp(TypedDict):

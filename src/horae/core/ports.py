@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from horae.core.command import Call
     from horae.core.decide import Decision, Receipt, Status
     from horae.core.entry import Occasion, Origin, Pause, Unarmed
     from horae.core.identity import Mark
@@ -659,7 +660,8 @@ class Followed:
 class Job:
     """A run that is to be made: for which receipt, and what the receipt's digest stands for.
 
-    `about` is what it follows, if it is an alert; `listed` is its entry.
+    `about` is what it follows, if it is an alert; `listed` is its entry, and `call` the parsed
+    command of the text, if it is one.
     """
 
     filed: Filed
@@ -667,6 +669,7 @@ class Job:
     text: str
     about: Followed | None = None
     listed: Listed | None = None
+    call: Call | None = None
 
 
 @dataclass(frozen=True, slots=True)

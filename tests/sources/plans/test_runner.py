@@ -17,6 +17,7 @@ import pytest
 
 from horae.core.decide import Receipt, Status
 from horae.core.entry import Occasion, Origin, Work
+from horae.core.launch import with_call
 from horae.core.policy import Policy
 from horae.core.ports import Ended, Filed, Followed, Job, Run, RunError, Unreleased
 from horae.process.processes import LOG_NAME, Processes
@@ -51,7 +52,7 @@ def job(text: str, *, about: Followed | None = None, policy: Policy | None = Non
         title="Water",
         work=Work.COMMAND,
     )
-    return Job(filed, Run(11, 7, 1, AT), text, about)
+    return with_call(Job(filed, Run(11, 7, 1, AT), text, about))
 
 
 def headline(**props: str) -> str:

@@ -12,16 +12,13 @@ import json
 import os
 import sys
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from horae.core.actor import run_actor
-from horae.core.command import Call, call_of
+from horae.core.command import call_in
 from horae.core.entry import key_time
 from horae.core.ports import Ended, RunError, SecretError, Unreleased
-from horae.errors import ScheduleError
-from horae.org.document import read
 from horae.process.processes import LOG_NAME, TOKEN, UNRELEASED, Spec, guessed_secrets
 from horae.process.ready import allowed_environment
 from horae.process.secrets import NamedSecrets
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.access import RunTokens
+    from horae.core.command import Call
     from horae.core.ports import Filed, Followed, Given, Held, Job, Run, Secrets
     from horae.core.reason import Reason
     from horae.process.processes import Processes
@@ -78,21 +76,51 @@ class CommandRunner:
     def __init__(self, processes: Processes, place: Place) -> None:
         self._processes = processes
         self._place = place
+        self._environment = allowed_environment(place.environ)
+        self._guessed = guessed_secrets(self._environment)
 
     async def hold(self, job: Job) -> Held:
         """Make a run that waits for its go."""
-        call = _call(job.text)
-        given = await self._place.secrets.given(call.variables)
-        return await self._processes.hold(_spec(job, call, self._place, given))
+        if job.call is None:
+            raise RunError("the entry has neither a :COMMAND: nor a :POST:")
+        given = await self._place.secrets.given(job.call.variables)
+        return await self._processes.hold(self._spec(job, job.call, given))
 
     async def obstacle(self, text: str) -> str | None:
         """Return why the call of a text would be held back; None if it would not."""
-        return await why_held(self._place, _call(text).variables)
+        call = call_in(text)
+        return None if call is None else await why_held(self._place, call.variables)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
         """Return how a run ended that an engine before this one made; None is unknown."""
         found = await self._processes.look_back(self._place.directory_of(run), run.number)
         return Unreleased() if found is UNRELEASED else found
+
+    def _spec(self, job: Job, call: Call, given: Given) -> Spec:
+        place = self._place
+        timeout = job.filed.policy.timeout or place.timeout
+        environment = {**self._environment, **given.variables}
+        # Its last words are told beyond its log.
+        secrets = self._guessed | guessed_secrets(given.variables) | hidden_bytes(given)
+        environment |= facts_of(job, place, timeout=timeout)
+        argv, stdin = call.argv, b""
+        if call.address:
+            told = {} if job.about is None else _told_of(job.about, place)
+            filed = job.filed if job.about is None else job.about.filed
+            stdin = json.dumps(message_of(filed) | told).encode()
+            headers = sign(stdin, at=job.run.started_at, signature=place.signature)
+            environment["HORAE_POST"] = json.dumps({"address": call.address, "headers": headers})
+            argv = (sys.executable, *POST)
+        return Spec(
+            run=job.run.number,
+            argv=argv,
+            cwd=place.work_of(job.filed),
+            environment=environment,
+            directory=place.directory_of(job.run),
+            stdin=stdin,
+            timeout=timeout,
+            secrets=tuple(sorted(secrets)),
+        )
 
 
 def facts_of(
@@ -161,18 +189,6 @@ def sign(body: bytes, *, at: datetime, signature: bytes) -> dict[str, str]:
     return {"X-Horae-Timestamp": stamp, "X-Horae-Signature": f"sha256={digest}"}
 
 
-@lru_cache(maxsize=1024)  # what comes due again has mostly the same text
-def _call(text: str) -> Call:
-    headlines = read(text).headlines
-    try:
-        call = call_of(headlines[0].props) if headlines else None
-    except ScheduleError as error:
-        raise RunError(str(error)) from None
-    if call is None:
-        raise RunError("the entry has neither a :COMMAND: nor a :POST:")
-    return call
-
-
 async def why_held(
     place: Place, variables: Iterable[str], own: Mapping[str, str] | None = None
 ) -> Reason | None:
@@ -187,29 +203,3 @@ async def why_held(
 def hidden_bytes(given: Given) -> set[bytes]:
     """Return the values that a run must not show, as it would print them."""
     return {each.encode("utf-8", "surrogateescape") for each in given.hidden}
-
-
-def _spec(job: Job, call: Call, place: Place, given: Given) -> Spec:
-    timeout = job.filed.policy.timeout or place.timeout
-    environment = {**allowed_environment(place.environ), **given.variables}
-    # Its last words are told beyond its log.
-    secrets = guessed_secrets(environment) | hidden_bytes(given)
-    environment |= facts_of(job, place, timeout=timeout)
-    argv, stdin = call.argv, b""
-    if call.address:
-        told = {} if job.about is None else _told_of(job.about, place)
-        filed = job.filed if job.about is None else job.about.filed
-        stdin = json.dumps(message_of(filed) | told).encode()
-        headers = sign(stdin, at=job.run.started_at, signature=place.signature)
-        environment["HORAE_POST"] = json.dumps({"address": call.address, "headers": headers})
-        argv = (sys.executable, *POST)
-    return Spec(
-        run=job.run.number,
-        argv=argv,
-        cwd=place.work_of(job.filed),
-        environment=environment,
-        directory=place.directory_of(job.run),
-        stdin=stdin,
-        timeout=timeout,
-        secrets=tuple(sorted(secrets)),
-    )
