@@ -303,7 +303,8 @@ class App:
 
 def _misplaced(data: Path) -> list[str]:
     """Return what stands in the data directory where a directory of ours should be."""
-    odd = (data / name for name in FOLDERS if not (data / name).is_dir())  # a link to one is fine
+    paths = (data / name for name in FOLDERS)
+    odd = [each for each in paths if os.path.lexists(each) and not each.is_dir()]
     found = (obstacle(str(each), root=str(data)) for each in odd)
     return [f"{each}; move or remove it" for each in found if isinstance(each, PlanFileError)]
 
