@@ -19,6 +19,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from horae.cluster.queue import Carried
 from horae.config import known_names, load, secrets_of, state_directory
 from horae.context import Context, block_agents, crew_source, find_agents, settings_registry
 from horae.core.access import RunTokens
@@ -135,7 +136,7 @@ class EmptyPlanError(HoraeError):
 
 
 class Runners:
-    """For each kind of work whoever makes its runs, and who says what they are held back for."""
+    """The runners by kind of work, and why each would hold a receipt back."""
 
     def __init__(
         self,
@@ -325,7 +326,6 @@ class ReaderError(HoraeError):
 
 
 def try_reader() -> None:
-    """Make sure that plans are read rightly, before anything is decided by what they say."""
     wrong = misread()
     if wrong is not None:
         raise ReaderError(wrong)
@@ -351,7 +351,7 @@ def open_processes(config: Config, data: Path) -> Processes:
 
 
 def limits_of(config: Config) -> CgroupLimits:
-    """Return what a run may use that says nothing itself."""
+    """Return the limits of a run that sets none."""
     return CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
 
 
@@ -368,7 +368,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
     root, tasks, limit = context.root, context.tasks, config.plan_max_bytes
 
     def poke() -> None:
-        engine.note_change()  # it is made last; until then nobody pokes
+        engine.note_change()  # made last; nothing pokes before
 
     context.poke = poke
     registry, most = settings_registry(config), config.plan_max_files
@@ -472,8 +472,6 @@ def _leader_launch(
     left: Callable[[int, Filed | None], None],
 ) -> Launch:
     """Return the launch of a leader, which lets the nodes of its cluster make the runs."""
-    from horae.cluster.queue import Carried
-
     clock, term = context.clock, context.term
     return Carried(clock=clock, ledger=shared, runner=runner, left=left, gate=gate, term=term)
 
@@ -509,12 +507,8 @@ def _runners(
     text = context.ledger.text
     commands = CommandRunner(host.processes, host.place)
     prompts = PromptRunner(host.processes, host.place, context.agents, context.trigger_store, text)
-    recycling = RecycleRunner(
-        context.root,
-        clock=context.clock,
-        tasks=context.tasks,
-        limit=context.config.plan_max_bytes,
-    )
+    limit = context.config.plan_max_bytes
+    recycling = RecycleRunner(context.root, clock=context.clock, tasks=context.tasks, limit=limit)
 
     def by_text(
         asked: Callable[[str], Awaitable[str | None]],
@@ -575,12 +569,10 @@ def _keeper_runner(
 
 
 def _commits(context: Context) -> Commits:
-    """Return who knows in which commit the plans stand."""
     return Commits(context.root, tuple(context.config.git_local or ()))
 
 
 def new_id() -> str:
-    """Return a name that nothing else has."""
     return token_hex(6)
 
 
@@ -592,10 +584,9 @@ async def keep(
     watch: Watch | None = None,
     beside: Sequence[Coroutine[None, None, None]] = (),
 ) -> None:
-    """Keep the hours until *stop* is set, then let what runs end, within bounds.
+    """Run the engine until *stop* is set, then let runs end within the drain time.
 
-    *watch* tells of plans that have changed, if looking at the files does not; what is
-    *beside* goes on as long as all else does, and the end of one is the end of all.
+    *watch* replaces the watch of the files. The end of a task *beside* it is the end of all.
     """
     engine = app.engine
     mirror(app.data / ROOT_NAME, str(app.root))
@@ -782,7 +773,7 @@ def _note_once(notes: list[str], note: str) -> None:
 
 
 async def _apply(app: App) -> None:
-    """Let triggers and their agents be as the files in the plan root say."""
+    """Apply the trigger and agent files of the plan root."""
     await app.settings.refresh()
     if app.engine.is_blank:
         return  # or all that files made would be disabled
@@ -822,7 +813,7 @@ async def _apply(app: App) -> None:
 
 
 async def _poll(app: App, stop: asyncio.Event) -> None:
-    """Look at what triggers wait for elsewhere."""
+    """Poll what triggers wait for on GitHub."""
 
     async def call(argv: Sequence[str]) -> str:
         environ = {name: each for name, each in os.environ.items() if not is_own(name)}
@@ -858,32 +849,20 @@ async def _by_night(app: App) -> None:
     never = asyncio.Event()
     while True:
         now = app.clock.now()
-        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-        night = midnight + NIGHT
+        night = now.replace(hour=0, minute=0, second=0, microsecond=0) + NIGHT
         await app.clock.wait(never, until=night if night > now else night + timedelta(days=1))
         app.notes[:] = [note for note in app.notes if not note.startswith(_NIGHT)]
+        now, keep, most = app.clock.now(), app.config.logs_keep, app.config.logs_most
         try:
-            await _clean_up(app)
+            if isinstance(app.ledger, SqliteLedger):
+                await app.ledger.back_up_nightly(app.data, now=now)
+            await asyncio.to_thread(tidy, app.data / "runs", now=now, keep=keep, most=most)
         except (HoraeError, OSError) as error:  # tomorrow is another night
             app.notes.append(f"{_NIGHT}{error}")
 
 
-async def _clean_up(app: App) -> None:
-    """Copy the ledger, and drop the output of runs that is too old or too much."""
-    if isinstance(app.ledger, SqliteLedger):
-        await app.ledger.back_up_nightly(app.data, now=app.clock.now())
-    config = app.config
-    await asyncio.to_thread(
-        tidy,
-        app.data / "runs",
-        now=app.clock.now(),
-        keep=config.logs_keep,
-        most=config.logs_most,
-    )
-
-
 async def _beat(app: App) -> None:
-    """Ask for an address from time to time, while all is well."""
+    """Request the heartbeat address from time to time, while all is well."""
     address = app.config.alert_heartbeat
     never = asyncio.Event()
     while True:
@@ -893,7 +872,6 @@ async def _beat(app: App) -> None:
 
 
 def _ask_for(address: str) -> None:
-    """Ask for an address; whoever is behind it notices if nobody does."""
     from urllib.request import Request, urlopen
 
     request = Request(address, headers={"User-Agent": "horae"})  # noqa: S310 - http(s) only
@@ -905,7 +883,7 @@ def _ask_for(address: str) -> None:
 
 
 def post_key(data: Path) -> bytes:
-    """Return what signs the messages of a data directory; it is made the first time."""
+    """Return the key that signs posted messages; it is made the first time."""
     path = data / _SIGNATURE
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -951,68 +929,46 @@ def run_workflow(
     a line end. *workflow* is a title; without one the plan must have only one workflow.
     Raises HoraeError for what can never be run; what goes wrong while it runs is in the record.
     """
-    asked = _WorkflowRequest(
-        plan, workflow, input, root=root, data=data, timeout=timeout, environ=environ
-    )
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(asked.run())
-    with ThreadPoolExecutor(1) as beside:  # this thread has a loop already
-        return beside.submit(asyncio.run, asked.run()).result()
+    path = None if isinstance(plan, str) and "\n" in plan else Path(plan).resolve()
+    home = Path(root or (Path.cwd() if path is None else path.parent)).resolve()
+    config = load(str(home), flags={"data": None if data is None else os.fspath(data)})
+    text, name = str(plan), "-"
+    if path is not None:
+        text = read_plan(path, limit=config.plan_max_bytes).text
+        name = str(path.relative_to(home)) if path.is_relative_to(home) else str(path)
+    has_data = data is not None or config.data.is_dir()
+    kept = Path(config.data).resolve() if has_data else state_directory()
+    known = os.environ if environ is None else environ
+    secrets = secrets_of(config, environ=known)
+    place = Place(home, kept, known, timeout or config.run_timeout, named=secrets)
 
+    def agents() -> Registry:
+        return find_agents(config, say=lambda problem: log.warning("%s", problem)).registry
 
-class _WorkflowRequest:
-    """What is to be run, and where."""
-
-    def __init__(
-        self,
-        plan: str | os.PathLike[str],
-        workflow: str | None,
-        given: str | bytes,
-        *,
-        root: str | os.PathLike[str] | None,
-        data: str | os.PathLike[str] | None,
-        timeout: timedelta | None,
-        environ: Mapping[str, str] | None,
-    ) -> None:
-        path = None if isinstance(plan, str) and "\n" in plan else Path(plan).resolve()
-        home = Path(root or (Path.cwd() if path is None else path.parent)).resolve()
-        self._workflow = workflow
-        self._input = given.encode() if isinstance(given, str) else given
-        config = load(str(home), flags={"data": None if data is None else os.fspath(data)})
-        self._config = config
-        if path is None:
-            self._text, self._name = str(plan), "-"
-        else:
-            self._text = read_plan(path, limit=config.plan_max_bytes).text
-            self._name = str(path.relative_to(home)) if path.is_relative_to(home) else str(path)
-        has_data = data is not None or config.data.is_dir()
-        kept = Path(config.data).resolve() if has_data else state_directory()
-        known = os.environ if environ is None else environ
-        named = secrets_of(config, environ=known)
-        self._place = Place(home, kept, known, timeout or config.run_timeout, named=named)
-
-    async def run(self) -> dict[str, Any]:
+    async def run() -> dict[str, Any]:
         clock = SystemClock()
         now = clock.now()
-        name = f"{now:%H%M%S}-{token_hex(3)}"
+        number = f"{now:%H%M%S}-{token_hex(3)}"
         # Not the engine's own directory of runs: it has a lock on that.
-        lock = self._place.data / "runs" / f"{now:%Y-%m-%d}" / name
+        lock = kept / "runs" / f"{now:%Y-%m-%d}" / number
         os.makedirs(lock, 0o700)
         async with Processes(lock) as processes:
             record = await run_plan_workflow(
-                self._text,
-                name=self._name,
-                place=self._place,
+                text,
+                name=name,
+                place=place,
                 processes=processes,
                 clock=clock,
-                run=name,
-                workflow=self._workflow,
-                input=self._input,
-                agent=block_agents(self._agents, processes, self._place),
+                run=number,
+                workflow=workflow,
+                input=input.encode() if isinstance(input, str) else input,
+                agent=block_agents(agents, processes, place),
             )
         return record.data()
 
-    def _agents(self) -> Registry:
-        return find_agents(self._config, say=lambda problem: log.warning("%s", problem)).registry
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run())
+    with ThreadPoolExecutor(1) as beside:  # this thread has a loop already
+        return beside.submit(asyncio.run, run()).result()
