@@ -31,8 +31,7 @@ LAYERS = {
 # The modules beside the packages: settings, what is made of them, and the whole.
 LAYERS["config"] = {"timing", "org", "core", "files", "process", "store"}
 LAYERS["context"] = LAYERS["config"] | {"sources", "cluster", "config"}
-LAYERS["trust"] = {"core", "files", "config"}
-LAYERS["app"] = LAYERS["context"] | {"extras", "context", "trust"}
+LAYERS["app"] = LAYERS["context"] | {"extras", "context"}
 LAYERS["testing"] = {"core"}
 LAYERS["errors"] = set()
 # In a source these know the command line or the web layer.
@@ -123,7 +122,6 @@ NOT_YET = {
     ("store.leases", "cluster"),
     ("store.postgres", "cluster"),
     ("web.app", "store"),
-    ("web.front", "trust"),
 }
 
 

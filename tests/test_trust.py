@@ -16,11 +16,11 @@ from horae.app import build, keep
 from horae.cli.group import horae as command
 from horae.cli.run import run
 from horae.config import SETTINGS, SettingError, SettingsChangedError, confirm, load, untrusted
+from horae.config.trust import TrustError
 from horae.core.actor import acting
 from horae.core.guarded import GUARDED, is_guarded
 from horae.files.git.arrivals import NAME, ArrivalsError, arrivals_at
 from horae.files.git.repository import Git, UpdateOutcome, UpdateRefusal
-from horae.trust import TrustError
 
 PERSON = {
     "GIT_AUTHOR_NAME": "ada",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from horae.cluster.queue import Carried
 from horae.config import known_names, load, secrets_of, state_directory
+from horae.config.trust import EngineSettings
 from horae.context import Context, block_agents, crew_source, find_agents, settings_registry
 from horae.core.access import RunTokens
 from horae.core.actor import acting, own_actor
@@ -60,7 +61,6 @@ from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, TriggerSource, has_files, sync
 from horae.sources.workflows.runner import WorkflowRunner, run_workflow as run_plan_workflow
 from horae.store.sqlite import SqliteLedger
-from horae.trust import EngineSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from horae.config.trust import EngineSettings
     from horae.core.engine import Engine
     from horae.core.ports import Clock, Ledger, Run
     from horae.core.service import Service
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from horae.sources.board.routes import BoardRequests
     from horae.sources.triggers.service import Triggers
     from horae.sources.workflows.routes import WorkflowRequests
-    from horae.trust import EngineSettings
     from horae.web.keys import Keys
 
 T = TypeVar("T")
