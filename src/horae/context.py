@@ -23,10 +23,10 @@ from horae.core.ports import RunError
 from horae.core.prompt import read_order
 from horae.core.tool_policy import ToolPolicyError
 from horae.errors import Exit, HoraeError
-from horae.files.read import find_plans, read_plan
+from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_plan
 from horae.org.document import read
 from horae.process.ready import unread, why_unready
-from horae.sources.agents.rules import AgentError, parse_agent
+from horae.sources.agents.rules import AgentDefinition, AgentError, parse_agent
 from horae.sources.agents.runner import (
     Agent,
     AgentNotFoundError,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from horae.files.read import StrPath
     from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
-    from horae.sources.agents.rules import AgentDefinition
+    from horae.sources.crew.rules import Member
     from horae.sources.plans.runner import Place
     from horae.sources.triggers.store import AgentCard
     from horae.store.ledger import BookLedger
@@ -293,6 +293,7 @@ class AgentLookup:
     report: Say  # gets what is wrong with definitions
     keeper: str = ""  # the name of the single keeper, if there is one
     exit_code: int = Exit.OK
+    unread: list[tuple[Agent, Unready]] = field(default_factory=list)  # without a definition
     root: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -341,10 +342,27 @@ class AgentLookup:
         beside = os.path.dirname(manifest)
         for member in crew.members:
             path = os.path.normpath(os.path.join(beside, member.definition))
+            if self._is_unread(member, path, crew_file=self._short(manifest)):
+                continue
             for found in self._defined(path, otherwise=member.name):
                 own = replace(found.definition, timeout=member.timeout or found.definition.timeout)
                 yield replace(found, name=member.name, definition=own)
                 break
+
+    def _is_unread(self, member: Member, path: str, *, crew_file: str) -> bool:
+        """Tell whether the definition of a member cannot be read; its agent cannot run."""
+        try:
+            read_plan(path, limit=self.config.plan_max_bytes)
+        except PlanFileError as error:
+            origin = Origin(crew_file, member.line)
+            reason = f"the :DEF: of {member.name} cannot be read: {self._short(path)}"
+            kind = PlanMissingError if isinstance(error, PlanMissingError) else PlanFileError
+            self.say(kind(str(origin), f"{reason} {error.reason}"))
+            stub = Agent(member.name, AgentDefinition(member.name, member.name, ""), origin)
+            fix = f"write the file, or correct :DEF: at {origin}"
+            self.unread.append((stub, Unready(f"{self._short(path)} {error.reason}", fix)))
+            return True
+        return False
 
     def _defined(
         self, path: str, *, otherwise: str = "", root: str | None = None

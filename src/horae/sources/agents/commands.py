@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from horae.sources.triggers.store import AgentCard
 
 LOOK: Final = 0.1  # seconds between two looks at the output
-ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and why."
+ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and say why."
 _KEPT, _TOLD = "kept", "told, not kept"
 _LABELS: Final = {"obstacle": "problem"}  # of `agent show`, if not the key itself
 _TOOLS_ARE: Final = {_KEPT: "enforced", _TOLD: "mentioned in the prompt, not enforced"}
@@ -69,8 +69,9 @@ _name = click.argument("name", metavar="NAME")
 def agents(*, root: str, data: str | None, form: str | None) -> int:
     """List agents and whether each can run.
 
-    Agents are defined by the manifest of the crew (`crew.def`), the file of the keeper
-    (`keeper.def`), headlines tagged :agent: in the plan root, the API, and files in `.agentd`.
+    Agents are defined by the manifest of the crew (`crew.def`), the file of the keeper, a single
+    agent that ticks at an interval (`keeper.def`), headlines tagged :agent: in the plan root, the
+    API, and files in `.agentd`.
     """
     output = Output.of(form)
     everybody = Everybody.of(root, data, output)
@@ -134,6 +135,8 @@ def run(
     everybody = Everybody.of(root, data, output)
     known = everybody.get(name)
     asked = known.agent
+    if known.card is None and known.why is not None:
+        raise AgentNotFoundError(name, why=known.why)
     if directory is not None:
         if not os.path.isdir(directory):
             raise click.UsageError(f"--dir: {directory!r} is not a directory.")
@@ -176,7 +179,7 @@ class Known:
 
     agent: Agent
     card: AgentCard | None = None
-    why: Unready | None = None  # why a card cannot run
+    why: Unready | None = None  # why a card, or a member without a definition, cannot run
 
     @property
     def defined_by(self) -> str:
@@ -199,7 +202,7 @@ class Known:
 
     def obstacle(self, registry: Registry) -> Unready | None:
         """Return why it cannot run, if so."""
-        if self.card is not None:
+        if self.card is not None or self.why is not None:
             return self.why
         return registry.obstacle(self.agent, environ=os.environ)
 
@@ -210,7 +213,10 @@ class Everybody:
     def __init__(self, found: AgentLookup) -> None:
         self._found = found
         self.registry = found.registry
-        self.known = [Known(each) for each in found.registry]
+        unread = (Known(each, why=why) for each, why in found.unread)
+        self.known = sorted(
+            (*map(Known, found.registry), *unread), key=lambda known: known.agent.name
+        )
 
     @classmethod
     def of(cls, root: str, data: str | None, output: Output) -> Everybody:

@@ -94,11 +94,13 @@ class AgentNotFoundError(HoraeError):
     code = "no_agent"
     exit_code = Exit.NOT_FOUND
 
-    def __init__(self, name: str, *, near: str | None = None) -> None:
+    def __init__(self, name: str, *, near: str | None = None, why: Unready | None = None) -> None:
         self.name = name
         self.near = near
         self.reason = f"there is no agent {shown(name)!r}"
         self.fix = f"did you mean {near}?" if near else "`horae agent list` lists the agents"
+        if why is not None:
+            self.reason, self.fix = f"the agent {shown(name)!r} cannot run: {why.reason}", why.fix
         super().__init__(f"{self.reason}; {self.fix}")
 
 

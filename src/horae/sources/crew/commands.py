@@ -48,13 +48,14 @@ def tick(
     data: str | None,
     form: str | None,
 ) -> int:
-    """Tick an agent now.
+    """Start the next tick of an agent now.
 
-    This tick replaces the next scheduled tick. How it ends decides the time of the next tick and
-    the position in the lifecycle. If an engine is running, it executes the tick, and Ctrl-C does
-    not stop the tick; otherwise this command executes the tick. The request is refused if the
-    agent is already running. With --watch the exit code is 0 if the tick succeeded, 1 if it
-    failed, and 124 if it exceeded its time limit.
+    A tick is one run of a member of the crew, or of the keeper (the single agent of
+    `keeper.def`), at its interval. This tick replaces the next scheduled tick. How it ends
+    decides the time of the next tick and the position in the lifecycle. If an engine is running,
+    it executes the tick, and Ctrl-C does not stop the tick; otherwise this command executes the
+    tick. The request is refused if the agent is already running. With --watch the exit code is 0
+    if the tick succeeded, 1 if it failed, and 124 if it exceeded its time limit.
     """
     output = Output.of(form)
     try:

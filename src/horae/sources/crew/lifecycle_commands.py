@@ -77,8 +77,8 @@ def lifecycle(
 
     Show the state of the agent at each tick, and how long it waits. FILE declares a state with
     each heading. Each run is assumed to end at once. Problems in the file are listed on stderr;
-    the exit code is 1 if there are errors. HITS is how often the state of --from was completed:
-    `horae agent lifecycle FILE --from update 1`.
+    the exit code is 1 if there are errors. HITS is how many times the state of --from has been
+    completed: `horae agent lifecycle FILE --from update 1`.
     """
     output = Output.of(form)
     assumed, pace = _outcomes(outcomes), _pace(every)

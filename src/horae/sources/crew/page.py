@@ -54,6 +54,7 @@ class _Agent(NamedTuple):
     trouble: str
     ends: Sequence[Filed]
     carry: str
+    cannot_run: str
 
 
 async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
@@ -68,7 +69,10 @@ async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa
         page = await ledger.receipts(entry=found.number, statuses=ENDS, limit=24)
         ring, trouble = await _ring(house, found, line)
         carry = read_memory(found.memory).carry
-        agents.append(_Agent(line, ring, trouble, page.receipts[::-1], carry))
+        said = f"{line.name} ({line.entry.origin}) cannot run: "
+        odd = (each.removeprefix(said) for each in stands.problems if each.startswith(said))
+        cannot = next(odd, "")
+        agents.append(_Agent(line, ring, trouble, page.receipts[::-1], carry, cannot))
     busy = any(each.line.is_running for each in agents)
     return Sheet("crew.html", "Agents", "agents", {"agents": agents}, every=2 if busy else 15)
 
