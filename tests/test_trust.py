@@ -382,4 +382,4 @@ def test_trust_asks_and_status_and_doctor_tell(
     code, said = horae("config", "trust", "--yes")
     assert (code, said.splitlines()[-1]) == (0, "1 setting is trusted now")
     assert world.command() == ("theirs",)
-    assert horae("config", "trust")[1] == "no setting needs trust\n"
+    assert horae("config", "trust")[1] == "no setting is waiting for trust\n"

@@ -306,7 +306,7 @@ def test_the_board_is_listed_and_searched(call: Call, tasks: Path) -> None:
     assert [
         row["id"] for row in call("task", "list", "--search", "DISTRIBUTE weekly", "--json").data
     ] == [42]
-    assert call("task", "list", "--status", "done", "--table").out == "no task\n"
+    assert call("task", "list", "--status", "done", "--table").out == "no tasks\n"
     lines = call("task", "summary", "--table").out.splitlines()
     assert lines[1] == "todo        2"
     assert len(lines) == 7

@@ -58,7 +58,7 @@ def test_a_plan_is_appended_to_and_never_overwritten(call: Call, tmp_path: Path)
     assert (ending.code, ending.out) == (Exit.OK, "")
     new = (tmp_path / "plan.org").read_text()
     assert new.startswith(old + "\n* Back up (2)\n")
-    assert "wrote 2 to plan.org" in ending.err
+    assert "wrote 2 headlines to plan.org" in ending.err
 
 
 def test_the_same_import_again_adds_nothing(call: Call, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_the_same_import_again_adds_nothing(call: Call, tmp_path: Path) -> None:
     was = (tmp_path / "new.org").read_bytes()
     ending = call("import", "crontab", "tab", "--into", "new.org", *AT)
     assert ending.code == Exit.FINDINGS
-    assert "'Back up (2)': new.org already has this job as 'Back up'" in ending.err
+    assert "not imported: new.org already has this job as 'Back up'" in ending.err
     assert (tmp_path / "new.org").read_bytes() == was
 
 

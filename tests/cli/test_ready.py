@@ -165,7 +165,7 @@ def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
         [done] = home("trigger", "history", "once", "--json").data
         assert (done["status"], done["source_id"]) == ("completed", held["source_id"])
     told = log.read_text()
-    assert "info         the first tick is that of wren, at 20" in told
+    assert "info         first tick: wren, at 20" in told
     assert f"wren ({Path('crew.org').absolute()}:1) cannot run: the agent wren: {MISSING}" in told
 
 

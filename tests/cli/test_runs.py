@@ -138,7 +138,7 @@ def test_the_log_of_a_run_goes_by_its_number_or_by_its_entry(there: Call) -> Non
     assert there("logs", "fails", "--tail", "0").out == ""
     assert there("run", "Quiet", "--wait").code == 0
     quiet = there("logs", "Quiet")
-    assert (quiet.out, "it wrote no output" in quiet.err) == ("", True)
+    assert (quiet.out, "wrote no output" in quiet.err) == ("", True)
     for unknown in ("999", "9" * 30, "Soil/water & light"):
         assert there("logs", unknown).code == 4
 

@@ -118,6 +118,6 @@ def test_a_status_for_people_has_a_line_for_each_agent(
     part = text.partition("\nagents\n")[2].partition("\n\n")[0]
     words = " ".join(part.split())
     assert "add 1, then audit" in words
-    assert ": done" in words
+    assert "done" in words
     assert "failures in a row, stuck" in words
     assert words.count("next ") == 2

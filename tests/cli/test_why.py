@@ -112,7 +112,7 @@ def kept(call: Call) -> Call:
         ("Pay rent", f"there is only a DEADLINE, which never starts a run; {WAY}"),
         ("pay RENT", f"there is only a DEADLINE, which never starts a run; {WAY}"),
         ("plan.org:1", f"there is only a DEADLINE, which never starts a run; {WAY}"),
-        ("Call mum", f"there is a SCHEDULED date but nothing to run; {ADD}"),
+        ("Call mum", f"the headline has a SCHEDULED date but no command or workflow; {ADD}"),
         ("Notes", f"there is no schedule; {WAY}"),
         ("Alone", f"there is a schedule but nothing to run; {ADD}"),
         ("Hidden", "'COMMENT Hidden' is commented out"),

@@ -347,7 +347,7 @@ LAYOUT: Final = [
         ONE_STEP + "#+BEGIN_SRC js\n1\n#+end_src\n",
         (3, 1),
         ("not closed",),
-        "spelled as in the first line",
+        "#+begin_NAME needs #+end_NAME",
         clean=ONE_STEP + "#+BEGIN_SRC js\n1\n#+END_SRC\n",
         beside=("component-source",),
     ),

@@ -124,7 +124,12 @@ _TABLE: Final = (
         "Show the definition and the tools of an agent",
     ),
     Command("agent run", "sources.agents.commands:run", "Run an agent now and show its output"),
-    Command("agent tick", "sources.crew.commands:tick", "Tick an agent now", old=("tick",)),
+    Command(
+        "agent tick",
+        "sources.crew.commands:tick",
+        "Start the next tick of an agent now",
+        old=("tick",),
+    ),
     Command(
         "agent lifecycle",
         "sources.crew.lifecycle_commands:lifecycle",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from horae.org.plan import Headline
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_ALREADY: Final = " already has this job as "
 _HERE: Final = "in horae"
 _THERE: Final = "in the other scheduler"
 _ONLY: Final = "one rule or one time; write a headline instead (without --tasks)"
@@ -234,7 +235,7 @@ def _obstacle(
     if is_idle:
         return "the job that it follows is not imported"
     if twin is not None:
-        return f"{asked.into} already has this job as {twin.title!r}"
+        return f"{asked.into}{_ALREADY}{twin.title!r}"
     assert imported.entry is not None
     match imported.entry.rule:
         case OnceRule() | CronRule((_,)):
@@ -246,7 +247,9 @@ def _obstacle(
 def _said(imported: ImportedJob) -> Iterator[str]:
     job, proof = imported.job, imported.proof
     if not imported.is_taken or imported.reason:
-        yield f"{job.line}:1: not imported: {job.title!r}: {imported.reason}"
+        # A job that is there already got a new name, which is written nowhere.
+        title = "" if _ALREADY in imported.reason else f"{job.title!r}: "
+        yield f"{job.line}:1: not imported: {title}{imported.reason}"
         return
     if job.is_alert:
         of = dict(job.props)["AFTER"].removeprefix("failed of ")
@@ -300,7 +303,8 @@ def _write(asked: ImportRequest, found: list[ImportedJob]) -> None:
     elif asked.into is not None:
         _append(asked.into, text)
         _record(asked.into, [(asked.into, f"jobs adopted: {len(found)}")])
-        echo(f"wrote {len(found)} to {asked.into}", err=True)
+        many = f"{len(found)} headline{'s' * (len(found) != 1)}"
+        echo(f"wrote {many} to {asked.into}", err=True)
     elif asked.is_text:
         click.echo(text, nl=False)
 

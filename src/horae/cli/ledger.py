@@ -496,7 +496,10 @@ def _doing(agent: AgentLine, stands: StatusReport) -> str:
     if entry.next_at is None:
         return "no next tick yet"
     wait = max(entry.next_at - stands.at, timedelta(0))
-    return f"next {moment_text(entry.next_at, _zone_of(entry, stands))}, in {length_text(wait)}"
+    said = f"{agent.name} ({entry.origin}) cannot run: "
+    cannot = "cannot run; " if any(each.startswith(said) for each in stands.problems) else ""
+    next_at = moment_text(entry.next_at, _zone_of(entry, stands))
+    return f"{cannot}next {next_at}, in {length_text(wait)}"
 
 
 def _day(agent: AgentLine) -> str:
@@ -518,7 +521,7 @@ def _went(agent: AgentLine, stands: StatusReport) -> str:
     ended = str(agent.outcome).replace("_", " ")
     idle = f", idle {agent.streak} times in a row" if agent.streak else ""
     failures = agent.entry.failures
-    bad = f", {failures} failure{'s' * (failures != 1)} in a row" if failures else ""
+    bad = f", {failures} failures in a row" if failures > 1 else ""
     stuck = ", stuck" if agent.is_stuck else ""
     return f"last{when}: {ended}{idle}{bad}{stuck}"
 

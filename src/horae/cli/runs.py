@@ -315,8 +315,9 @@ def logs(
                 screen.show(part)
     if not screen.has_shown and tail != 0:
         was_more = bool(found.run.facts.get("output"))
-        why = "its output has been removed" if was_more else "it wrote no output"
-        echo(f"horae: {found.line.title}, run {found.run.number}: {why}", err=True)
+        run_of = f"run {found.run.number} of {found.line.title}"
+        gone = f"the output of {run_of} has been removed"
+        echo(f"horae: {gone if was_more else f'{run_of} wrote no output'}", err=True)
     return Exit.OK
 
 

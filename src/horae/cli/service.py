@@ -54,7 +54,7 @@ def _options(command: _Command) -> _Command:
     options = (
         root_option,
         click.option(
-            "--user", "is_user", is_flag=True, help="A service of your user, without root."
+            "--user", "is_user", is_flag=True, help="Use a user service; root is not needed."
         ),
         click.option("--as", "user", metavar="USER", help="Run as this system user."),
         click.option("--launchd", is_flag=True, help="Use launchd (macOS) instead of systemd."),

@@ -141,7 +141,7 @@ def _change(each: UnconfirmedSetting) -> str:
         "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
         for value in (each.trusted, each.written)
     )
-    came = f"commit {each.commit[:12]}" if each.commit else "edited here"
+    came = f"commit {each.commit[:12]}" if each.commit else "edited in horae.toml, not trusted yet"
     return f"{each.name}: {old} -> {new}  # {came}"
 
 
@@ -153,7 +153,7 @@ def _agrees() -> bool:
 
 def _said(done: dict[str, Any], waiting: list[UnconfirmedSetting]) -> str:
     if not waiting:
-        return "no setting needs trust"
+        return "no setting is waiting for trust"
     said = f"{len(waiting)} {'setting is' if len(waiting) == 1 else 'settings are'} trusted now"
     if done["after_restart"]:
         said += f"; the engine uses {', '.join(done['after_restart'])} after a restart"

@@ -327,7 +327,11 @@ def _print_days(days: Days) -> None:
             echo(f"  {_line(alike, days.place)}")
         if len(odd) > _SHOWN:
             echo(f"  and {len(odd) - _SHOWN} more")
-    kept = "all guarantees were kept" if simulation.broken is None else "a guarantee was broken"
+    kept = (
+        "no guarantee of the engine was violated"
+        if simulation.broken is None
+        else "a guarantee was broken"
+    )
     count = "1 day" if simulation.length.days == 1 else f"{simulation.length.days} days"
     echo(f"\n{count}: {_totals(days.receipts)}; {kept}")
 

@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 events_log = logging.getLogger(EVENTS)
 
 # Events on the way to others, and events that need somebody's attention.
+_BARE: Final = frozenset({"file", "note", "what"})  # facts of events that need no name
 _MINOR: Final = frozenset({"assigned", "entry_new", "unassigned"})
 _MAJOR: Final = frozenset(
     {"clock_step", "entry_broken", "member_lost", "poll_failed", "undelivered"}
@@ -71,7 +72,7 @@ _STALLED: Final = 10.0  # seconds between two looks for a stall
 @click.option(
     "--empty-plan",
     is_flag=True,
-    help="Accept a plan root without plans: all its entries are removed.",
+    help="Accept that the plan root has no plan files any more: its entries are removed.",
 )
 @click.option(
     "--fresh-ledger",
@@ -134,7 +135,7 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
         return False
     with acting(f"cli:{user_name(os.getuid())}"):
         old = asyncio.run(start_afresh(directory, now=SystemClock().now()))
-    where = "nothing is left of the old ledger" if old is None else f"the old ledger is {old}"
+    where = "the old ledger could not be saved" if old is None else f"the old ledger is {old}"
     passed = "scheduled times that have passed do not run"
     echo(f"horae: a new ledger is created; {passed}; {where}", err=True)
     return True
@@ -393,7 +394,7 @@ async def _log_beginning(app: App) -> None:
     if ticking:
         at, first = min(ticking, key=lambda each: each[0])
         when = f"{local(at, zone(app.zone_name)):%Y-%m-%d %H:%M:%S} {app.zone_name}"
-        log.info("the first tick is that of %s, at %s", first.name, when)
+        log.info("first tick: %s, at %s", first.name, when)
 
 
 async def _log_problems(app: App) -> None:
@@ -472,13 +473,16 @@ async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
     if event.kind == "receipt":
         filed = None if event.receipt is None else await ledger.receipt(event.receipt)
         where = "" if filed is None else f"{filed.title}  {filed.origin}"
-        return str(event.facts["status"]), f"{where}  {event.facts['reason']}"
+        reason = event.facts["reason"]
+        if filed is not None and filed.attempts and event.facts["status"] == Status.WAITING:
+            reason = f"attempt {filed.attempts} failed, and the next one waits: {reason}"
+        return str(event.facts["status"]), f"{where}  {reason}"
     title = event.facts.get("title")
     if title is None and event.entry is not None:
         entry = await ledger.entry(event.entry)
         title = entry.mark.title if entry is not None else None
     facts = [
-        f"{name}={value}"
+        str(value) if name in _BARE else f"{name}={value}"
         for name, value in event.facts.items()
         if name != "title" and value not in (None, "")
     ]

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "wrapped", is_flag=True, help="Wrap the output: {ok, verb, data | error}.")
+@click.option(
+    "--json",
+    "wrapped",
+    is_flag=True,
+    help="Wrap the output: {ok, verb, data | error}; ok: the command worked.",
+)
 @click.option("--agent", is_flag=True, help="No prompts, no colour.")
 @click.version_option(__version__, prog_name="wb", message="%(prog)s %(version)s")
 @click.pass_context

@@ -22,11 +22,12 @@ from horae.core.entry import (
     RepeaterRule,
 )
 from horae.core.policy import PROPERTIES, CatchUp
-from horae.core.project import next_moment
+from horae.core.project import next_moment, tick_delay
 from horae.core.reason import ReasonCode
 from horae.core.receipt import is_planned
-from horae.core.text import moment_text, pause_words
+from horae.core.text import entry_words, moment_text, pause_words
 from horae.errors import Exit, HoraeError
+from horae.timing.backoff import delay_after
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind
 from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
@@ -278,9 +279,26 @@ def _future(found: Listed, moment: Moment, *, now: datetime) -> str:
         if until is None or until >= moment.at:
             way = "" if until else f"; resume it with `horae resume {found.number}`"
             return f"{said}, but the entry is paused{rest_words(found)}: this time is skipped{way}"
+    if isinstance(found.item, Entry) and isinstance(found.item.rule, CadenceRule):
+        said += longer_words(found.item.rule)
     if moment.is_estimate:
         return f"{said} (estimated: it depends on the end of the previous run)"
     return said
+
+
+def longer_words(rule: CadenceRule) -> str:
+    """Return why the wait before a tick is longer than its interval; nothing if it is not.
+
+    >>> longer_words(CadenceRule(timedelta(minutes=1), datetime(2026, 4, 1, tzinfo=UTC), streak=3))
+    ' (4m instead of 1m after the end of the last tick: 3 ticks without work in a row)'
+    """
+    wait = tick_delay(rule)
+    if wait <= rule.base:
+        return ""
+    is_idle = delay_after(rule.base, rule.streak) >= wait
+    why = f"{rule.streak} ticks without work" if is_idle else f"{rule.failures} failures"
+    lengths = f"{format_duration(wait)} instead of {format_duration(rule.base)}"
+    return f" ({lengths} after the end of the last tick: {why} in a row)"
 
 
 def nothing_comes(found: Listed) -> str:
@@ -299,7 +317,9 @@ def nothing_comes(found: Listed) -> str:
         case OnDemandRule() if found.broken:
             return f"the schedule of the entry cannot be read: {found.broken}; {way}"
         case OnDemandRule():
-            return f"the entry has no schedule and runs only on request; {way}"
+            how = entry_words(item, zone_name=place)
+            only = "and runs only on request" if how == "on request" else f"and runs {how}"
+            return f"the entry has no schedule {only}; {way}"
         case AfterRule():
             return "the entry runs after other entries and has no schedule of its own"
         case CadenceRule():

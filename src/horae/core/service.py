@@ -42,7 +42,7 @@ from horae.core.ports import PATIENCE, Step, Trait
 from horae.core.project import decided, next_moment, project, tick_delay, unpaused
 from horae.core.reason import NO_REASON, Reason, ReasonCode
 from horae.core.receipt import BAD, ENDS, OPEN, is_planned
-from horae.core.text import moment_text, words
+from horae.core.text import entry_words, moment_text
 from horae.core.views import (
     AgentLine,
     AgentState,
@@ -199,7 +199,7 @@ class Service:
             item.origin,
             place,
             found.is_armed,
-            words(item.rule, zone_name=place) if isinstance(item, Entry) else "",
+            entry_words(item, zone_name=place) if isinstance(item, Entry) else "",
             "" if isinstance(item, Entry) else item.reason,
             found.first_seen_at,
             found.gone_at,

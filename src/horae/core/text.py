@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from horae.core.entry import AfterRule, CadenceRule, CronRule, OnceRule, OnDemandRule, RepeaterRule
+from horae.core.entry import (
+    AfterRule,
+    CadenceRule,
+    CronRule,
+    OnceRule,
+    OnDemandRule,
+    RepeaterRule,
+    Work,
+)
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
@@ -14,7 +22,7 @@ from horae.timing.zone import local, zone
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from horae.core.entry import Pause, Rule
+    from horae.core.entry import Entry, Pause, Rule
 
 _UNITS: Final = {
     Unit.HOUR: "hour",
@@ -32,6 +40,13 @@ _KINDS: Final = {
 }
 
 
+# How an entry without a schedule starts.
+DEMANDS: Final = {
+    Work.PROMPT: "by its trigger or on request",
+    Work.DISPATCH: "when the board assigns the task, or on request",
+}
+
+
 def words(rule: Rule, *, zone_name: str) -> str:
     match rule:
         case CronRule(crons):
@@ -46,6 +61,13 @@ def words(rule: Rule, *, zone_name: str) -> str:
             return "on request"
         case AfterRule(occasions, of):
             return f"after {of or 'any entry'} ({' or '.join(occasions)})"
+
+
+def entry_words(entry: Entry, *, zone_name: str) -> str:
+    """Return the rule of an entry in words; one without a schedule may start by itself."""
+    if isinstance(entry.rule, OnDemandRule) and entry.origin.file != "request":
+        return DEMANDS.get(entry.work, words(entry.rule, zone_name=zone_name))
+    return words(entry.rule, zone_name=zone_name)
 
 
 def sayings(rule: Rule, *, zone_name: str) -> list[str]:

@@ -59,7 +59,7 @@ def read_workflow(text: str, *, name: str) -> Reading:
     asked = data.get("on")
     if not isinstance(asked, YamlMap) or not isinstance(items := asked.get("schedule"), list):
         line = data.places["on"].line if "on" in data.places else 1
-        reading.refuse(line, 1, "has no `on: schedule:`", "keep it on GitHub")
+        reading.refuse(line, 1, "the workflow has no `on: schedule:`", "keep it on GitHub")
         return reading
     line = asked.places["schedule"].line
     if rules := _rules(items, line, reading):

@@ -180,7 +180,7 @@ def _open_block(section: CheckedSection) -> Iterator[SectionFinding]:
     if found is not None:
         at = headline.text.index("#", found.start())
         message = "this source block is not closed, so it is ignored"
-        fix = "end it with #+end_src, spelled as in the first line; escape a leading * as ,*"
+        fix = "add a line #+end_src (#+begin_NAME needs #+end_NAME); escape a leading * as ,*"
         yield SectionFinding(at, "block-open", Severity.ERROR, message, fix)
 
 

@@ -105,7 +105,7 @@ class Schedule(NamedTuple):
             changes["cron_last_run"] = None  # a schedule that is new has not come round yet
         return changes
 
-    def words(self, number: int) -> str:
+    def words(self, number: int, task: Task | None = None) -> str:
         """Return what was done, in one line."""
         if self.is_cleared:
             return f"Task #{number} schedule cleared."
@@ -116,7 +116,11 @@ class Schedule(NamedTuple):
             *self.policy.items(),
         )
         said = ", ".join(f"{key}={value}" for key, value in rows if value is not None)
-        return f"Task #{number} schedule updated: {said}"
+        said = f"Task #{number} schedule updated: {said}"
+        kept = None if task is None or self.at is not None else task.scheduled_for
+        if kept is not None and self.cron is not None:
+            said += f"; the task still does not start before {kept} (scheduled_for)"
+        return said
 
 
 def checked_schedule(
@@ -331,7 +335,7 @@ def schedule(
         if error.exit_code != Exit.NOT_FOUND:
             raise
         raise TaskRequestError(str(error)) from None
-    return _answer(output, root, card, asked.words(number))
+    return _answer(output, root, card, asked.words(number, card.task))
 
 
 @task.command()
@@ -453,7 +457,7 @@ def edit(
     changes |= dict(map(_field, fields))
     changes |= dict.fromkeys(gone)
     if not changes:
-        raise TaskRequestError("no workflow fields provided")
+        raise TaskRequestError("no workflow fields provided; name a field to change")
     _check_fields(changes)
     board = board_at(root)
     wanted = changes.get("depends_on")
@@ -714,7 +718,7 @@ def print_rows(rows: Sequence[tuple[Card, Resolution | None]]) -> None:
         )
         echo("  ".join(filter(None, parts)))
     if not rows:
-        echo("no task")
+        echo("no tasks")
 
 
 def _schedule_text(task: Task, why: str) -> str:

@@ -480,7 +480,7 @@ class DispatchRunner:
         """Return who does a task, and how long that may take."""
         if not filed.agents:
             reason = f"task #{errand.task} has no assignee; write one into its file"
-            raise RunError(f"{reason}, or let the board assign it")
+            raise RunError(f"{reason}, or set `board.auto_dispatch = true`")
         try:
             members = () if self._roster is None else self._roster.members()
         except PlanFileError as error:

@@ -208,7 +208,7 @@ def _why_unfired(headline: Headline) -> str:
         return f"there is a schedule but nothing to run; {way}"
     planning = headline.planning
     if planning is not None and planning.scheduled is not None:
-        return f"there is a SCHEDULED date but nothing to run; {way}"
+        return f"the headline has a SCHEDULED date but no command or workflow; {way}"
     when = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND: or the tag :workflow:"
     if headline.deadline is not None:
         return f"there is only a DEADLINE, which never starts a run; {when}"

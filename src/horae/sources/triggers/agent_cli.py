@@ -601,7 +601,10 @@ def set_model(call: AgentCall, name: str, model: str) -> int:
 @click.argument("name", metavar="ID")
 @click.argument("path")
 def add_dir(call: AgentCall, name: str, path: str) -> int:
-    """Add a directory to an agent."""
+    """Add a directory to an agent.
+
+    The directory is stored and not used.
+    """
     return _change_dirs(call, name, lambda dirs: [*(each for each in dirs if each != path), path])
 
 
@@ -640,7 +643,7 @@ def clear_context(call: AgentCall, name: str) -> int:
 def send_message(call: AgentCall, name: str, message: str | None, *, from_stdin: bool) -> int:
     """Run an agent once with a message as its prompt."""
     if (message is None) is not from_stdin:
-        raise click.UsageError("give the message, or --stdin, and not both.")
+        raise click.UsageError("give either MESSAGE or --stdin.")
     content = sys.stdin.read() if from_stdin else message
 
     sent = call.write(lambda triggers: triggers.send_message(name, content), "send message")

@@ -147,7 +147,7 @@ def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable
         click.option(
             "--after",
             metavar="NAME",
-            help="Run after another trigger ends, by name or id; `all`: every other trigger.",
+            help="Run after each run of this trigger (name or id); `all`: of every other trigger.",
         ),
         click.option(
             "--on", "event", metavar="EVENT", help=f"Run on an event of the agent: {_EVENTS}."
@@ -478,7 +478,7 @@ def deny(call: TriggerCall, /, receipt: int, *, reason: str) -> None:
     RECEIPT is its number in `horae approval list`; the run never starts.
     """
     done = call.write(lambda triggers: triggers.deny(receipt, reason=reason))
-    call.print(done, f"{done['workflow']}: receipt {receipt} will not start")
+    call.print(done, f"{done['workflow']}: the run (receipt {receipt}) is rejected")
 
 
 # What both spellings share
