@@ -856,7 +856,7 @@ def apply(call: AgentCall, path: str, *, dry_run: bool, wait_timeout: int) -> in
 
 
 def _all_armed(access: TriggerAccess, folder: Folder, patience: int) -> bool:
-    """Tell whether the engine arms what was applied in time; without one nobody does."""
+    """Tell whether the engine arms what was applied in time, if one is running."""
     from time import monotonic, sleep
 
     from horae.cli.connection import engine_of
@@ -882,7 +882,7 @@ async def _first_unarmed(triggers: Triggers, names: Sequence[str]) -> tuple[str,
     """Return the first workflow that is not armed though it is enabled, and why not."""
     for name in names:
         reason = await triggers.unarmed(name)
-        # One that was disabled by somebody, or has fired, is as it should be.
+        # A workflow that was disabled, or has fired, is as it should be.
         if reason and (await triggers.get(name))["enabled"]:
             return name, reason
     return "", ""

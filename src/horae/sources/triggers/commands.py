@@ -485,7 +485,7 @@ def deny(call: TriggerCall, /, receipt: int, *, reason: str) -> None:
 
 
 def _approval_words(dispatch: Mapping[str, Any]) -> str:
-    """Return who approved a dispatch, unless its reason says so; nothing if nobody had to."""
+    """Return who approved a dispatch, unless its reason says so; "" without approval."""
     by = dispatch["approved_by"]
     if not by or dispatch.get("reason_code") == ReasonCode.APPROVED:
         return ""
@@ -565,7 +565,7 @@ def _naming(agent: str | None) -> Iterator[None]:
 
 
 def new_secret() -> str:
-    """Return a secret that nobody can guess."""
+    """Return a random secret of Standard Webhooks."""
     from base64 import b64encode
     from secrets import token_bytes
 

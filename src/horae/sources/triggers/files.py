@@ -193,7 +193,7 @@ class _YamlPage:
 
     @classmethod
     def read(cls, text: str, file: str) -> _YamlPage:
-        """Return the page of a file; one that is no mapping has no fields and a problem."""
+        """Return the page of a file; a file that is no mapping has a problem and no fields."""
         try:
             data = read_yaml(text)
         except YamlError as error:
@@ -207,12 +207,10 @@ class _YamlPage:
         )
 
     def found(self, item: Item) -> ParsedFile[Item]:
-        """Return what was read, or nothing if something is wrong with it."""
         return ParsedFile(None if self.is_wrong else item, tuple(self.problems))
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it cannot be used, as far as it was read."""
         return any(each.severity is Severity.ERROR for each in self.problems)
 
     def wrong(
@@ -266,7 +264,6 @@ class _YamlPage:
         return None
 
     def name(self, key: str) -> str:
-        """Return a field that names something."""
         value = self.text(key)
         if (self.data or not self.is_wrong) and not is_id(value or ""):
             shown = f"{value[:60]!r} is not a valid name" if value else f"{key} is missing"
@@ -274,7 +271,6 @@ class _YamlPage:
         return value or ""
 
     def flag(self, key: str, *, default: bool = False) -> bool:
-        """Return a field that is true or false."""
         value = self.text(key)
         if value is None:
             return default
@@ -285,7 +281,6 @@ class _YamlPage:
         return _FLAGS.get(value.lower(), default)
 
     def number(self, key: str) -> int | None:
-        """Return a field that is a whole number."""
         value = self.text(key)
         if value is None:
             return None

@@ -267,7 +267,7 @@ def _one_by_one(
 
 
 def _doubles(folder: Folder) -> list[Diagnostic]:
-    """Return what is wrong with files of one name: nobody can tell which of them is meant."""
+    """Return what is wrong with files of one name: it is not clear which of them is meant."""
     wrong = []
     for what, files in (("agent", folder.agents), ("workflow", folder.workflows)):
         named: defaultdict[str, list[str]] = defaultdict(list)

@@ -91,7 +91,7 @@ def verify(
 ) -> SignedCheck:
     """Return whether a message is signed for a webhook; one without a scheme is not there.
 
-    The work is the same in every case, so that nobody learns from its time which names exist.
+    The work is the same in every case, so that its time does not tell which names exist.
     """
     given: dict[str, list[str]] = {}
     for name, value in headers:
@@ -108,7 +108,7 @@ def verify(
 def _standard(
     keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes, now: datetime
 ) -> SignedCheck:
-    """Return whether a message is signed as Standard Webhooks have it."""
+    """Check the signature of Standard Webhooks."""
     sent, stamp, proofs = (
         _only(given, f"webhook-{name}") for name in ("id", "timestamp", "signature")
     )
@@ -152,7 +152,7 @@ def _is_proven(given: Sequence[bytes], right: Sequence[bytes], keys: Sequence[by
 
 
 def _only(given: Mapping[str, list[str]], name: str) -> str:
-    """Return the value of a header; of one that is there twice nobody knows which is meant."""
+    """Return the value of a header that is given once."""
     values = given.get(name, [])
     return values[0] if len(values) == 1 else ""
 
