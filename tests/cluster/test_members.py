@@ -147,6 +147,7 @@ def test_a_member_that_restarts_at_once_knows_how_its_runs_ended(tmp_path: Path)
         east = stage.member("east").joined()
         stage.until(lambda: stage.leader() == "east")
         place = ("--root", str(east.root), "--data", str(east.data))
+        stage.until(lambda: stage.do("SELECT 1 FROM entry"))  # it has read the plan
         assert horae(stage, "run", "Once", *place)[0] == 0
         stage.until(stage.happened)
         stage.until(lambda: stage.count("status = 'running'"))
