@@ -39,7 +39,7 @@ from horae.cluster.queue import Worker
 from horae.core.clock import SystemClock
 from horae.core.decide import Receipt, Status, decide
 from horae.core.entry import Entry
-from horae.core.ports import Ended, Process, Step
+from horae.core.ports import Ended, EntryStep, Process
 from horae.core.reason import Reason, ReasonCode
 from horae.core.source import Scan
 from horae.org.document import read
@@ -203,7 +203,7 @@ async def receipts(url: str, size: Sizes) -> None:
             while done < min(size.receipts, 200 * batch):
                 now += timedelta(minutes=1)
                 some = entries[:batch]
-                steps = [Step(entry, decide(entry, now=now)) for entry in some]
+                steps = [EntryStep(entry, decide(entry, now=now)) for entry in some]
                 done += len(await ledger.decide(steps, now=now, term=1))
                 entries[:batch] = [
                     replace(
@@ -662,7 +662,7 @@ async def fire(lead: Lead, until: float) -> None:
         await asyncio.sleep(max(0.0, (coming - datetime.now(UTC)).total_seconds()))
         now = datetime.now(UTC)
         steps = [
-            Step(each.entry, decide(each.entry, now=now)) for each in await ledger.due(now=now)
+            EntryStep(each.entry, decide(each.entry, now=now)) for each in await ledger.due(now=now)
         ]
         waiting = [
             each.number
@@ -722,7 +722,7 @@ async def entries(url: str, size: Sizes) -> None:
             assert coming is not None
             due = await ledger.due(now=coming)
             say(f"{count:,} entries: first wake", f"{(time.perf_counter() - began) * 1e3:.0f} ms")
-            steps = [Step(each.entry, decide(each.entry, now=coming)) for each in due]
+            steps = [EntryStep(each.entry, decide(each.entry, now=coming)) for each in due]
             began = time.perf_counter()
             filed = await ledger.decide(steps, now=coming, term=1)
             took = time.perf_counter() - began

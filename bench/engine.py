@@ -46,7 +46,7 @@ from horae.store.sqlite import SqliteLedger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from horae.core.ports import Filed, Job, Run, Step, Unreleased
+    from horae.core.ports import EntryStep, Filed, Job, Run, Unreleased
 
 Numbers: TypeAlias = dict[str, float]
 
@@ -141,7 +141,7 @@ class Watched(SqliteLedger):
         """Begin to count, up to so many ends."""
         self.filed, self.ends, self.over, self._count = [], [], asyncio.Event(), count
 
-    async def decide(self, steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
+    async def decide(self, steps: Sequence[EntryStep], *, now: datetime, term: int) -> list[Filed]:
         """File receipts, and note when that was done."""
         filed = await super().decide(steps, now=now, term=term)
         self.filed += [time.time()] * sum(each.status is Status.WAITING for each in filed)

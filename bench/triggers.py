@@ -40,7 +40,7 @@ from starlette.routing import Route
 from horae.app import App, build
 from horae.config import load
 from horae.core.decide import decide
-from horae.core.ports import Step
+from horae.core.ports import EntryStep
 from horae.web.api import Front, asgi_app
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ async def fired(ledger: Ledger) -> tuple[int, float]:
     for moment in (nine - timedelta(minutes=1), nine):
         began, total = time.perf_counter(), 0
         while due := await ledger.due(now=moment):
-            steps = [Step(each.entry, decide(each.entry, now=moment)) for each in due]
+            steps = [EntryStep(each.entry, decide(each.entry, now=moment)) for each in due]
             total += len(await ledger.decide(steps, now=moment, term=1))
     return total, total / (time.perf_counter() - began)
 

@@ -24,7 +24,7 @@ from horae.cli.maintenance import (
 )
 from horae.core.actor import user_name
 from horae.core.decide import decide
-from horae.core.ports import Step
+from horae.core.ports import EntryStep
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.process.cgroup import cgroup_state
@@ -54,7 +54,9 @@ async def lived(ledger: SqliteLedger) -> None:
     await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1)
     for day in range(DAYS):
         now = SEEN + timedelta(days=day, hours=2)
-        steps = [Step(due.entry, decide(due.entry, now=now)) for due in await ledger.due(now=now)]
+        steps = [
+            EntryStep(due.entry, decide(due.entry, now=now)) for due in await ledger.due(now=now)
+        ]
         filed = await ledger.decide(steps, now=now, term=1)
         await ledger.settle([each.number for each in filed], now=now, term=1)
 
@@ -245,7 +247,8 @@ def test_a_doctor_sees_a_clock_that_was_set_back(call: Call, data: Path) -> None
         future = datetime(2999, 1, 1, 12, tzinfo=UTC)
         ledger = await SqliteLedger.open(data, now=future)
         steps = [
-            Step(due.entry, decide(due.entry, now=future)) for due in await ledger.due(now=future)
+            EntryStep(due.entry, decide(due.entry, now=future))
+            for due in await ledger.due(now=future)
         ]
         await ledger.decide(steps, now=future, term=1)
         await ledger.close()

@@ -12,7 +12,7 @@ import pytest
 
 from horae.core.decide import Status, decide
 from horae.core.entry import Entry
-from horae.core.ports import Process, Step
+from horae.core.ports import EntryStep, Process
 from horae.core.source import Scan, Scanned
 from horae.org.document import read
 from horae.sources.board.source import BoardSource
@@ -53,7 +53,8 @@ def kept(call: Call) -> Call:
         await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1)
         await ledger.scan("trigger", Scan((made_by_request(),)), now=SEEN, term=1)
         steps = [
-            Step(each.entry, decide(each.entry, now=NINE)) for each in await ledger.due(now=NINE)
+            EntryStep(each.entry, decide(each.entry, now=NINE))
+            for each in await ledger.due(now=NINE)
         ]
         for filed in await ledger.decide(steps, now=NINE, term=1):
             run = await ledger.start(filed.number, now=NINE, term=1)

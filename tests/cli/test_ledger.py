@@ -18,7 +18,7 @@ import pytest
 
 from horae.cli.connection import Place, copy
 from horae.core.decide import Status, decide
-from horae.core.ports import Process, Step
+from horae.core.ports import EntryStep, Process
 from horae.core.source import Revision, Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
@@ -64,7 +64,9 @@ async def lived(ledger: SqliteLedger) -> None:
     found = scan_plan(read(PLAN), file="plan.org", zone_name="Europe/Berlin")
     await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1, revision=Revision("c0ffee"))
     for now in (NINE, NINE + timedelta(minutes=125)):
-        steps = [Step(due.entry, decide(due.entry, now=now)) for due in await ledger.due(now=now)]
+        steps = [
+            EntryStep(due.entry, decide(due.entry, now=now)) for due in await ledger.due(now=now)
+        ]
         for filed in await ledger.decide(steps, now=now, term=1):
             if filed.status is Status.WAITING and filed.title == "Digest":
                 run = await ledger.start(filed.number, now=now, term=1)

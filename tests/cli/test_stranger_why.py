@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.decide import Receipt, Status, decide
-from horae.core.ports import Step
+from horae.core.ports import EntryStep
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
@@ -35,7 +35,8 @@ def kept(call: Call) -> Call:
         for hour in range(36):
             now = SEEN + timedelta(hours=hour, minutes=30)
             steps = [
-                Step(due.entry, decide(due.entry, now=now)) for due in await ledger.due(now=now)
+                EntryStep(due.entry, decide(due.entry, now=now))
+                for due in await ledger.due(now=now)
             ]
             await ledger.decide(steps, now=now, term=1)
         await ledger.close()

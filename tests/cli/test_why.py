@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.decide import decide
-from horae.core.ports import Step
+from horae.core.ports import EntryStep
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
@@ -90,7 +90,8 @@ def kept(call: Call) -> Call:
         found = scan_plan(read(PLAN), file="plan.org", zone_name="Europe/Berlin")
         await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1)
         steps = [
-            Step(each.entry, decide(each.entry, now=NINE)) for each in await ledger.due(now=NINE)
+            EntryStep(each.entry, decide(each.entry, now=NINE))
+            for each in await ledger.due(now=NINE)
         ]
         for filed in await ledger.decide(steps, now=NINE, term=1):
             if filed.title == "Poll":
@@ -202,7 +203,7 @@ def test_what_is_skipped_behind_one_that_waits_says_what_that_waits_for(kept: Ca
         due = await ledger.due(now=tomorrow)
         waits = "the previous run is still waiting to start"
         steps = [
-            Step(
+            EntryStep(
                 each.entry,
                 decide(each.entry, now=tomorrow, is_busy=each.is_busy, behind=because(waits)),
             )

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import horae
-from horae.core.due import Standing, due
+from horae.core.due import DueStatus, due
 from horae.org.document import read
 from horae.sources.plans.arming import entries_of, tasks_of
 
@@ -52,17 +52,17 @@ def test_a_note_and_a_broken_date_are_not_due() -> None:
 def test_what_the_ledger_has_not_accounted_for_is_due() -> None:
     [entry] = horae.entries("* Digest :workflow:\nSCHEDULED: <2026-06-01 Mon 09:00 +1d>\n")
     kept = replace(entry, accounted_to=datetime(2026, 6, 10, 9, tzinfo=UTC))
-    assert [line.standing for line in due([kept], now=NOW)] == [Standing.UPCOMING]
+    assert [line.standing for line in due([kept], now=NOW)] == [DueStatus.UPCOMING]
     behind = replace(entry, accounted_to=datetime(2026, 6, 8, 9, tzinfo=UTC))
     waiting, coming = due([behind], now=NOW)
-    assert (waiting.standing, waiting.at) == (Standing.DUE, datetime(2026, 6, 9, 9, tzinfo=UTC))
-    assert coming.standing is Standing.UPCOMING
+    assert (waiting.standing, waiting.at) == (DueStatus.DUE, datetime(2026, 6, 9, 9, tzinfo=UTC))
+    assert coming.standing is DueStatus.UPCOMING
 
 
 def test_what_is_not_armed_comes_last_with_its_reason() -> None:
     text = "* DONE Old :workflow:\nSCHEDULED: <2026-06-01 Mon>\n"
     [line] = due(list(entries_of(read(text), file="p", zone_name="UTC")), now=NOW)
-    assert (line.standing, line.reason) == (Standing.UNARMED, "the state is DONE")
+    assert (line.standing, line.reason) == (DueStatus.UNARMED, "the state is DONE")
 
 
 def test_what_is_commented_out_or_archived_is_not_shown() -> None:

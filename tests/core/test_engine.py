@@ -25,7 +25,7 @@ from core.world import (
 from horae.core.decide import Receipt, Status
 from horae.core.engine import LONGEST_REST
 from horae.core.entry import Entry
-from horae.core.ports import Filed, LedgerBusyError, LedgerWriteError, StaleTermError, Step
+from horae.core.ports import EntryStep, Filed, LedgerBusyError, LedgerWriteError, StaleTermError
 from horae.testing import Ending
 from reasons import because
 from scale import scaled
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from horae.core.ports import Page
+    from horae.core.ports import ReceiptPage
     from horae.core.source import Scan
 
 
@@ -549,7 +549,7 @@ async def test_two_engines_on_one_ledger_decide_each_moment_once(
         await here.down()
         decide = here.ledger.decide
 
-        async def slow(steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
+        async def slow(steps: Sequence[EntryStep], *, now: datetime, term: int) -> list[Filed]:
             await asyncio.sleep(0)  # so that both have read before either writes
             return await decide(steps, now=now, term=term)
 
@@ -584,7 +584,7 @@ async def test_a_ledger_that_cannot_be_written_makes_runs_late_but_loses_none(
     async with world(cron("Digest", "0 9 * * *")) as here:
         decide = here.ledger.decide
 
-        async def unsteady(steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
+        async def unsteady(steps: Sequence[EntryStep], *, now: datetime, term: int) -> list[Filed]:
             if failures and is_kept:
                 await decide(steps, now=now, term=term)  # only the answer is lost
             if failures:
@@ -731,7 +731,7 @@ async def test_a_scan_while_an_alert_is_looked_for_does_not_end_the_engine() -> 
     async with world(cron("Digest", "0 9 * * *"), ALARM, script=fails) as here:
         receipts = here.ledger.receipts
 
-        async def scanned(**asked: Any) -> Page:
+        async def scanned(**asked: Any) -> ReceiptPage:
             if asked.get("cursor") is not None:  # what came before the one that failed
                 await here.engine.rescan("org")
             return await receipts(**asked)

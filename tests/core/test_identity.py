@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.identity import Known, Mark, Match, match
+from horae.core.identity import KnownEntry, Mark, Match, match
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
 from scale import scaled
@@ -33,9 +33,9 @@ def scan(files: Mapping[str, str]) -> list[Mark]:
     ]
 
 
-def known(marks: Sequence[Mark]) -> list[Known]:
+def known(marks: Sequence[Mark]) -> list[KnownEntry]:
     """Return entries as the ledger knows them, numbered from 1."""
-    return [Known(number, mark) for number, mark in enumerate(marks, 1)]
+    return [KnownEntry(number, mark) for number, mark in enumerate(marks, 1)]
 
 
 def numbers(before: str | Mapping[str, str], now: str | Mapping[str, str]) -> Match:
@@ -194,12 +194,12 @@ def test_a_double_is_not_mistaken_for_one_that_moved() -> None:
 
 def test_of_two_known_at_one_address_the_longer_known_stays() -> None:
     mark = scan({"plan.org": WATER})[0]
-    assert match([Known(9, mark), Known(4, mark)], [mark]) == Match((4,), (9,), ())
+    assert match([KnownEntry(9, mark), KnownEntry(4, mark)], [mark]) == Match((4,), (9,), ())
 
 
 def test_the_longer_known_of_one_address_is_told_by_its_own_looks() -> None:
     roses, lawn = scan({"plan.org": WATER + WATER.replace("roses", "lawn")})
-    found = match([Known(4, roses), Known(9, lawn)], [roses, lawn])
+    found = match([KnownEntry(4, roses), KnownEntry(9, lawn)], [roses, lawn])
     assert found == Match((4, None), (9,), (1,))
 
 
@@ -281,7 +281,7 @@ def unique(marks: list[Mark]) -> list[Mark]:
     return list({mark.address: mark for mark in marks}.values())
 
 
-def slow(was: Sequence[Known], scanned: Sequence[Mark]) -> list[int | None]:
+def slow(was: Sequence[KnownEntry], scanned: Sequence[Mark]) -> list[int | None]:
     """Return the numbers by comparing everything with everything."""
     found: list[int | None] = [None] * len(scanned)
     for place, mark in enumerate(scanned):
@@ -455,7 +455,7 @@ class Book:
     def scan(self, world: World) -> tuple[Match, list[Mark], list[Task]]:
         texts, order = world.plans()
         marks = scan(texts)
-        found = match([Known(n, mark) for n, mark in self.marks.items()], marks)
+        found = match([KnownEntry(n, mark) for n, mark in self.marks.items()], marks)
         return found, marks, order
 
     def write(self, found: Match, marks: list[Mark], order: list[Task]) -> None:

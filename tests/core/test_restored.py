@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from core.world import DAY, HOUR, MINUTE, NOW, cron, stamped, story
 from horae.core.decide import Receipt, Status, decide
-from horae.core.ports import Process, Step
+from horae.core.ports import EntryStep, Process
 from horae.core.receipt import FINAL, is_planned
 from horae.core.source import Scan
 from horae.org.document import read
@@ -223,7 +223,8 @@ class Restored(RuleBasedStateMachine):
     def what_is_due_is_decided(self) -> None:
         due = self.do(self.ledger.due(now=self.now))
         steps = [
-            Step(each.entry, decide(each.entry, now=self.now, is_busy=each.is_busy)) for each in due
+            EntryStep(each.entry, decide(each.entry, now=self.now, is_busy=each.is_busy))
+            for each in due
         ]
         for filed in self.do(self.ledger.decide(steps, now=self.now, term=1)):
             self.is_new("receipt", filed.number)

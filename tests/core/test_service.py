@@ -19,7 +19,7 @@ from horae.core.decide import GRACE, Receipt, Status, decide
 from horae.core.entry import Entry, Origin, key_time
 from horae.core.explain import AskedMomentError, WhyQuestion, _Kept, answer_of, parse_ask
 from horae.core.policy import Policy
-from horae.core.ports import Filed, Process, Step
+from horae.core.ports import EntryStep, Filed, Process
 from horae.core.project import project
 from horae.core.service import MOST, Service
 from horae.core.source import Scan
@@ -102,7 +102,7 @@ class Office:
         """Let time pass to a moment, and decide what has come due then."""
         self.clock.step(to - self.clock.now())
         steps = [
-            Step(due.entry, decide(due.entry, now=to, is_busy=due.is_busy))
+            EntryStep(due.entry, decide(due.entry, now=to, is_busy=due.is_busy))
             for due in await self.ledger.due(now=to)
         ]
         return await self.ledger.decide(steps, now=to, term=1)

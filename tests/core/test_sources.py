@@ -12,7 +12,7 @@ import pytest
 import horae
 from horae.core.decide import Status, decide
 from horae.core.entry import Entry, Unarmed, Work
-from horae.core.ports import PATIENCE, Process, Step
+from horae.core.ports import PATIENCE, EntryStep, Process
 from horae.sources.board.source import BoardSource
 from horae.sources.crew.source import CrewSource, Rhythm
 from horae.sources.plans.source import OrgSource
@@ -104,7 +104,8 @@ class Keeper:
         """Decide about all that has come due."""
         found = await self.ledger.due(now=now)
         steps = [
-            Step(each.entry, decide(each.entry, now=now, is_busy=each.is_busy)) for each in found
+            EntryStep(each.entry, decide(each.entry, now=now, is_busy=each.is_busy))
+            for each in found
         ]
         return await self.ledger.decide(steps, now=now, term=1)
 

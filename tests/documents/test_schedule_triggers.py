@@ -24,7 +24,7 @@ from commands import is_healthy, run_command
 from horae.cli.run import run
 from horae.core.clock import SystemClock
 from horae.core.decide import Status, decide
-from horae.core.ports import Process, Step
+from horae.core.ports import EntryStep, Process
 from horae.core.prompt import read_order
 from horae.sources.triggers.agent_cli import agent
 from horae.sources.triggers.service import Triggers
@@ -93,7 +93,8 @@ class Engine:
         await self.ledger.scan("trigger", await self.source.scan({}), now=self.now, term=1)
         due = await self.ledger.due(now=self.now)
         steps = [
-            Step(each.entry, decide(each.entry, now=self.now, is_busy=each.is_busy)) for each in due
+            EntryStep(each.entry, decide(each.entry, now=self.now, is_busy=each.is_busy))
+            for each in due
         ]
         await self.ledger.decide(steps, now=self.now, term=1)
         waiting = (await self.ledger.receipts(statuses=(Status.WAITING,))).receipts

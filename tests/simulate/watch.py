@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from horae.core.engine import Engine
-    from horae.core.ports import Event, Filed, Listed, Step
+    from horae.core.ports import EntryStep, Event, Filed, Listed
     from simulate.runner import Child
     from simulate.world import World
 
@@ -300,7 +300,7 @@ class Watch:
             if filed is not None and filed.receipt.reason.code == ReasonCode.ENGINE_STOPPED:
                 self.seen["ended by a stop"] += 1
 
-    def _decided(self, steps: Sequence[Step], now: datetime) -> None:
+    def _decided(self, steps: Sequence[EntryStep], now: datetime) -> None:
         """Look at what one decision made of the moments of each entry."""
         by_entry: dict[int, list[Seen]] = {step.entry.number: [] for step in steps}
         for number in reversed(self.receipts):

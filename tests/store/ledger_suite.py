@@ -30,7 +30,7 @@ from horae.core.entry import (
 )
 from horae.core.identity import Mark
 from horae.core.policy import Policy, Retry
-from horae.core.ports import Due, Process, StaleTermError, Step, Trait
+from horae.core.ports import DueEntry, EntryStep, Process, StaleTermError, Trait
 from horae.core.reason import Reason, ReasonCode
 from horae.core.source import Revision, Scan, Scanned
 from horae.errors import HoraeError
@@ -137,7 +137,7 @@ async def taken(
 
 async def decided(ledger: Ledger, entry: Entry, now: datetime) -> list[Filed]:
     """Decide what has come due of an entry, and write it."""
-    return await ledger.decide([Step(entry, decide(entry, now=now))], now=now, term=1)
+    return await ledger.decide([EntryStep(entry, decide(entry, now=now))], now=now, term=1)
 
 
 async def waiting(ledger: Ledger, *properties: str) -> tuple[Entry, Filed]:
@@ -347,7 +347,7 @@ class ScanSuite:
         assert await taken(ledger, workflow("Digest"), now=NINE + MINUTE) == [entry]
         [found] = await ledger.entries()
         assert (found.broken, found.broken_at) == ("", None)
-        assert await ledger.due(now=NINE + MINUTE) == [Due(entry)]
+        assert await ledger.due(now=NINE + MINUTE) == [DueEntry(entry)]
         await taken(ledger, workflow("Digest", "0 9 * *"), now=NINE + 2 * MINUTE)
         assert len((await ledger.receipts()).receipts) == 2  # it broke twice
 
@@ -571,7 +571,7 @@ class DecideSuite:
         skipped = Receipt("at:never", Status.SKIPPED, because("why not"), NINE + DAY, NINE + DAY)
         step = decide(read_before_the_end, now=NINE)
         step = replace(step, receipts=(skipped,), accounted_to=NINE + DAY)
-        stale = Step(read_before_the_end, step)
+        stale = EntryStep(read_before_the_end, step)
         assert await ledger.decide([stale], now=NINE + DAY, term=1) == []
         assert await known(ledger, entry.number) == replace(
             read_before_the_end, ended_at=NINE + HOUR
@@ -608,7 +608,7 @@ class DecideSuite:
         [before] = await ledger.add(feed.number, [asked(key, NOW)], now=NOW, term=1)
         last = await last_event(ledger)
         everyone = (digest, water, sweep, feed, digest, rest)
-        steps = [Step(each, decide(each, now=NINE)) for each in everyone]
+        steps = [EntryStep(each, decide(each, now=NINE)) for each in everyone]
         filed = await ledger.decide(steps, now=NINE, term=1)
         assert [each.title for each in filed] == ["Digest", "Rest"]
         assert [each.number for each in filed] == [before.number + 1, before.number + 2]
@@ -631,7 +631,7 @@ class DecideSuite:
     @story
     async def test_a_thousand_entries_are_decided_in_one_step(self, ledger: Ledger) -> None:
         entries = await taken(ledger, *(workflow(f"Digest {n}") for n in range(1000)))
-        steps = [Step(entry, decide(entry, now=NINE)) for entry in entries]
+        steps = [EntryStep(entry, decide(entry, now=NINE)) for entry in entries]
         filed = await ledger.decide(steps, now=NINE, term=1)
         assert [each.entry for each in filed] == [entry.number for entry in entries]
         assert await ledger.decide(steps, now=NINE, term=1) == []
@@ -1025,7 +1025,7 @@ class MissingSuite:
         await ledger.scan("org", Scan(()), now=NOW, term=1)
         unread = Scan((), standing=("plan.org",), problems=(HoraeError("plan.org: no"),))
         assert await ledger.scan("org", unread, now=NOW + HOUR, term=1) is None
-        assert await ledger.due(now=NINE) == [Due(entry)]
+        assert await ledger.due(now=NINE) == [DueEntry(entry)]
 
     @story
     async def test_a_source_is_known_as_long_as_one_of_its_entries_is_there(
@@ -1178,8 +1178,8 @@ class DueSuite:
         )
         assert await ledger.wake_at() == NOW + 10 * MINUTE
         assert await ledger.due(now=NOW + 9 * MINUTE) == []
-        assert await ledger.due(now=NINE) == [Due(poll), Due(digest)]
-        assert await ledger.due(now=NINE, limit=1) == [Due(poll)]
+        assert await ledger.due(now=NINE) == [DueEntry(poll), DueEntry(digest)]
+        assert await ledger.due(now=NINE, limit=1) == [DueEntry(poll)]
         [filed] = await decided(ledger, digest, NINE)
         assert [each.entry.number for each in await ledger.due(now=NINE + DAY)] == [
             poll.number,
@@ -1240,7 +1240,7 @@ class DueSuite:
         assert await ledger.wake(now=until - SECOND, term=1) == []
         assert await ledger.wake(now=until, term=1) == [digest.number]
         assert await ledger.wake(now=until, term=1) == []
-        assert await ledger.due(now=NINE) == [Due(await known(ledger, digest.number))]
+        assert await ledger.due(now=NINE) == [DueEntry(await known(ledger, digest.number))]
         await ledger.pause(water.number, now=NOW, term=1, until=until)
         await taken(ledger, workflow("Digest"))
         assert await ledger.wake_at() == NINE  # what is gone wakes nobody
@@ -1504,7 +1504,7 @@ class CadenceSuite:
     async def test_ticks_that_did_not_run_are_counted_too(self, ledger: Ledger) -> None:
         [entry] = await scanned(ledger, "crew", [keeper()])
         decision = decide(entry, now=NINE, is_busy=True)
-        [skipped] = await ledger.decide([Step(entry, decision)], now=NINE, term=1)
+        [skipped] = await ledger.decide([EntryStep(entry, decision)], now=NINE, term=1)
         assert skipped.status is Status.SKIPPED
         assert await self.counts(ledger) == (1, 0, 0)
         assert await ledger.wake_at() == NINE + MINUTE
@@ -1946,7 +1946,7 @@ class ReadingSuite:
 
         before = await everything()
         late = NINE + DAY
-        step = Step(entry, decide(entry, now=late))
+        step = EntryStep(entry, decide(entry, now=late))
         for stale in (-1, 2):
             for write in (
                 ledger.scan("org", Scan(()), now=late, term=stale),

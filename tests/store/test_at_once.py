@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from horae.core.decide import Status, decide
-from horae.core.ports import Process, Step
+from horae.core.ports import EntryStep, Process
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 from scale import scaled
@@ -55,8 +55,8 @@ def _tried(ask: Ask) -> Callable[[Book], bool]:
     return lambda book: book.start(ask.receipt, now=ask.now) is not None
 
 
-def _decided(entry: Entry, ask: Ask) -> list[Step]:
-    return [Step(entry, decide(entry, now=NINE + ask.chance % 4 * DAY))]
+def _decided(entry: Entry, ask: Ask) -> list[EntryStep]:
+    return [EntryStep(entry, decide(entry, now=NINE + ask.chance % 4 * DAY))]
 
 
 ANSWERS: dict[str, Callable[[BookLedger, Ask, Entry], Awaitable[object]]] = {

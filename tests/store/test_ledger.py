@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from horae.core.decide import Status, decide
 from horae.core.entry import CadenceRule, Entry
-from horae.core.ports import Process, Step
+from horae.core.ports import EntryStep, Process
 from horae.core.project import next_moment
 from horae.core.receipt import ENDS, FINAL, may_become
 from horae.core.source import Scan
@@ -87,7 +87,7 @@ class LifeOfReceipts(RuleBasedStateMachine):
     def come_due(self, minutes: int) -> None:
         self.now += minutes * MINUTE
         entry = self.entry()
-        step = Step(entry, decide(entry, now=self.now))
+        step = EntryStep(entry, decide(entry, now=self.now))
         self.wait(self.ledger.decide([step], now=self.now, term=1))
 
     @rule(back=st.integers(1, 10_000))
@@ -277,7 +277,7 @@ class LifeOfKeepers(RuleBasedStateMachine):
     def come_due(self, is_busy: bool) -> None:
         self.now = max(self.now, self.wait(self.ledger.wake_at()) or self.now)
         steps = [
-            Step(each.entry, decide(each.entry, now=self.now, is_busy=each.is_busy or is_busy))
+            EntryStep(each.entry, decide(each.entry, now=self.now, is_busy=each.is_busy or is_busy))
             for each in self.wait(self.ledger.due(now=self.now))
         ]
         self.wait(self.ledger.decide(steps, now=self.now, term=1))

@@ -19,6 +19,7 @@ from horae.cluster.lease import Lost, Member
 from horae.core.access import Token
 from horae.core.decide import Status, decide
 from horae.core.ports import (
+    EntryStep,
     LedgerBusyError,
     LedgerDamagedError,
     LedgerError,
@@ -26,7 +27,6 @@ from horae.core.ports import (
     LedgerWriteError,
     Process,
     StaleTermError,
-    Step,
 )
 from horae.core.reason import ReasonCode
 from horae.core.scope import Scope
@@ -389,7 +389,7 @@ class TestSharing:
 
             async def decided(ledger: PostgresLedger) -> list[Filed]:
                 due = await ledger.due(now=NINE, limit=10_000)
-                steps = [Step(each.entry, decide(each.entry, now=NINE)) for each in due]
+                steps = [EntryStep(each.entry, decide(each.entry, now=NINE)) for each in due]
                 return await ledger.decide(steps, now=NINE, term=1)
 
             found = [
@@ -907,7 +907,7 @@ async def lived(directory: Path) -> None:
     await ledger.scan("org", Scan(tuple(found), index={"plan.org": "1"}), now=NOW, term=1)
     [entry, _] = await ledger.entries()
     due = await ledger.due(now=NINE)
-    steps = [Step(each.entry, decide(each.entry, now=NINE)) for each in due]
+    steps = [EntryStep(each.entry, decide(each.entry, now=NINE)) for each in due]
     decided = await ledger.decide(steps, now=NINE, term=1)
     filed = next(each for each in decided if each.status is Status.WAITING)
     run = await ledger.start(filed.number, now=NINE, term=1)

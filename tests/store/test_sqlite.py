@@ -24,6 +24,7 @@ import pytest
 from horae.core.decide import Status, decide
 from horae.core.entry import Entry
 from horae.core.ports import (
+    EntryStep,
     LedgerBusyError,
     LedgerDamagedError,
     LedgerError,
@@ -32,7 +33,6 @@ from horae.core.ports import (
     LedgerWriteError,
     Process,
     StaleTermError,
-    Step,
 )
 from horae.core.reason import ReasonCode
 from horae.core.source import Scan
@@ -1260,7 +1260,7 @@ async def test_after_a_restore_nothing_past_fires_and_all_that_came_is_accounted
         assert entry.accounted_to == later
         assert await history(ledger, entry) == lines
         assert await decided(ledger, entry, later) == []
-        step = Step(entry, decide(entry, now=later + DAY))
+        step = EntryStep(entry, decide(entry, now=later + DAY))
         filed = await ledger.decide([step], now=later + DAY, term=1)
         assert [each.receipt.planned_at for each in filed] == (
             [] if entry is tea else [NINE + 4 * DAY]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from horae.core.decide import Status, decide
-from horae.core.ports import Process, Step
+from horae.core.ports import EntryStep, Process
 from reasons import because
 from store.ledger_suite import NINE, NOW, asked, history, story, taken, workflow
 from store.server import opening
@@ -102,7 +102,7 @@ async def test_what_is_decided_twice_and_paused_at_once_has_one_receipt_each(
 ) -> None:
     entries = await taken(ledger, *(workflow(f"W{n}") for n in range(12)))
     calls: list[Any] = [
-        ledger.decide([Step(each, decide(each, now=NINE))], now=NINE, term=1)
+        ledger.decide([EntryStep(each, decide(each, now=NINE))], now=NINE, term=1)
         for each in (*entries, *entries)
     ]
     calls += [ledger.pause(each.number, now=NINE, term=1) for each in entries[::3]]

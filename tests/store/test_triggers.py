@@ -16,7 +16,7 @@ from horae.core.command import Unready
 from horae.core.decide import Status, decide
 from horae.core.entry import Entry, OnceRule, Unarmed, Work
 from horae.core.policy import CatchUp
-from horae.core.ports import PATIENCE, LedgerBusyError, Process, Step
+from horae.core.ports import PATIENCE, EntryStep, LedgerBusyError, Process
 from horae.core.prompt import AgentUnavailableError
 from horae.core.source import Scan
 from horae.errors import HoraeError
@@ -90,7 +90,9 @@ async def taken(ledger: BookLedger, *, now: datetime) -> Entry | Unarmed:
 
 async def come(ledger: BookLedger, *, now: datetime) -> list[Filed]:
     """Decide about all that has come due."""
-    steps = [Step(each.entry, decide(each.entry, now=now)) for each in await ledger.due(now=now)]
+    steps = [
+        EntryStep(each.entry, decide(each.entry, now=now)) for each in await ledger.due(now=now)
+    ]
     return await ledger.decide(steps, now=now, term=1)
 
 

@@ -19,7 +19,7 @@ from horae.app import build, keep
 from horae.config import load
 from horae.core.clock import SystemClock
 from horae.core.decide import Status, decide
-from horae.core.ports import Process, Step
+from horae.core.ports import EntryStep, Process
 from horae.core.source import Scan
 from horae.files.read import find_plans, read_plan
 from horae.org.document import read
@@ -214,7 +214,9 @@ async def live_a_day(root: Path) -> None:
     await ledger.scan("org", Scan(tuple(found)), now=began, term=1)
     at = began
     while (at := at + timedelta(minutes=10)) < now - timedelta(minutes=65):
-        steps = [Step(due.entry, decide(due.entry, now=at)) for due in await ledger.due(now=at)]
+        steps = [
+            EntryStep(due.entry, decide(due.entry, now=at)) for due in await ledger.due(now=at)
+        ]
         for filed in await ledger.decide(steps, now=at, term=1):
             if filed.status is not Status.WAITING:
                 continue

@@ -123,7 +123,7 @@ class Place(NamedTuple):
         return None if text is None else parse_moment(text, self.zone)
 
 
-class Dial(SystemClock):
+class CommandClock(SystemClock):
     """A clock that stands where --at put it, else the machine's."""
 
     def __init__(self, at: datetime | None = None) -> None:
@@ -237,7 +237,7 @@ class RemoteService(Service):
     def __init__(self, far: Far, *, ledger: BookLedger, place: Place) -> None:
         super().__init__(
             ledger=ledger,
-            clock=Dial(),
+            clock=CommandClock(),
             ids=new_id,
             zone_name=place.zone.key,
             places=place.files,
@@ -479,7 +479,7 @@ def _service(
         machines = ledger.machines if isinstance(ledger, PostgresLedger) else None
     return Service(
         ledger=ledger,
-        clock=Dial(at),
+        clock=CommandClock(at),
         ids=new_id,
         zone_name=place.zone.key,
         term=term,
@@ -510,7 +510,7 @@ def _unready(
     async def asking(entries: Iterable[Listed]) -> Mapping[int, Unready]:
         from horae.context import Context
 
-        context = Context(load(place.root), Path(place.root).absolute(), Dial(), ledger)
+        context = Context(load(place.root), Path(place.root).absolute(), CommandClock(), ledger)
         return await context.readiness.of_entries(entries)
 
     return asking

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
-    from horae.core.explain import Answer
+    from horae.core.explain import WhyAnswer
     from horae.core.service import Service
     from horae.core.views import (
         AgentLine,
@@ -643,7 +643,7 @@ def _print_why(said: WhyReport, *, is_over: bool) -> None:
         echo("\nnot all are shown; increase -n")
 
 
-def _print_answer(answer: Answer, zone_name: str, *, is_over: bool) -> None:
+def _print_answer(answer: WhyAnswer, zone_name: str, *, is_over: bool) -> None:
     at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
     echo(f"{at}{in_zone(answer.said, zone_name)}")
     filed = answer.filed

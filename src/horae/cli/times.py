@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
     from zoneinfo import ZoneInfo
 
-    from horae.core.due import Due
+    from horae.core.due import DueLine
     from horae.core.entry import Unarmed
 
 _FEW = 4  # so many fires of one entry on one day have a line each
@@ -374,7 +374,7 @@ def _print_agenda(lines: Sequence[AgendaLine], when: When, days: int) -> None:
         echo("\nnothing is scheduled")
 
 
-def _print_due(lines: Sequence[Due], when: When) -> None:
+def _print_due(lines: Sequence[DueLine], when: When) -> None:
     echo(f"at {moment_text(when.now, when.zone)}")
     for standing, of_standing in groupby(lines, key=lambda line: line.standing):
         echo(f"\n{standing}")
@@ -385,7 +385,7 @@ def _print_due(lines: Sequence[Due], when: When) -> None:
         echo("\nnothing is due")
 
 
-def _due_data(line: Due, zone_name: str) -> dict[str, object]:
+def _due_data(line: DueLine, zone_name: str) -> dict[str, object]:
     at = format_with_offset(line.at.astimezone(zone(zone_name))) if line.at else None
     return {
         "standing": line.standing.value,

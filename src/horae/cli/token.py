@@ -11,7 +11,7 @@ import click
 
 from horae.cli.client import EngineUnreachableError
 from horae.cli.connection import (
-    Dial,
+    CommandClock,
     NoLedgerError,
     Place,
     engine_at,
@@ -77,7 +77,7 @@ def add(name: str, *, scopes: Sequence[str], root: str, data: str | None, form: 
 
     async def alone(ledger: BookLedger) -> dict[str, Any]:
 
-        made, said = await add_token(BookTokens(ledger), name, wanted, now=Dial().now())
+        made, said = await add_token(BookTokens(ledger), name, wanted, now=CommandClock().now())
         return {**made.data(), "token": said}
 
     made = _write(place, ("tokens",), {"name": name, "scopes": words}, alone)
@@ -118,7 +118,7 @@ def revoke(name: str, *, root: str, data: str | None, form: str | None) -> int:
 
     async def alone(ledger: BookLedger) -> dict[str, Any]:
 
-        await revoke_token(BookTokens(ledger), name, now=Dial().now())
+        await revoke_token(BookTokens(ledger), name, now=CommandClock().now())
         return {"revoked": name}
 
     done = _write(place, ("tokens", name, "revoke"), {}, alone)
@@ -139,7 +139,7 @@ def sessions(*, root: str, data: str | None, form: str | None) -> int:
     async def looking() -> list[dict[str, Any]]:
 
         async with reader_of(place) as ledger:
-            found = await BookSessions(ledger).all(now=Dial().now())
+            found = await BookSessions(ledger).all(now=CommandClock().now())
         return [each.data() for each in found]
 
     rows = asyncio.run(looking())
@@ -251,7 +251,7 @@ def _write(
 
 def _end(place: Place, session: str) -> dict[str, Any]:
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        ended = await end_sessions(BookSessions(ledger), session, now=Dial().now())
+        ended = await end_sessions(BookSessions(ledger), session, now=CommandClock().now())
         return {"ended": [each.id for each in ended]}
 
     return _write(place, ("sessions", session, "end"), {}, alone)
@@ -263,7 +263,7 @@ async def _share(store: str, made: str) -> None:
 
     ledger = await PostgresLedger.open(store)
     try:
-        await ledger.share_token(made, now=Dial().now())
+        await ledger.share_token(made, now=CommandClock().now())
     finally:
         await ledger.close()
 

@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from horae.cli.connection import Dial, Place, reader_of, write_with
+from horae.cli.connection import CommandClock, Place, reader_of, write_with
 from horae.cli.output import Form, Output, echo
 from horae.config import load, secrets_of
 from horae.context import Context, find_agents
@@ -84,7 +84,7 @@ class TriggerAccess:
     def _parts(self, ledger: BookLedger, *, may_call: bool = True) -> dict[str, Any]:
         # In a shared ledger a command may write in any term.
         term = 1 if self.place.store is None else ANYBODY
-        context = Context(self._config, Path(self.root).absolute(), Dial(), ledger, term)
+        context = Context(self._config, Path(self.root).absolute(), CommandClock(), ledger, term)
         secrets = secrets_of(self._config, may_call=may_call)
         return context.trigger_parts(others=self._others, secrets=secrets)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HORIZON: Final = timedelta(days=7)
 
 
-class Standing(StrEnum):
+class DueStatus(StrEnum):
     """How an entry or a task stands to a moment."""
 
     OVERDUE = "overdue"  # its DEADLINE is past
@@ -29,10 +29,10 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueLine:
     """One line of what is due."""
 
-    standing: Standing
+    standing: DueStatus
     title: str
     origin: Origin
     at: datetime | None
@@ -41,13 +41,13 @@ class Due:
 
 def due(
     items: Iterable[Entry | Task | Unarmed], *, now: datetime, horizon: timedelta = HORIZON
-) -> list[Due]:
+) -> list[DueLine]:
     """Return what is overdue, due, upcoming and not armed, in that order, by time.
 
     An entry that a ledger keeps is due when a moment came after its watermark; of one that
     is only written, a single moment in the past is due, and a repeating one is upcoming.
     """
-    order = list(Standing)
+    order = list(DueStatus)
     found = [line for item in items for line in _lines(item, now, now + horizon)]
     return sorted(
         found,
@@ -60,45 +60,45 @@ def due(
     )
 
 
-def _lines(item: Entry | Task | Unarmed, now: datetime, end: datetime) -> Iterator[Due]:
+def _lines(item: Entry | Task | Unarmed, now: datetime, end: datetime) -> Iterator[DueLine]:
     match item:
         case Unarmed() if not item.is_hidden:
-            yield Due(Standing.UNARMED, item.title, item.origin, None, item.reason)
+            yield DueLine(DueStatus.UNARMED, item.title, item.origin, None, item.reason)
         case Task():
             yield from _task_lines(item, now, end)
         case Entry():
             yield from _entry_lines(item, now, end)
 
 
-def _task_lines(task: Task, now: datetime, end: datetime) -> Iterator[Due]:
+def _task_lines(task: Task, now: datetime, end: datetime) -> Iterator[DueLine]:
     """Yield whether a task is overdue, due or upcoming; a deadline says more than a start."""
     deadline, scheduled = task.deadline, task.scheduled
     if deadline is not None and deadline < now:
-        yield Due(Standing.OVERDUE, task.title, task.origin, deadline, "the DEADLINE is past")
+        yield DueLine(DueStatus.OVERDUE, task.title, task.origin, deadline, "the DEADLINE is past")
     elif scheduled is not None and scheduled <= now:
-        yield Due(
-            Standing.DUE, task.title, task.origin, scheduled, "the SCHEDULED time was reached"
+        yield DueLine(
+            DueStatus.DUE, task.title, task.origin, scheduled, "the SCHEDULED time was reached"
         )
     elif scheduled is not None and scheduled <= end:
-        yield Due(Standing.UPCOMING, task.title, task.origin, scheduled, "SCHEDULED")
+        yield DueLine(DueStatus.UPCOMING, task.title, task.origin, scheduled, "SCHEDULED")
     elif deadline is not None and deadline <= end:
-        yield Due(Standing.UPCOMING, task.title, task.origin, deadline, "DEADLINE")
+        yield DueLine(DueStatus.UPCOMING, task.title, task.origin, deadline, "DEADLINE")
 
 
-def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[Due]:
+def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[DueLine]:
     """Yield whether a workflow is overdue, due or upcoming."""
     if entry.deadline is not None and entry.deadline < now:
         reason = "the DEADLINE is past"
-        yield Due(Standing.OVERDUE, entry.title, entry.origin, entry.deadline, reason)
+        yield DueLine(DueStatus.OVERDUE, entry.title, entry.origin, entry.deadline, reason)
     if entry.pause is not None and entry.pause.covers(now):
         reason = f"paused{pause_words(entry.pause, zone_name=entry.zone)}"
-        yield Due(Standing.UNARMED, entry.title, entry.origin, None, reason)
+        yield DueLine(DueStatus.UNARMED, entry.title, entry.origin, None, reason)
     if isinstance(entry.rule, OnDemandRule | AfterRule):
         return
     waiting = _waiting_since(entry, now)
     if waiting is not None:
-        yield Due(
-            Standing.DUE, entry.title, entry.origin, waiting, "the scheduled time was reached"
+        yield DueLine(
+            DueStatus.DUE, entry.title, entry.origin, waiting, "the scheduled time was reached"
         )
     coming = next_moment(entry, now)
     if coming is not None and coming.at <= end:
@@ -107,7 +107,7 @@ def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[Due]:
             if coming.is_estimate
             else "next scheduled time"
         )
-        yield Due(Standing.UPCOMING, entry.title, entry.origin, coming.at, reason)
+        yield DueLine(DueStatus.UPCOMING, entry.title, entry.origin, coming.at, reason)
 
 
 def _waiting_since(entry: Entry, now: datetime) -> datetime | None:

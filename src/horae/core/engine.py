@@ -26,10 +26,10 @@ from horae.core.launch import Launch
 from horae.core.policy import Overlap
 from horae.core.ports import (
     PATIENCE,
+    EntryStep,
     LedgerBusyError,
     LedgerError,
     LedgerWriteError,
-    Step,
     Trait,
 )
 from horae.core.reason import HELD_BACK, Reason, ReasonCode
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
-    from horae.core.ports import Clock, Due, Filed, Ledger, Listed, Runner
+    from horae.core.ports import Clock, DueEntry, Filed, Ledger, Listed, Runner
     from horae.core.source import Source
 
     Left: TypeAlias = Callable[[int, Filed | None], None]
@@ -430,7 +430,7 @@ class Engine:
             if len(due) < BATCH or not any(map(_moves, steps)):
                 return
 
-    async def _step(self, due: Due, now: datetime) -> Step:
+    async def _step(self, due: DueEntry, now: datetime) -> EntryStep:
         """Return what is decided about an entry that has come due."""
         entry, before = due.entry, None
         if due.is_busy and entry.policy.overlap is Overlap.SKIP:
@@ -438,7 +438,7 @@ class Engine:
             planned = [each for each in page.receipts if is_planned(each.receipt.key)]
             if planned:  # the longest known one is the one that is waited for
                 before = behind_words(planned[-1].status, planned[-1].receipt.reason)
-        return Step(entry, decide(entry, now=now, is_busy=due.is_busy, behind=before))
+        return EntryStep(entry, decide(entry, now=now, is_busy=due.is_busy, behind=before))
 
     def _start_all(self, now: datetime) -> None:
         """Begin to make the runs that the gate lets in."""
@@ -658,7 +658,7 @@ def _fields(filed: Filed) -> dict[str, object]:
     return {"source": filed.source, "entry": filed.entry, "receipt": filed.number}
 
 
-def _moves(step: Step) -> bool:
+def _moves(step: EntryStep) -> bool:
     """Tell whether an entry is another one after a decision."""
     return step.decision.accounted_to != step.entry.accounted_to
 

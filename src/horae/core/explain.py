@@ -117,7 +117,7 @@ def parse_ask(text: str) -> WhyQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WhyAnswer:
     """What there is to say about one moment: the receipt that covers it, or why it has none."""
 
     said: str
@@ -163,12 +163,12 @@ class Answer:
 
 def answers(
     found: Listed,
-    told: Sequence[Answer],
+    told: Sequence[WhyAnswer],
     moments: Sequence[Moment],
     *,
     now: datetime,
     window: Window | None = None,
-) -> tuple[Answer, ...]:
+) -> tuple[WhyAnswer, ...]:
     """Return what is known about the moments of a window, in order; never nothing.
 
     *told* are the receipts that touch it, *moments* those that the rule of today names.
@@ -177,17 +177,17 @@ def answers(
     covering = [each for each in told if _is_answer(each, today)]
     kept = _Kept(covering)
     bare = [
-        Answer(unkept(found, moment, now=now), moment.at, is_estimate=moment.is_estimate)
+        WhyAnswer(unkept(found, moment, now=now), moment.at, is_estimate=moment.is_estimate)
         for moment in moments
         if moment.at not in kept
     ]
     said = sorted([*(_noted(each, found, today) for each in covering), *bare], key=_order)
     if said or window is None:
         return tuple(said)
-    return (Answer(_no_moment(found, window, bool(told)), window.start, is_moment=False),)
+    return (WhyAnswer(_no_moment(found, window, bool(told)), window.start, is_moment=False),)
 
 
-def _is_answer(told: Answer, today: Sequence[datetime]) -> bool:
+def _is_answer(told: WhyAnswer, today: Sequence[datetime]) -> bool:
     """Tell whether a receipt answers for a moment that was asked for.
 
     A range only touches the window; whether it covers a moment in it, today's rule knows.
@@ -205,7 +205,7 @@ def _has_any(moments: Sequence[datetime], start: datetime, end: datetime) -> boo
 class _Kept:
     """The moments that some receipts account for; what was asked for accounts for none."""
 
-    def __init__(self, told: Sequence[Answer]) -> None:
+    def __init__(self, told: Sequence[WhyAnswer]) -> None:
         planned = [each for each in map(_receipt, told) if is_planned(each.key)]
         self._single = {each.planned_at for each in planned if each.through_at is None}
         ranges = sorted(
@@ -219,19 +219,19 @@ class _Kept:
         return at in self._single or (place > 0 and at <= self._ends[place - 1])
 
 
-def _receipt(told: Answer) -> Receipt:
+def _receipt(told: WhyAnswer) -> Receipt:
     assert told.filed is not None, "it was made from a receipt"
     return told.filed.receipt
 
 
-def _order(answer: Answer) -> tuple[datetime, int]:
+def _order(answer: WhyAnswer) -> tuple[datetime, int]:
     """Return where an answer stands among others: by its moment, then by when it was filed."""
     assert answer.at is not None, "every answer in a list is about a moment"
     return answer.at, answer.filed.number if answer.filed else 0
 
 
-def answer_of(filed: Filed, runs: Sequence[Run]) -> Answer:
-    return Answer(_told(filed), filed.receipt.planned_at, filed, tuple(runs))
+def answer_of(filed: Filed, runs: Sequence[Run]) -> WhyAnswer:
+    return WhyAnswer(_told(filed), filed.receipt.planned_at, filed, tuple(runs))
 
 
 def _told(filed: Filed) -> str:
@@ -240,7 +240,7 @@ def _told(filed: Filed) -> str:
     return f"{receipt.status.value.replace('_', ' ')}: {receipt.reason}{many}"
 
 
-def _noted(told: Answer, found: Listed, today: Sequence[datetime]) -> Answer:
+def _noted(told: WhyAnswer, found: Listed, today: Sequence[datetime]) -> WhyAnswer:
     """Return an answer that says so if today's rule would not name its moment any more."""
     receipt = _receipt(told)
     is_single = receipt.through_at is None and is_planned(receipt.key)
@@ -332,7 +332,7 @@ def nothing_comes(found: Listed) -> str:
     return "nothing scheduled: the rule has no future time"
 
 
-def at_the_gate(said: Sequence[Answer], obstacles: Mapping[int, str]) -> tuple[Answer, ...]:
+def at_the_gate(said: Sequence[WhyAnswer], obstacles: Mapping[int, str]) -> tuple[WhyAnswer, ...]:
     """Return answers of which those that wait say what keeps them from starting, if it is known."""
     return tuple(
         replace(each, said=f"waiting: {obstacles[each.filed.number]}")

@@ -26,7 +26,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownEntry:
     """An entry that has a number; the lower, the longer it is known."""
 
     number: int
@@ -46,7 +46,7 @@ class Match:
     doubles: tuple[int, ...]
 
 
-def match(known: Iterable[Known], scanned: Sequence[Mark]) -> Match:
+def match(known: Iterable[KnownEntry], scanned: Sequence[Mark]) -> Match:
     """Return which of the *scanned* entries are the *known* ones.
 
     >>> was = Known(7, Mark("plan.org::Water", "Water", "++1d", "b1"))

@@ -65,7 +65,7 @@ class Launch:
         self._runner = runner
         self._left = left
         self._term = term
-        self._stories: dict[int, _Story] = {}
+        self._stories: dict[int, _StartedRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.give_up_at: timedelta | None = None  # from when ends that cannot be written wait
         self.is_unsure = False  # whether a start may be in the ledger that nobody knows of
@@ -83,12 +83,12 @@ class Launch:
 
     def start(self, filed: Filed) -> None:
         """Begin to make the run of a receipt that holds its slot."""
-        story = self._stories[filed.number] = _Story(filed)
+        story = self._stories[filed.number] = _StartedRun(filed)
         self._tell(story, partial(self._carry, story))
 
     def refuse(self, filed: Filed, reason: Reason) -> None:
         """Write down that a receipt can never start."""
-        story = self._stories[filed.number] = _Story(filed)
+        story = self._stories[filed.number] = _StartedRun(filed)
         self._tell(story, partial(self._fail, story, reason))
 
     def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
@@ -155,7 +155,7 @@ class Launch:
             if self.is_unsure:
                 await self._clock.wait(never, until=self._clock.now() + AGAIN)
 
-    def _tell(self, story: _Story, part: Callable[[], Awaitable[Filed | None]]) -> None:
+    def _tell(self, story: _StartedRun, part: Callable[[], Awaitable[Filed | None]]) -> None:
         """Let a story go on beside the loop, and say when it is over, however it ends."""
 
         async def told() -> None:
@@ -180,7 +180,7 @@ class Launch:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry(self, story: _Story) -> Filed | None:
+    async def _carry(self, story: _StartedRun) -> Filed | None:
         """Make the run of a receipt, let it go, and write down how it ended."""
         filed = story.filed
         story.run = run = await self._ledger.start(filed.number, **self._stamp())
@@ -262,7 +262,7 @@ class Launch:
         await self._ledger.give_back(run.number, reason=reason, **self._stamp())
         await self._ledger.hold(run.receipt, reason=reason, **self._stamp())
 
-    async def _fail(self, story: _Story, reason: Reason) -> Filed | None:
+    async def _fail(self, story: _StartedRun, reason: Reason) -> Filed | None:
         story.run = run = await self._ledger.start(story.filed.number, **self._stamp())
         return None if run is None else await self._write_end(run, Ended(Status.FAILED, reason))
 
@@ -344,7 +344,7 @@ class _Stamp(TypedDict):
 
 
 @dataclass(slots=True)
-class _Story:
+class _StartedRun:
     """How far a receipt has come."""
 
     filed: Filed

@@ -105,7 +105,7 @@ class StaleTermError(LedgerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueEntry:
     """An armed entry whose next moment has come.
 
     It is busy while a receipt of a moment of its own is open; what somebody asked for beside
@@ -117,7 +117,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EntryStep:
     """An entry as it was read, and what was decided about it."""
 
     entry: Entry
@@ -165,7 +165,7 @@ class Filed:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ReceiptPage:
     """Some receipts, newest first; `cursor` asks for those before them, None if there are none."""
 
     receipts: tuple[Filed, ...]
@@ -346,7 +346,7 @@ class Ledger(Protocol):
         """Return the armed entries that follow others."""
         ...
 
-    async def due(self, *, now: datetime, limit: int = 1000) -> list[Due]:
+    async def due(self, *, now: datetime, limit: int = 1000) -> list[DueEntry]:
         """Return the armed entries whose next moment has come, the earliest first."""
         ...
 
@@ -354,7 +354,7 @@ class Ledger(Protocol):
         """Return when the next moment of all comes, or the next pause ends; None is never."""
         ...
 
-    async def decide(self, steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
+    async def decide(self, steps: Sequence[EntryStep], *, now: datetime, term: int) -> list[Filed]:
         """Move watermarks and file receipts, all at once; return what was filed.
 
         An entry that is no longer as it was read is left alone: somebody else decided.
@@ -473,7 +473,7 @@ class Ledger(Protocol):
         statuses: Collection[Status] = (),
         cursor: int | None = None,
         limit: int = 100,
-    ) -> Page:
+    ) -> ReceiptPage:
         """Return receipts, newest first, planned in a window (ranges that touch it too)."""
         ...
 

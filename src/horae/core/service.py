@@ -28,8 +28,8 @@ from horae.core.entry import (
     key_time,
 )
 from horae.core.explain import (
-    Answer,
     AskedMomentError,
+    WhyAnswer,
     answer_of,
     answers,
     length_text,
@@ -38,7 +38,7 @@ from horae.core.explain import (
     rest_words,
 )
 from horae.core.gate import no_machine
-from horae.core.ports import PATIENCE, Step, Trait
+from horae.core.ports import PATIENCE, EntryStep, Trait
 from horae.core.project import decided, next_moment, project, tick_delay, unpaused
 from horae.core.reason import NO_REASON, Reason, ReasonCode
 from horae.core.receipt import BAD, ENDS, OPEN, is_planned
@@ -335,7 +335,7 @@ class Service:
             last = [await self._told(each) for each in await self._last(found)]
             coming = answers(found, [], _coming(found, now=now), now=now)
             if not coming and (not last or isinstance(found.item, Entry)):
-                coming = (Answer(nothing_comes(found), is_moment=False),)
+                coming = (WhyAnswer(nothing_comes(found), is_moment=False),)
             return WhyReport(now, about, (*last, *coming), cannot_run=cannot_run)
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
@@ -382,7 +382,7 @@ class Service:
         page = await self._ledger.receipts(entry=found.number, statuses=OPEN, limit=BATCH)
         return [*page.receipts[-1:], *last]
 
-    async def _told(self, filed: Filed) -> Answer:
+    async def _told(self, filed: Filed) -> WhyAnswer:
         return answer_of(filed, await self._ledger.runs_of(filed.number))
 
     async def status(self, engine: EngineFacts, *, limit: int = 20) -> StatusReport:
@@ -850,7 +850,7 @@ def _agent_of(found: Listed) -> Entry:
     return entry
 
 
-def _tick_now(entry: Entry, *, now: datetime, note: str) -> Step:
+def _tick_now(entry: Entry, *, now: datetime, note: str) -> EntryStep:
     """Return the decision that an agent's next tick is now.
 
     It is filed as if its time had come: nothing else is pending until it has ended.
@@ -864,7 +864,7 @@ def _tick_now(entry: Entry, *, now: datetime, note: str) -> Step:
         ended_at = min(ended_at, entry.ended_at)
     since = now if entry.accounted_to is None else max(now, entry.accounted_to)
     due = replace(entry, rule=replace(rule, first_at=min(rule.first_at, now)))
-    return Step(due, Decision((asked,), since, ended_at))
+    return EntryStep(due, Decision((asked,), since, ended_at))
 
 
 def armed(found: Listed) -> Entry:

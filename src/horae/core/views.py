@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from horae.core.command import Unready
     from horae.core.decide import Status
     from horae.core.entry import Origin, Pause
-    from horae.core.explain import Answer, Window
+    from horae.core.explain import WhyAnswer, Window
     from horae.core.ports import Event, Filed, Listed, Run
     from horae.core.reason import Reason
 
@@ -333,7 +333,7 @@ class WhyReport:
 
     at: datetime
     entry: EntryLine
-    answers: tuple[Answer, ...]
+    answers: tuple[WhyAnswer, ...]
     window: Window | None = None
     before: datetime | None = None
     after: datetime | None = None

@@ -19,13 +19,13 @@ from horae.core.decide import Status
 from horae.core.entry import AfterRule, CadenceRule, Entry, key_time
 from horae.core.ports import (
     FRESH_LEDGER,
-    Due,
+    DueEntry,
     EntryCounts,
     Filed,
     Followed,
     Job,
-    Page,
     Pruned,
+    ReceiptPage,
     Run,
 )
 from horae.core.reason import Reason, ReasonCode
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.decide import Decision, Receipt
-    from horae.core.ports import Event, Listed, Process, Step, Trait
+    from horae.core.ports import EntryStep, Event, Listed, Process, Trait
 
 T = TypeVar("T")
 
@@ -347,7 +347,7 @@ class Book:
         """Return what is armed and follows others."""
         return [listed(row) for row in self.execute(_ENTRY["followers"])]
 
-    def due(self, *, now: datetime, limit: int) -> list[Due]:
+    def due(self, *, now: datetime, limit: int) -> list[DueEntry]:
         """Return what is armed and has come due."""
         rows = self.execute(_ENTRY["due"], {"now": micros(now), "limit": limit})
         return [due_of(row) for row in rows]
@@ -436,7 +436,7 @@ class Book:
         self.execute(_ENTRY["account"], _watermark(entry, decision)._asdict())
         return self._file(self._drafts(entry, decision.receipts), now)
 
-    def decide(self, steps: Sequence[Step], *, now: datetime) -> list[Filed]:
+    def decide(self, steps: Sequence[EntryStep], *, now: datetime) -> list[Filed]:
         """Write the decisions whose entries are still as they were; return the new receipts."""
         found = self.execute(_ENTRY["standing"], self.asked_standing(steps)).fetchall()
         stands = {row[0]: row for row in found if row["is_armed"]}
@@ -467,12 +467,12 @@ class Book:
         return filed
 
     @staticmethod
-    def asked_standing(steps: Sequence[Step]) -> dict[str, str]:
+    def asked_standing(steps: Sequence[EntryStep]) -> dict[str, str]:
         """Return what is asked about where entries stand that are decided."""
         return {"numbers": json.dumps([step.entry.number for step in steps])}
 
     @staticmethod
-    def asked_keys(steps: Sequence[Step]) -> dict[str, str]:
+    def asked_keys(steps: Sequence[EntryStep]) -> dict[str, str]:
         """Return what is asked about the keys of receipts that are decided."""
         keys = [(step.entry.number, each.key) for step in steps for each in step.decision.receipts]
         return {"keys": json.dumps(keys)}
@@ -669,7 +669,7 @@ class Book:
         statuses: Collection[Status],
         cursor: int | None,
         limit: int,
-    ) -> Page:
+    ) -> ReceiptPage:
         query = "page" if entry is None else "page_of_entry"
         if entry is None and statuses and OPEN.issuperset(statuses):
             query = "page_open"
@@ -683,7 +683,7 @@ class Book:
         }
         found = [filed_of(row) for row in self.execute(_RECEIPT[query], values)]
         page = tuple(found[:limit])
-        return Page(page, page[-1].number if len(found) > limit else None)
+        return ReceiptPage(page, page[-1].number if len(found) > limit else None)
 
     def late(self, *, since: datetime, by: timedelta, limit: int) -> list[Filed]:
         """Return what ran and was decided late, newest first."""

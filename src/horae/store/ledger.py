@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
     from horae.core.decide import Receipt
     from horae.core.ports import (
-        Due,
+        DueEntry,
         EntryCounts,
+        EntryStep,
         Event,
         Filed,
         Job,
         Listed,
-        Page,
         Process,
         Pruned,
+        ReceiptPage,
         Run,
-        Step,
         Trait,
     )
     from horae.core.reason import Reason
@@ -140,7 +140,7 @@ class BookLedger(ABC):
         """Return the armed entries that follow others."""
         return await self.read(lambda book: book.followers())
 
-    async def due(self, *, now: datetime, limit: int = 1000) -> list[Due]:
+    async def due(self, *, now: datetime, limit: int = 1000) -> list[DueEntry]:
         """Return the armed entries whose next moment has come, the earliest first."""
         return await self.read(lambda book: book.due(now=now, limit=limit))
 
@@ -148,7 +148,7 @@ class BookLedger(ABC):
         """Return when the next moment of all comes, or the next pause ends; None is never."""
         return await self.read(lambda book: book.wake_at())
 
-    async def decide(self, steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
+    async def decide(self, steps: Sequence[EntryStep], *, now: datetime, term: int) -> list[Filed]:
         """Move watermarks and file receipts, all at once; return what was filed."""
         work = Foreseen(lambda book: book.decide(steps, now=now), "decide", steps)
         return await self.write(term, work)
@@ -303,7 +303,7 @@ class BookLedger(ABC):
         statuses: Collection[Status] = (),
         cursor: int | None = None,
         limit: int = 100,
-    ) -> Page:
+    ) -> ReceiptPage:
         """Return receipts, newest first, planned in a window (ranges that touch it too)."""
         return await self.read(
             lambda book: book.receipts(

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from horae.cluster.lease import Membership
     from horae.core.decide import Receipt
-    from horae.core.ports import Filed, Run, Step
+    from horae.core.ports import EntryStep, Filed, Run
     from horae.store.pg_wire import ForeseenQuery, PostgresConnection, Timeouts
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]
@@ -596,7 +596,7 @@ def _adding(entry: int, receipts: Sequence[Receipt]) -> Iterator[ForeseenQuery]:
         yield _look(_RECEIPT["by_key"], RECEIPT, entry=entry, key=receipt.key)
 
 
-def _deciding(steps: Sequence[Step]) -> Iterator[ForeseenQuery]:
+def _deciding(steps: Sequence[EntryStep]) -> Iterator[ForeseenQuery]:
     yield _look(LAST_RECEIPT, NOTHING)
     yield _look(_ENTRY["standing"], ANYTHING, **Book.asked_standing(steps))
     yield _look(_RECEIPT["taken"], ANYTHING, **Book.asked_keys(steps))

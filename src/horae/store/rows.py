@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from horae.core.decide import Receipt, Status
 from horae.core.entry import CadenceRule, Entry, Origin, Pause, RepeaterRule, Unarmed, Work
 from horae.core.identity import Mark
-from horae.core.ports import Due, Event, Filed, LedgerDamagedError, Listed, Process, Run
+from horae.core.ports import DueEntry, Event, Filed, LedgerDamagedError, Listed, Process, Run
 from horae.core.project import next_moment, unpaused
 from horae.core.reason import Reason
 from horae.store.codec import ENTRY, micros, moment, read_agents, read_entry, read_policy
@@ -135,9 +135,9 @@ def counts_from_end(rule: Rule) -> bool:
 
 
 @_read("entry")
-def due_of(row: sqlite3.Row) -> Due:
+def due_of(row: sqlite3.Row) -> DueEntry:
     """Return what has come due, from a row that has the columns of an entry in their order."""
-    return Due(read_entry(row), bool(row[-1]))
+    return DueEntry(read_entry(row), bool(row[-1]))
 
 
 @_read("receipt")

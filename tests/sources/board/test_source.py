@@ -17,7 +17,7 @@ import pytest
 from horae.core.decide import Receipt, Status
 from horae.core.engine import Engine
 from horae.core.entry import Entry, OnceRule, OnDemandRule, Origin, Unarmed, Work, key_time
-from horae.core.identity import Known, match
+from horae.core.identity import KnownEntry, match
 from horae.core.policy import CatchUp, Policy
 from horae.core.ports import Ended, Filed, Job, Process, Run, Unreleased
 from horae.core.project import next_moment
@@ -169,7 +169,7 @@ def test_one_task_never_takes_the_history_of_another_however_alike_they_are(root
     (root / "board/tasks/1.md").unlink()
     put(root, "2.md", task(2))
     [new] = scanned(BoardSource(root, now=wednesday)).entries
-    assert match([Known(1, old.mark)], [new.mark]).numbers == (None,)
+    assert match([KnownEntry(1, old.mark)], [new.mark]).numbers == (None,)
 
 
 def test_a_scan_that_finds_something_new_is_told_of_and_no_other(root: Path) -> None:
