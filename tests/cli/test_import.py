@@ -22,7 +22,7 @@ def test_headlines_go_to_stdout_and_the_proof_to_stderr(call: Call, tmp_path: Pa
     ending = call("import", "crontab", "tab", *AT)
     assert ending.code == Exit.OK
     note, *proofs = ending.err.splitlines()
-    assert note.startswith("tab:2:11: note: runs in the plan's directory")
+    assert note.startswith("tab:2:11: note: the command runs in the plan's directory")
     assert proofs == [
         "tab:2: 'Back up': 50 of 50 next times match",
         "tab:3: 'poll | log': 50 of 50 next times match",

@@ -177,7 +177,7 @@ def test_commands_that_do_not_start_in_the_home_directory_are_named_once() -> No
     text = "0 1 * * * make a\n0 2 * * * ./b\n0 3 * * * make c\n0 4 * * * cd /srv && ./d\n"
     [remark] = read_crontab(text, zone_name="UTC").remarks
     assert str(remark) == (
-        "1:11: note: runs in the plan's directory (as on line 3); cron runs it in the home "
+        "1:11: note: the command runs in the plan's directory (also line 3); cron runs it in the home "
         "directory; use `sh -c 'cd && exec …'` where the directory matters"
     )
 

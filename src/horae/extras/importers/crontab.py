@@ -125,8 +125,8 @@ class CrontabReader:
         (line, column), *others = self._elsewhere
         word = "line" if len(others) == 1 else "lines"
         shown = ", ".join(str(number) for number, _ in others[:10]) + ", …" * (len(others) > 10)
-        also = f" (as on {word} {shown})" if others else ""
-        what = f"runs in the plan's directory{also}; cron runs it in the home directory"
+        also = f" (also {word} {shown})" if others else ""
+        what = f"the command runs in the plan's directory{also}; cron runs it in the home directory"
         remedy = "use `sh -c 'cd && exec …'` where the directory matters"
         self.reading.note(line, column, what, remedy)
 
