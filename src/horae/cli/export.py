@@ -230,21 +230,18 @@ class EntryExport:
         self.exit_code = self.exit_code or Exit.FINDINGS
 
     def say(self, entry: Entry, given: ExportedRule) -> None:
-        """Say how the moments compare."""
         proof = given.proof
         count = f"{proof.equal} of {proof.asked} next times match"
         seams = f"; {len(proof.seams)} differ when the clock changes" if proof.seams else ""
         _say(entry.origin, f"{entry.title!r}: {count}{seams}")
 
     def call(self, entry: Entry) -> str:
-        """Return the command that runs an entry."""
         return shlex.join(self._words(entry))
 
     def _words(self, entry: Entry) -> tuple[str, ...]:
         return (self._program, "run", "--root", self._root, self._name(entry))
 
     def units(self, entry: Entry, given: ExportedRule) -> Iterator[tuple[str, str]]:
-        """Yield the names and texts of a timer and its service."""
         base = stem = f"horae-{slug(entry.title) or 'entry'}"
         number = 1
         while stem in self._names:
@@ -271,7 +268,6 @@ class EntryExport:
 def _window(
     now: datetime, where: ZoneInfo, *, since: str | None, days: int | None, until: str | None
 ) -> tuple[datetime, datetime]:
-    """Return the moments between which a calendar is asked for."""
     if days is not None and until is not None:
         raise click.UsageError("use --days or --to, not both.")
     start = now if since is None else parse_moment(since, where)
@@ -288,7 +284,6 @@ def _window(
 def _items(
     sources: Sources, zone_name: str, ledgers: Ledgers | None = None
 ) -> Iterator[Entry | Unarmed]:
-    """Yield the entries of plans, each file once."""
     files: set[str] = set()
     for source in sources:
         file = _steady(source.name)
@@ -322,7 +317,6 @@ def _steady(name: str) -> str:
 
 
 def _say(origin: Origin, what: str) -> None:
-    """Say something about an entry on stderr."""
     echo(f"horae: {origin}: {what}", err=True)
 
 

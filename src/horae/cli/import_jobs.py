@@ -44,7 +44,6 @@ class ImportRequest(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Whether people read what is printed."""
         return self.output.form is Form.TABLE
 
 
@@ -291,7 +290,6 @@ def _data(imported: ImportedJob) -> dict[str, object]:
 
 
 def _write(asked: ImportRequest, found: list[ImportedJob]) -> None:
-    """Put the headlines where they are wanted."""
     if not found:
         return
     text = "\n".join(each.text for each in found)

@@ -68,7 +68,6 @@ class PlanHistory:
 
     @classmethod
     def of(cls, plans: Mapping[str, Sequence[Scanned]], ledgers: Ledgers) -> PlanHistory:
-        """Return what is known of plans; nothing if there is no ledger."""
         history = cls()
         numbers: dict[KnownEntries, dict[int, Origin]] = {}
         for name, scanned in plans.items():
@@ -120,7 +119,6 @@ class SimulatedReceipt(NamedTuple):
 
     @classmethod
     def of(cls, filed: Filed) -> SimulatedReceipt:
-        """Return a receipt with its word: it ran, or ran late, or its status."""
         what = filed.status.value
         if filed.status in _RAN:
             is_bad = filed.status not in {Status.DONE, Status.NO_WORK}
@@ -154,7 +152,6 @@ class Days(NamedTuple):
     receipts: list[SimulatedReceipt]
 
     def by_day(self) -> Iterator[tuple[date, list[SimulatedReceipt]]]:
-        """Yield each day that has receipts."""
         for day, group in groupby(self.receipts, lambda each: local(each.at, self.place).date()):
             yield day, list(group)
 
@@ -364,7 +361,6 @@ def _totals(receipts: Sequence[SimulatedReceipt]) -> str:
 
 
 def _counts(receipts: Sequence[SimulatedReceipt]) -> dict[str, int]:
-    """Return how many moments ran, ran late, or did not run and how."""
     counts: Counter[str] = Counter()
     for each in receipts:
         counts[each.what] += each.times

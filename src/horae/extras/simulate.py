@@ -78,7 +78,6 @@ class Simulation:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the whole trace."""
         return str(self._hash.hexdigest())
 
     async def run(self, ledger: Ledger) -> None:
@@ -121,7 +120,6 @@ class Simulation:
         self.live.clear()
 
     def tell(self, what: str) -> None:
-        """Write an event to the trace."""
         now = self.clock.now()
         line = f"{(now - self.start).total_seconds():.6f} {now:%Y-%m-%dT%H:%M:%S} {what}"
         self._last.append(line)
@@ -129,7 +127,6 @@ class Simulation:
         self.trace(line)
 
     def fail(self, promise: str, what: str) -> None:
-        """Note a broken guarantee, unless there is one already."""
         if self.broken is None:
             self.tell(f"BROKEN {promise}: {what}")
             self.broken = BrokenGuarantee(promise, what, tuple(self._last))
@@ -264,7 +261,6 @@ class _SimulatedRun:
 
 
 def _brief(thing: object) -> str:
-    """Return a thing in few words, the same for the same thing."""
     match thing:
         case None | bool() | int() | str():
             return str(thing)

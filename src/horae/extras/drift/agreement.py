@@ -165,7 +165,6 @@ def together(each: Sequence[RuleFacts]) -> RuleFacts:
 
 
 def gaps(values: Sequence[int]) -> list[int]:
-    """Return the distances between neighbours."""
     return [later - earlier for earlier, later in pairwise(values)]
 
 
@@ -201,7 +200,6 @@ def wholes_of(spoken: Sequence[TimeClaim]) -> dict[TimeClaim, SpokenTime]:
 
 
 def all_said(spoken: Sequence[TimeClaim]) -> SpokenTime:
-    """Return all the days that a text speaks of."""
     return SpokenTime(
         weekdays=frozenset(day for claim in spoken for day in claim.when.weekdays),
         days=frozenset(day for claim in spoken for day in claim.when.days),

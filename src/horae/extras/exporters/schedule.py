@@ -75,7 +75,6 @@ def to_calendar(entry: Entry, *, now: datetime) -> ExportedRule:
 
 
 def makes_good(entry: Entry) -> bool:
-    """Whether a moment that was missed is to run late."""
     return entry.policy.catchup is not CatchUp.NONE
 
 
@@ -126,7 +125,6 @@ def _of_repeater(rule: RepeaterRule) -> str:
 
 
 def _seven(expression: str) -> list[str]:
-    """Return all seven fields of an expression of ours, in plain names."""
     text = NICKNAMES.get(expression.strip().upper(), expression).upper()
     fields = [_LONG_NAME.sub(r"\1", field) for field in text.split()]
     if len(fields) == 5:
@@ -140,7 +138,6 @@ def _seven(expression: str) -> list[str]:
 
 
 def _five(expression: str) -> str:
-    """Return the five fields that mean the same to cron."""
     second, *fields, year = _seven(expression)
     if numbers(second, _SECOND) != {0}:
         raise UnfitError("the schedule has seconds, and cron runs once a minute at most", _OWN)
@@ -174,7 +171,6 @@ def calendar_of(expression: str) -> list[str]:
 
 
 def _dates(field: str) -> list[str]:
-    """Return the parts of calendar events for a day field; none for any day."""
     if field == "*":
         return []
     items = field.split(",")
@@ -189,7 +185,6 @@ def _dates(field: str) -> list[str]:
 
 
 def _weekdays(field: str) -> list[str]:
-    """Return the parts of calendar events for a weekday field; none for any day."""
     if field == "*":
         return []
     plain, found = [], []
@@ -224,7 +219,6 @@ def _day_list(days: Sequence[int]) -> str:
 
 
 def _listed(values: frozenset[int], dialect: Dialect) -> str:
-    """Return numbers as systemd lists them."""
     ordered = sorted(values)
     if len(ordered) == dialect.high - dialect.low + 1:
         return "*"

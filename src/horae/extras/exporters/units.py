@@ -90,7 +90,6 @@ class EngineUnit(NamedTuple):
 
 
 def systemd_unit(place: EngineUnit) -> str:
-    """Return a unit that keeps the engine."""
     start = f"ExecStart={_word(place.program)} up {_word(place.root)} --log plain"
     lines = [
         "[Unit]",
@@ -133,7 +132,6 @@ def _homes(place: EngineUnit) -> list[str]:
 
 
 def launchd_plist(place: EngineUnit, *, label: str, logs: str) -> str:
-    """Return a job of launchd that keeps the engine."""
     job: dict[str, object] = {
         "Label": label,
         "ProgramArguments": [place.program, "up", place.root, "--log", "plain"],
@@ -155,7 +153,6 @@ def launchd_plist(place: EngineUnit, *, label: str, logs: str) -> str:
 def timer_pair(
     title: str, events: Sequence[str], *, words: Sequence[str], is_persistent: bool, delay: int
 ) -> tuple[str, str]:
-    """Return a timer for calendar events, and the service that it starts."""
     plain = "".join(sign if sign.isprintable() else " " for sign in title).replace("%", "%%")
     timer = [
         "[Unit]",

@@ -499,7 +499,6 @@ def _until(end: datetime | None) -> str:
 
 
 def _shown(node: ast.expr) -> str:
-    """Return an expression as a remark shows it."""
     try:
         return shortened(ast.unparse(node)[:60])
     except (RecursionError, ValueError):  # too deep, or a number with more than 4,300 digits
@@ -513,7 +512,6 @@ def _name(node: ast.expr) -> str:
 
 
 def _called(function: ast.expr | str) -> str:
-    """Return a function's name as it is written."""
     if isinstance(function, str):
         return function
     if isinstance(function, ast.Constant):
@@ -542,7 +540,6 @@ def _zone_text(node: ast.expr) -> str | None:
 
 
 def _literal(node: ast.expr) -> Literal:
-    """Return a value that is written out, also as a datetime or a date."""
     if isinstance(node, ast.Call) and _name(node.func) in {"datetime", "date"}:
         try:
             numbers = [ast.literal_eval(each) for each in node.args]

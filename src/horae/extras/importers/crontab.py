@@ -119,7 +119,6 @@ class CrontabReader:
             self._comment = ""
 
     def end(self) -> None:
-        """Say what is so of several jobs."""
         if not self._elsewhere:
             return
         (line, column), *others = self._elsewhere

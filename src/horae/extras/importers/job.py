@@ -84,14 +84,12 @@ class Reading:
     is_full: bool = False  # there is so much of it that the rest is left
 
     def refuse(self, line: int, column: int, what: str, remedy: str) -> None:
-        """Say what was not taken, and what to do about it."""
         if sum(not each.is_taken for each in self.remarks) < MOST_REFUSALS:
             self.remarks.append(Remark(line, column, shortened(what), shortened(remedy)))
         else:
             self._end(line, 1, f"more than {MOST_REFUSALS:,} items cannot be imported")
 
     def note(self, line: int, column: int, what: str, remedy: str) -> None:
-        """Say what will be otherwise with a job that was taken."""
         if len(self.remarks) < MOST_REFUSALS + _MOST_NOTES:
             self.remarks.append(Remark(line, column, shortened(what), shortened(remedy), True))
         else:
@@ -205,7 +203,6 @@ def import_job(
 
 
 def in_words(entry: Entry) -> str:
-    """Return an entry's rule as a sentence."""
     said = words(entry.rule, zone_name=entry.zone)
     if isinstance(entry.rule, RepeaterRule):
         said = said.partition("; ")[0]  # what becomes of missed moments, :CATCHUP: says

@@ -93,7 +93,6 @@ def read_event(text: str) -> CalendarEvent:
 
 
 def _zone_of(text: str) -> tuple[str, str | None]:
-    """Return a calendar event without its zone, and the zone."""
     body, _, last = text.rpartition(" ")
     if last == "UTC":
         return body.strip(), "UTC"

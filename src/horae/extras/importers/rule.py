@@ -160,8 +160,6 @@ def _offset(zone_name: str, day: date) -> timedelta | None:
 
 @lru_cache(maxsize=2_000)
 def fires_of(rules: tuple[ForeignRule, ...], zone_name: str) -> Fires:
-    """Return when any of some rules fires."""
-
     def fires(after: datetime, most: int, end: datetime | None) -> list[datetime]:
         found = {at for rule in rules for at in islice(rule.times(zone_name, after, end), most)}
         return sorted(found)[:most]

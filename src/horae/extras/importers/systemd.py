@@ -167,7 +167,6 @@ def read_timer(
 
 
 def unit_of(text: str, *, name: str) -> str:
-    """Return the name of the unit that a timer starts."""
     timer = [each for each in settings_of(text) if each.section == "Timer"]
     return _last(timer, "Unit") or f"{name.removesuffix('.timer')}.service"
 
