@@ -330,7 +330,7 @@ def _append(path: str, text: str) -> None:
 
 
 def _add_tasks(directory: str, found: list[ImportedJob], now: datetime) -> Iterator[str]:
-    """Write a task for each job, which comes back from its next moment on."""
+    """Write a task for each job, which comes back from its next time on."""
     from horae.sources.board.tasks import Board
 
     board = Board(os.path.abspath(directory))

@@ -49,7 +49,7 @@ _OWN: Final = "keep the entry in horae"
 
 
 class ExportedRule(NamedTuple):
-    """A rule in the words of another scheduler, and how its moments compare with ours."""
+    """A rule in the words of another scheduler, and how its times compare with ours."""
 
     rules: tuple[str, ...]
     proof: Proof

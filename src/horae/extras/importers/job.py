@@ -119,7 +119,7 @@ def shortened(text: str) -> str:
 
 
 class OneSidedTime(NamedTuple):
-    """A moment beside a clock change that only one of the two has."""
+    """A time near a clock change that only one of the two schedulers has."""
 
     at: datetime
     is_ours: bool
@@ -127,13 +127,13 @@ class OneSidedTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How the moments of a headline compare with those of the scheduler that it is from.
+    """How the times of a headline compare with those of the scheduler that it is from.
 
     `differing` are those that only one of the two has, before the last that was compared;
     `seams` are those that differ because a clock changes, also in the year to come.
     """
 
-    asked: int  # how many moments of the other were compared
+    asked: int  # how many times of the other were compared
     equal: int
     differing: tuple[datetime, ...] = ()
     seams: tuple[OneSidedTime, ...] = ()
@@ -157,7 +157,7 @@ class ImportedJob:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the headline may be written; an alert has no moments to be proven."""
+        """Whether the headline may be written; an alert has no times to compare."""
         return self.entry is not None and (self.job.is_alert or self.proof.holds)
 
 
@@ -205,7 +205,7 @@ def import_job(
 def in_words(entry: Entry) -> str:
     said = words(entry.rule, zone_name=entry.zone)
     if isinstance(entry.rule, RepeaterRule):
-        said = said.partition("; ")[0]  # what becomes of missed moments, :CATCHUP: says
+        said = said.partition("; ")[0]  # what becomes of missed times, :CATCHUP: says
     where = "" if isinstance(entry.rule, OnceRule) else f" ({entry.zone})"
     return f"{said[0].upper()}{said[1:]}{where}."
 
@@ -236,7 +236,7 @@ def headline_text(job: ForeignJob, *, said: str) -> str:
 
 
 def prove(entry: Entry, fires: Fires, *, now: datetime, most: int = FIRES) -> Proof:
-    """Compare the next moments of an entry with what another scheduler says of the same."""
+    """Compare the next times of an entry with what another scheduler says of the same."""
     theirs = fires(now, most, None)
     ours = [each.at for each in islice(project(entry, now, _FAR), most)]
     odd = _odd(ours, theirs, most)
@@ -244,7 +244,7 @@ def prove(entry: Entry, fires: Fires, *, now: datetime, most: int = FIRES) -> Pr
     near = [each.at for each in changes(place, now - _AROUND, now + _YEAR)]
     near += [each.at for at in odd for each in changes(place, at - _AROUND, at + _AROUND)]
     touched = {at for at in odd if any(abs(at - each) <= _AROUND for each in near)}
-    # A clock change that the next moments do not reach is looked at for itself.
+    # A clock change that the next times do not reach is looked at for itself.
     seams = {at: odd[at] for at in touched}
     for each in near:
         if each > now:
@@ -280,7 +280,7 @@ def _meaning(headline: Headline) -> Meaning:
 
 
 def _odd(ours: Sequence[datetime], theirs: Sequence[datetime], most: int) -> dict[datetime, bool]:
-    """Return the moments that only one of two has, as far as both are known; True is ours."""
+    """Return the times that only one of two has, as far as both are known; True is ours."""
     end = min(_last(ours, most), _last(theirs, most))
     return {at: at in ours for at in set(ours) ^ set(theirs) if at <= end}
 
@@ -290,7 +290,7 @@ def _last(moments: Sequence[datetime], most: int) -> datetime:
 
 
 def _odd_around(entry: Entry, fires: Fires, change: datetime) -> dict[datetime, bool]:
-    """Return the moments around a clock change that only one of the two has."""
+    """Return the times around a clock change that only one of the two has."""
     start, end = change - _AROUND, change + _AROUND
     ours = [each.at for each in islice(project(entry, start, end), FIRES)]
     return _odd(ours, fires(start, FIRES, end), FIRES)
