@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _MANY: Final = 10_000  # pauses
 _POLICY: Final = {
-    **{each.option: each.help for each in TASK_PROPERTIES},
+    **{each.option: each.help[0].lower() + each.help[1:-1] for each in TASK_PROPERTIES},
     "catchup": "all, latest or none",
     "until": "time after which the task no longer recycles",
 }
