@@ -145,6 +145,12 @@ ENDED = """* Ended
 :UNTIL: 2026-04-10
 :COMMAND: true
 :END:
+* Begins
+:PROPERTIES:
+:SCHEDULE: 0 9 * * *
+:FROM: 2026-06-01
+:COMMAND: true
+:END:
 """
 
 
@@ -158,6 +164,17 @@ def ended(call: Call) -> None:
         await ledger.close()
 
     asyncio.run(making())
+
+
+@pytest.mark.usefixtures("ended")
+def test_why_knows_that_a_rule_has_not_begun(call: Call) -> None:
+    said = call("why", "Begins@2026-05-20", "--table").out.splitlines()[3:]
+    first = ":FROM: is 2026-06-01 Mon 00:00 Europe/Berlin; nothing is scheduled before it"
+    assert said == [
+        f"2026-05-20 Wed 00:00 Europe/Berlin  {first}",
+        "  the nearest before: none",
+        "  the nearest after: 2026-06-01 Mon 09:00 Europe/Berlin",
+    ]
 
 
 @pytest.mark.usefixtures("ended")

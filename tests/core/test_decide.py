@@ -132,12 +132,14 @@ clock_rule = pytest.mark.parametrize("found", BY_THE_CLOCK.values(), ids=BY_THE_
 
 NEARBY = st.timedeltas(-3 * DAY, 3 * DAY)
 BY_MINUTES = NEARBY.map(lambda off: off // (10 * MINUTE) * (10 * MINUTE))
+BOUNDS = st.none() | st.builds(lambda night, off: night + off, st.sampled_from(NIGHTS), NEARBY)
 POLICIES = st.builds(
     Policy,
     catchup=st.none() | st.sampled_from(CatchUp),
     overlap=st.sampled_from(Overlap),
     jitter=st.sampled_from([timedelta(), 90 * SECOND]),
-    until=st.none() | st.builds(lambda night, off: night + off, st.sampled_from(NIGHTS), NEARBY),
+    from_at=BOUNDS,
+    until=BOUNDS,
 )
 
 

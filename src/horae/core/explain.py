@@ -352,7 +352,10 @@ def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
         return f"the entry was removed at {moment_text(found.gone_at, _zone_of(found))}"
     if has_receipts:
         return "not a scheduled time of the current rule; receipts of an earlier rule span it"
-    until = found.item.policy.until
+    first, until = found.item.policy.from_at, found.item.policy.until
+    if first is not None and window.end <= first:
+        begin = moment_text(first, _zone_of(found))
+        return f":FROM: is {begin}; nothing is scheduled before it"
     if until is not None and window.start > until:
         end = moment_text(until, _zone_of(found))
         return f":UNTIL: was {end}; nothing is scheduled after it"

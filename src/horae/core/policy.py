@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HOST_FIX: Final = "write labels of a node, such as gpu, or its name"
 _SHOWN: Final = 60
+_TINY: Final = timedelta(microseconds=1)
 _LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _RFC3339: Final = re.compile(r"[0-9-]{10}[Tt]")
 
@@ -78,8 +79,16 @@ def _retry(text: str) -> Retry:
     return Retry(int(attempts), parse_duration(wait.strip() or "30s"))
 
 
+def _from(text: str, zone_name: str) -> datetime:
+    return _bound(text, zone_name, days=0)
+
+
 def _until(text: str, zone_name: str) -> datetime:
-    """Return the last moment that `:UNTIL:` allows; a date without a time is meant whole."""
+    return _bound(text, zone_name, days=1)
+
+
+def _bound(text: str, zone_name: str, *, days: int) -> datetime:
+    """Return a time; of a date without one, its first moment, or the last one before *days*."""
     if _RFC3339.match(text):
         return parse_rfc3339(text)
     stamp = parse_timestamp(text if text.startswith(("<", "[")) else f"<{text}>")
@@ -87,11 +96,11 @@ def _until(text: str, zone_name: str) -> datetime:
         raise ValueError
     anchor = parse_at(stamp.at)
     place = zone(zone_name)
-    if anchor.has_time:
+    if anchor.has_time or not days:
         return instant(anchor.start, place)
     # Up to the next midnight, as the last hour of a day may come twice.
     try:
-        return instant(anchor.start + timedelta(days=1), place) - timedelta(microseconds=1)
+        return instant(anchor.start + timedelta(days=days), place) - _TINY
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC)
 
@@ -190,6 +199,13 @@ class Policy:
         help="Pause after this many failures in a row.",
         other_names=("MAX_FAILURES", "FAILURE_THRESHOLD"),
     ))
+    from_at: datetime | None = field(default=None, metadata=_known(
+        "FROM", datetime, _from, "from {}", option="from",
+        fix="write a date such as 2026-06-01",
+        help="The first day on which runs start.",
+        in_tasks=True, decides_times=True, unfit="the entry has a start date (:FROM:)",
+        other_names=("START_DATE", "STARTDATE", "NOT_BEFORE"),
+    ))
     until: datetime | None = field(default=None, metadata=_known(
         "UNTIL", datetime, _until, "until {}",
         fix="write a date such as 2026-12-31",
@@ -211,10 +227,13 @@ class Policy:
 
     def clip(self, start: datetime, end: datetime) -> tuple[datetime, datetime]:
         """Return the part of a window, after *start* and up to *end*, in which a rule may fire."""
+        if self.from_at is not None:
+            start = max(start + _TINY, self.from_at) - _TINY
         return start, end if self.until is None else min(end, self.until)
 
     def allows(self, moment: datetime) -> bool:
-        return self.until is None or moment <= self.until
+        is_early = self.from_at is not None and moment < self.from_at
+        return not is_early and (self.until is None or moment <= self.until)
 
 
 DEFAULT: Final = Policy()

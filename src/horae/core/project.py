@@ -24,7 +24,7 @@ from horae.core.entry import (
     key_time,
 )
 from horae.timing.backoff import delay_after, delay_after_failures
-from horae.timing.repeater import RepeaterKind
+from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Stretch(NamedTuple):
 
 
 def stretches(entry: Entry, start: datetime, end: datetime) -> Iterator[Stretch]:
-    """Yield the parts of a window in which an entry is neither paused nor past its :UNTIL:."""
+    """Yield the parts of a window in which an entry is not paused, from :FROM: to :UNTIL:."""
     start, end = map(_in_utc, entry.policy.clip(start, end))
     pause = entry.pause
     if pause is None:
@@ -126,6 +126,7 @@ _FAR = datetime(9999, 12, 30, tzinfo=UTC)
 _DAWN = datetime.min.replace(tzinfo=UTC)
 _DUSK = datetime.max.replace(tzinfo=UTC)
 _TINY = timedelta(microseconds=1)
+_STEPS = {Unit.HOUR: timedelta(hours=1), Unit.DAY: timedelta(days=1), Unit.WEEK: timedelta(days=7)}
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -184,6 +185,11 @@ def _of_restart(
     done_at = entry.ended_at
     at = instant(rule.anchor, place)
     is_estimate = False
+    first_at = entry.policy.from_at
+    if first_at is not None and at < first_at and rule.repeater.unit in _STEPS:
+        # So near before :FROM: that few steps are left; years of hours would take a second.
+        step = rule.repeater.count * _STEPS[rule.repeater.unit]
+        done_at = max(done_at or at, first_at - min(step, first_at - at))
     while True:
         # A stamp that a person moved past the last end is the next moment itself.
         if done_at is not None and at <= done_at:
@@ -195,14 +201,15 @@ def _of_restart(
             return
         if at > start:
             yield Moment(at, f"at:{key_time(at)}", is_estimate)
-        done_at, is_estimate = at, True
+        # A time before :FROM: never runs, so that no end of it is to come.
+        done_at, is_estimate = at, first_at is None or at >= first_at
 
 
 def _of_cadence(
     entry: Entry, rule: CadenceRule, start: datetime, end: datetime
 ) -> Iterator[Moment]:
     """Yield the next tick; those after it assume ticks that find work and end at once."""
-    at = _next_tick(entry, rule)
+    at = max(_next_tick(entry, rule), entry.policy.from_at or _DAWN)
     # What lies before the window is stepped over at once, not walked.
     passed = max(0, (start - at) // rule.base)
     at, tick, is_estimate = at + passed * rule.base, rule.ticks + 1 + passed, passed > 0

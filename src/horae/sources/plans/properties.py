@@ -32,6 +32,7 @@ _OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "ENV": ("ENVIRONMENT", "ENV_VARS"),
     **{each.key: each.other_names for each in PROPERTIES},
 }
+_WORDS: Final = frozenset({"FORM"})  # near to one that is read, and free all the same
 _MEANT: Final = {
     name.replace("_", ""): key for key, names in _OTHER_NAMES.items() for name in names
 }
@@ -105,7 +106,7 @@ def _meant(key: str) -> str | None:
     joined = _joined(key)
     if joined in _MEANT:
         return _MEANT[joined]
-    if joined in _ADVICE:
+    if joined in _ADVICE or joined in _WORDS:
         return None
     return next((known for known in KNOWN if _is_near(joined, known.replace("-", ""))), None)
 
