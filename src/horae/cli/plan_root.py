@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.config import load
+from horae.config import known_names, load
 from horae.core.entry import Entry, Origin, Unarmed
 from horae.errors import Exit, HoraeError
 
@@ -142,7 +142,6 @@ def check_triggers(roots: Sequence[str]) -> Iterator[Diagnostic]:
 def _check_folder(root: str) -> Iterator[Diagnostic]:
     """Yield what is odd in the files of one root; what needs the ledger, as far as it is read."""
     from horae.cli.trigger_access import TriggerAccess
-    from horae.config import known_names
     from horae.files.read import PlanFileError
     from horae.org.plan import Diagnostic, Severity
     from horae.sources.triggers.apply import judge_files
@@ -217,7 +216,6 @@ class _Root:
         path = f"{self._root}/{_TRIGGERS}"
         if not _is_directory(path):
             return
-        from horae.config import known_names
         from horae.sources.triggers.source import EmptyFolderError, read_folder
 
         try:
@@ -248,21 +246,13 @@ class _Root:
             return
         import asyncio
 
-        from horae.sources.crew.source import CrewSource, Rhythm, SingleKeeper
+        from horae.context import crew_source
 
-        rhythm = Rhythm(
-            self._now.replace(second=0, microsecond=0),  # an estimate is not exact to the second
-            config.crew_stagger,
-            continuous=config.keeper_continuous,
-            breather=config.keeper_breather,
-            timeout=config.keeper_timeout,
+        started_at = self._now.replace(second=0, microsecond=0)  # an estimate is not exact
+        source = crew_source(
+            config, started_at=started_at, place=_near, data=config.data, inline=True
         )
-        manifest, single = config.crew_def, None
-        if manifest is None:
-            assert config.keeper_def is not None, "it was just asked"
-            manifest = config.keeper_def
-            single = SingleKeeper(manifest, config.lifecycle_def, config.keeper_interval)
-        source = CrewSource(_near(manifest), rhythm, data=config.data, keeper=single, inline=True)
+        assert source is not None, "the settings name one"
         scan = asyncio.run(source.scan({}))
         for problem in scan.problems:
             self._say(problem)
