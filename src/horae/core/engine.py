@@ -174,7 +174,7 @@ class Engine:
         await self._note_taken_over()
 
     async def run(self, *, turned: Callable[[], None] = lambda: None) -> None:
-        """Turn for ever, resting until the next moment, a poke, or 30 s are over."""
+        """Turn for ever, waiting until the next occurrence, a poke, or for 30 s."""
         while True:
             wake_at = await self.turn()
             turned()
@@ -209,7 +209,6 @@ class Engine:
         return scan
 
     async def _read(self, name: str) -> Scan:
-        """Return what a source holds now."""
         reader = self._readers[name]
         reader.is_wanted = False  # what is asked for from here on may be read too late
         index = await self._ledger.index(name)
@@ -296,7 +295,6 @@ class Engine:
         self.poke()
 
     def poke(self) -> None:
-        """Let the loop turn at once."""
         self._poked.set()
 
     async def stall(self) -> str:
@@ -431,7 +429,6 @@ class Engine:
                 return
 
     async def _step(self, due: DueEntry, now: datetime) -> EntryStep:
-        """Return what is decided about an entry that has come due."""
         entry, before = due.entry, None
         if due.is_busy and entry.policy.overlap is Overlap.SKIP:
             page = await self._ledger.receipts(entry=entry.number, statuses=OPEN, limit=BATCH)
@@ -441,7 +438,6 @@ class Engine:
         return EntryStep(entry, decide(entry, now=now, is_busy=due.is_busy, behind=before))
 
     def _start_all(self, now: datetime) -> None:
-        """Begin to make the runs that the gate lets in."""
         if not self._is_admitting:
             return
         admitted, refused = self.gate.admit(now=now)
@@ -616,14 +612,12 @@ class Engine:
         return receipts if self._doorman is None else await self._doorman.admit(receipts)
 
     async def _forget_skipped(self) -> None:
-        """Let the gate forget what waits no longer."""
         if self.gate.has_line:
             waiting = await self._waiting()
             kept = {filed.number for filed in waiting if filed.entry not in self._missing}
             self.gate.keep(kept.__contains__)
 
     async def _waiting(self) -> list[Filed]:
-        """Return the receipts that wait, the first planned first."""
         page = await self._ledger.receipts(statuses=(Status.WAITING,), limit=BATCH)
         found = list(page.receipts)
         while page.cursor is not None:
@@ -646,7 +640,6 @@ class Engine:
 def _alert(
     filed: Filed, known: Listed, rule: AfterRule, found: frozenset[Occasion], now: datetime
 ) -> Receipt:
-    """Return what is asked of an entry that follows a receipt."""
     what = " and ".join(each for each in rule.occasions if each in found)
     words = f"after {known.mark.title} ({what}): {filed.receipt.reason}"
     reason = Reason(ReasonCode.AFTER_ENTRY, words)
@@ -665,8 +658,6 @@ def _moves(step: EntryStep) -> bool:
 
 @dataclass(slots=True)
 class _SourceReader:
-    """What is known of a source."""
-
     source: Source
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     request: asyncio.Task[None] | None = None

@@ -313,8 +313,6 @@ def startable(state: GateState, capacity: Capacity, *, now: datetime) -> Iterato
 
 
 class _What(StrEnum):
-    """What may be missing."""
-
     CREW = "crew"
     LABEL = "label"  # no machine that is up has what it wants
     MACHINE = "machine"  # each machine that could take it is full
@@ -518,14 +516,11 @@ def _passed_over(waiting: Waiting, now: datetime) -> Waiting:
 
 
 def _place(waiting: Waiting) -> tuple[bool, datetime, int]:
-    """Return where in the line an ask stands."""
     ask = waiting.ask
     return ask.parent is None, ask.due_at, ask.number
 
 
 class Gate:
-    """Every receipt that waits or runs."""
-
     def __init__(self, capacity: Capacity | None = None, *, home: str = "") -> None:
         self.capacity = capacity or Capacity()
         self.homes: dict[str, str] = {}  # where each agent last ran, if there are several machines
@@ -567,7 +562,6 @@ class Gate:
         return number in self._known
 
     def machine_of(self, number: int) -> str:
-        """Return where a receipt that holds a slot is to run."""
         return next((each.machine for each in self.holders if each.ask.number == number), "")
 
     def release(self, number: int) -> None:
@@ -612,7 +606,6 @@ class Gate:
         return [due[ask.number] for ask in free if ask.number in due]
 
     def _ask(self, filed: Filed) -> SlotRequest:
-        """Return what a receipt needs to start."""
         at_home = (self._home,) if self._home and filed.work in _AT_HOME else ()
         return SlotRequest(
             filed.number,

@@ -73,12 +73,10 @@ class Launch:
 
     @property
     def runs(self) -> dict[int, Run]:
-        """The runs that are made, by receipt."""
         return {n: story.run for n, story in self._stories.items() if story.run is not None}
 
     @property
     def receipts(self) -> tuple[int, ...]:
-        """The receipts whose runs are being made or go on."""
         return tuple(self._stories)
 
     def start(self, filed: Filed) -> None:
@@ -103,7 +101,7 @@ class Launch:
         return True
 
     async def rest(self) -> None:
-        """Return when no run is being made or goes on."""
+        """Wait until no run is being made or goes on."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -232,7 +230,6 @@ class Launch:
             return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
 
     async def _make(self, filed: Filed, run: Run) -> Held:
-        """Make a run of the text that the receipt stands for."""
         job = await self._ledger.job(filed, run)
         if job is None:
             raise RunError(f"the text of the entry is not in the ledger (digest {filed.digest})")
@@ -322,7 +319,6 @@ class Launch:
             await self._write_end(run, given_up, is_last=True)
 
     def _stamp(self) -> _Stamp:
-        """Return what every writing call carries."""
         return {"now": self._clock.now(), "term": self._term}
 
 
@@ -337,16 +333,12 @@ def with_call(job: Job) -> Job:
 
 
 class _Stamp(TypedDict):
-    """When something is written, and in which term."""
-
     now: datetime
     term: int
 
 
 @dataclass(slots=True)
 class _StartedRun:
-    """How far a receipt has come."""
-
     filed: Filed
     run: Run | None = None
     held: Held | None = None

@@ -104,8 +104,6 @@ MOST: Final = 10_000  # moments of one backfill
 
 
 class Dial(Protocol):
-    """Whatever shows the time."""
-
     def now(self) -> datetime:
         """Return this moment, in UTC."""
         ...
@@ -144,7 +142,7 @@ class Service:
         self._zone = zone_name  # of what has none of its own
 
     async def named(self, word: str) -> Listed:
-        """Return the one entry that a person means by a word; those that are gone come last."""
+        """Return the one entry that a word names; entries that are gone come last."""
         found = await self._ledger.find(word)
         for place in () if found else self._placed(word):
             found = found or await self._ledger.find(place)
@@ -175,7 +173,6 @@ class Service:
         return [each for each in (f"{name}:{line}" for name in files) if each != word]
 
     async def _lines(self, receipts: Iterable[Filed]) -> tuple[ReceiptLine, ...]:
-        """Return receipts with the zones of their entries."""
         known: dict[int, Listed | None] = {}
         lines = []
         for each in receipts:
@@ -185,7 +182,6 @@ class Service:
         return tuple(lines)
 
     def _line(self, filed: Filed, found: Listed | None) -> ReceiptLine:
-        """Return a receipt with the title and zone of its entry."""
         title = filed.title or (found.mark.title if found else "")
         return ReceiptLine(filed, title, self._zone_of(found))
 
@@ -214,12 +210,10 @@ class Service:
         return self._entry_line(await self._ledger.entry(found.number) or found)
 
     def _zone_of(self, found: Listed | None) -> str:
-        """Return the zone of an entry, else that of the plan."""
         item = found.item if found else None
         return item.zone if isinstance(item, Entry) else self._zone
 
     async def entry(self, word: str) -> EntryLine:
-        """Return the one entry that a person means, as people are told of it."""
         return self._entry_line(await self.named(word))
 
     async def entries(
@@ -273,7 +267,6 @@ class Service:
         return RunLine(run, (await self.receipt(run.receipt)).line)
 
     async def last_run(self, word: str) -> RunLine:
-        """Return the run of an entry that was started last."""
         found = await self.named(word)
         page = await self._ledger.receipts(
             entry=found.number, statuses=ENDS | GOING | {Status.WAITING}, limit=20
@@ -284,7 +277,6 @@ class Service:
         return await self.run(max(run.number for run in runs))
 
     async def going(self, word: str) -> RunLine:
-        """Return the one run of an entry that goes on."""
         found = await self.named(word)
         page = await self._ledger.receipts(entry=found.number, statuses=GOING)
         going = [(await self._ledger.runs_of(each.number))[-1].number for each in page.receipts]
@@ -481,7 +473,6 @@ class Service:
         ]
 
     async def _troubled(self) -> list[Listed]:
-        """Return the entries that somebody should look at, the longest known first."""
         found: dict[int, Listed] = {}
         for trait in (Trait.FAILING, Trait.MISSING):
             some = await self._ledger.entries_that_are(trait, limit=BATCH)
@@ -507,7 +498,7 @@ class Service:
     async def pause(
         self, word: str, *, note: str = "", until: datetime | timedelta | None = None
     ) -> PauseResult:
-        """Let an entry rest, for ever, until a moment, or for a while."""
+        """Pause an entry: for ever, until a time, or for a duration."""
         now, note = self._clock.now(), one_line(note)
         found = await self.named(word)
         end = now + until if isinstance(until, timedelta) else until
@@ -526,7 +517,7 @@ class Service:
         return PauseResult(await self._again(found), changed=False)
 
     async def resume(self, word: str) -> PauseResult:
-        """Let a resting entry go on from now."""
+        """Resume a paused entry from now on."""
         found = await self.named(word)
         done = await self._ledger.resume(found.number, now=self._clock.now(), term=self._term)
         if done:
@@ -601,12 +592,11 @@ class Service:
         return CancelResult(again, changed)
 
     async def note_edit(self, file: str, what: str) -> None:
-        """Record what was done to a file on somebody's behalf."""
+        """Record an edit of a file."""
         facts = {"file": file, "what": what}
         await self._ledger.note("edited", now=self._clock.now(), term=self._term, facts=facts)
 
     async def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
-        """Fold old receipts into ranges and drop what hangs on them."""
         now = self._clock.now()
         if before > now:
             raise RequestError(f"{key_time(before)} is in the future; prune needs a past time")
@@ -734,7 +724,7 @@ def _from_the_oldest(moments: list[Moment], filed: Sequence[Filed]) -> list[Mome
 
 
 def _coming(found: Listed, *, now: datetime) -> list[Moment]:
-    """Return the next moment of an entry, if it has one; if it is paused, that after it, too."""
+    """Return the next occurrence of an entry; if it is paused, the one after the pause, too."""
     if not isinstance(found.item, Entry) or found.gone_at is not None:
         return []
     entry = found.item
@@ -753,7 +743,6 @@ def check_calendar(*moments: datetime) -> None:
 
 
 def beyond() -> RequestError:
-    """Return the error for a moment where the calendar ends."""
     return RequestError("the time is out of range; the year must be from 2 to 9998")
 
 
@@ -831,7 +820,6 @@ def _overdue(count: int, engine: EngineFacts, now: datetime) -> Iterator[str]:
 
 
 def _problems(troubled: Iterable[Listed], now: datetime) -> Iterator[str]:
-    """Yield what somebody should look at, in words."""
     for each in troubled:
         name = f"{each.mark.title} ({each.item.origin})"
         if each.failures >= STUCK:
@@ -879,7 +867,6 @@ def armed(found: Listed) -> Entry:
 
 
 def refuse_gone(found: Listed) -> None:
-    """Raise an error if an entry is no longer in its plan."""
     if found.gone_at is not None:
         raise EntryStateError(
             found,
@@ -897,7 +884,7 @@ def _way_back(found: Listed) -> str:
 
 
 def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:
-    """Raise an error if an entry rests, or must do so since nothing was filed for it."""
+    """Raise an error if an entry is paused, or must be since nothing was filed for it."""
     if is_sure or found.pause is not None:
         raise EntryStateError(
             found,
@@ -907,7 +894,6 @@ def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:
 
 
 def checked(name: str, what: str) -> str:
-    """Return a name that can stand in a key."""
     if not 0 < len(name) <= 200 or not name.isprintable():
         raise RequestError(f"{what} must have 1 to 200 printable characters")
     return name
@@ -926,7 +912,7 @@ def _check_window(start: datetime, end: datetime, *, now: datetime, zone_name: s
 
 
 def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
-    """Return the moments of an entry in a window, or say that they are too many."""
+    """Return the occurrences of an entry in a window, or raise an error if they are too many."""
     moments = decided(project(entry, start - TINY, end - TINY))
     found = list(islice(moments, MOST + 1))
     if len(found) > MOST:
@@ -939,7 +925,7 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
 
 
 def _count_after(entry: Entry, start: datetime, end: datetime) -> int:
-    """Return how many moments a window has, without walking them where that can be."""
+    """Return how many occurrences a window has, counted without a walk where possible."""
     start, end = entry.policy.clip(start, end)
     match entry.rule:
         case CronRule(crons):

@@ -43,8 +43,6 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class EntryLine:
-    """An entry as people are told of it."""
-
     number: int
     source: str
     title: str
@@ -207,7 +205,7 @@ class AgentLine:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """How things stand: what runs, waits and comes, and what of the last day needs a look."""
+    """What runs, waits and comes next, and what of the last day needs attention."""
 
     at: datetime
     zone: str
@@ -255,8 +253,6 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptDetail:
-    """A receipt with every attempt of it, in order."""
-
     line: ReceiptLine
     runs: tuple[Run, ...]
 
@@ -267,8 +263,6 @@ class ReceiptDetail:
 
 @dataclass(frozen=True, slots=True)
 class RunLine:
-    """One attempt, and the receipt that it belongs to."""
-
     run: Run
     line: ReceiptLine
 
@@ -280,7 +274,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class CancelResult:
-    """A run that somebody ended; it may have been asked to end already."""
+    """A cancelled run; `changed` is False if it was asked to end already."""
 
     run: RunLine
     changed: bool
@@ -357,7 +351,7 @@ class WhyReport:
 
 @dataclass(frozen=True, slots=True)
 class PauseResult:
-    """What became of a request to let an entry rest or go on; it may have been so already."""
+    """The result of pausing or resuming an entry; `changed` is False if it was so already."""
 
     entry: EntryLine
     changed: bool
@@ -368,7 +362,7 @@ class PauseResult:
 
 @dataclass(frozen=True, slots=True)
 class BackfillResult:
-    """The moments of a window that are run after all; with `dry_run` that would be."""
+    """The past occurrences of a window that a backfill runs, or with `dry_run` would run."""
 
     entry: EntryLine
     name: str
@@ -397,8 +391,6 @@ class BackfillResult:
 
 
 class EntryNotFoundError(HoraeError):
-    """A name that no entry goes by."""
-
     code = "entry_not_found"
     exit_code = Exit.NOT_FOUND
 
@@ -414,8 +406,6 @@ class EntryNotFoundError(HoraeError):
 
 
 class AmbiguousEntryError(HoraeError):
-    """A name that several entries go by."""
-
     code = "entry_ambiguous"
     exit_code = Exit.USAGE
 
@@ -449,8 +439,6 @@ class EntryStateError(HoraeError):
 
 
 class CannotRunError(HoraeError):
-    """An entry whose run could not start."""
-
     code = "cannot_run"
 
     def __init__(self, title: str, why: Unready) -> None:
@@ -461,8 +449,6 @@ class CannotRunError(HoraeError):
 
 
 class ReceiptNotFoundError(HoraeError):
-    """A number that no receipt has."""
-
     code = "receipt_not_found"
     exit_code = Exit.NOT_FOUND
 
@@ -502,8 +488,6 @@ class RunStateError(HoraeError):
 
 
 class RequestError(HoraeError):
-    """A request that makes no sense."""
-
     code = "request"
     exit_code = Exit.USAGE
 
@@ -513,7 +497,6 @@ class RequestError(HoraeError):
 
 
 def _candidate(found: Listed) -> dict[str, object]:
-    """Return what tells an entry from others of its name."""
     return {
         "entry": found.number,
         "title": found.mark.title,
