@@ -241,7 +241,7 @@ def parse_repeater(text: str, *, has_time: bool = True) -> Repeater:
     """Return the repeater that a token of a timestamp says.
 
     >>> parse_repeater(".+2d/4d")
-    Repeater(kind=<Kind.RESTART: '.+'>, count=2, unit=<Unit.DAY: 'd'>,
+    Repeater(kind=<RepeaterKind.RESTART: '.+'>, count=2, unit=<Unit.DAY: 'd'>,
              maximum=Interval(count=4, unit=<Unit.DAY: 'd'>))
     >>> parse_repeater("+1x")
     Traceback (most recent call last):
