@@ -236,6 +236,8 @@ class App:
     dispatcher: Dispatcher | None = None  # of the tasks of the board
     # Set while a file of `.agentd` is there and cannot be read.
     unread: asyncio.Event = field(default_factory=asyncio.Event)
+    # Two that apply files at once would both create what is new.
+    applying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def config(self) -> Config:
@@ -707,7 +709,8 @@ async def _apply_soon(app: App) -> None:
     """Apply the files of the plan root, and once more if the ledger cannot be written."""
     while True:
         try:
-            await _apply(app)
+            async with app.applying:
+                await _apply(app)
         except (LedgerBusyError, LedgerWriteError) as error:
             log.warning("applying .agentd failed, trying again in %s: %s", AGAIN, error)
             await app.clock.wait(asyncio.Event(), until=app.clock.now() + AGAIN)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from horae.app import read_again
 from horae.core.decide import Status
 from horae.core.explain import WhyQuestion
 from horae.process.processes import can_kill_trees
+from horae.sources.triggers.apply import judge_files
 from walks.stage import DAY, EIGHT, HOUR, MINUTE, engine, story, type_, typed
 
 if TYPE_CHECKING:
@@ -156,3 +159,35 @@ async def test_what_was_removed_while_no_engine_ran_is_no_longer_in_the_plan(
         assert (
             await here.app.service.why(WhyQuestion("daily"))
         ).entry.reason == "the trigger is disabled"
+
+
+@story
+async def test_files_that_are_read_twice_at_once_are_applied_once(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def judge_and_wait(*args: Any) -> Any:
+        judged = await judge_files(*args)
+        await asyncio.to_thread(time.sleep, 0.05)  # as if the ledger were slow
+        return judged
+
+    monkeypatch.setattr("horae.sources.triggers.source.judge_files", judge_and_wait)
+    async with engine(ground) as here:
+        ground.write(".agentd/workflows/hook.yml", HOOK)
+        await asyncio.gather(*(read_again(here.app) for _ in range(5)))
+        assert await problems(here) == ()
+        assert sorted(
+            each.definition.name for each in await here.app.context.trigger_store.of_files()
+        ) == ["daily", "hook"]
+
+
+@story
+async def test_a_variable_with_a_default_or_inside_a_text_changes_nothing_when_read_again(
+    ground: Ground,
+) -> None:
+    agent = "name: reporter\ncommand: [cat]\nenv: {A: '${NOT_SET:-x}', B: 'https://${HOME}@host'}\n"
+    ground.write(".agentd/agents/reporter.yml", agent)
+    async with engine(ground) as here:
+        last = await here.app.ledger.newest_event()
+        await read_again(here.app)
+        events = await here.app.ledger.events_after(last)
+        assert [each.kind for each in events if each.kind == "edited"] == []

@@ -1051,7 +1051,12 @@ class Triggers:
         if any(is_kept(text) and text not in known for text in texts.values()):
             raise TriggerError("the name of a secret cannot contain a slash; write ${NAME}")
         same = {value: text for text, values in known.items() for value in values}
-        return {name: same.get(text, text) for name, text in texts.items()}
+        kept = dict(texts)
+        for name, text in texts.items():
+            # A text such as https://${TOKEN}@host is kept as written and compared as filled in.
+            [value] = await self._values([text]) if not is_reference(text) else [text]
+            kept[name] = same.get(value, text)
+        return kept
 
     async def _keep(self, texts: Mapping[str, str], *, prefix: str = "") -> dict[str, str]:
         """Return texts as the ledger may hold them: a value is kept elsewhere."""
