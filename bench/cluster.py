@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
-from horae.cluster.lease import Member
+from horae.cluster.lease import NodeDescription
 from horae.cluster.queue import Worker
 from horae.core.clock import SystemClock
 from horae.core.decide import Receipt, Status, decide
@@ -45,7 +45,7 @@ from horae.core.source import Scan
 from horae.org.document import read
 from horae.process.processes import Processes
 from horae.sources.plans.arming import scan_plan
-from horae.sources.plans.runner import CommandRunner, Place
+from horae.sources.plans.runner import CommandRunner, RunSettings
 from horae.store import carrier
 from horae.store.postgres import PostgresLedger
 
@@ -257,7 +257,7 @@ async def work(url: str, name: str, runner: Runner) -> None:
     """Be a machine of a cluster that makes runs until its standard input ends."""
     schema, _, own = name.partition("/")
     async with opened(url, schema) as ledger:
-        generation = await ledger.leases.join(Member(own, "", (), "", WIDTH), LEASE)
+        generation = await ledger.leases.join(NodeDescription(own, "", (), "", WIDTH), LEASE)
         worker = Worker(
             name=own,
             clock=SystemClock(),
@@ -278,7 +278,7 @@ async def work_for_real(url: str, name: str) -> None:
     try:
         data = folder / ".horae"
         data.mkdir()
-        place = Place(folder, data, dict(os.environ), timedelta(minutes=1))
+        place = RunSettings(folder, data, dict(os.environ), timedelta(minutes=1))
         async with Processes(data) as processes:
             await work(url, name, CommandRunner(processes, place))
     finally:
@@ -727,7 +727,7 @@ async def entries(url: str, size: Sizes) -> None:
             filed = await ledger.decide(steps, now=coming, term=1)
             took = time.perf_counter() - began
             say(f"{count:,} entries: {len(filed):,} decided", f"{took * 1e3:.0f} ms")
-            generation = await ledger.leases.join(Member("box", "", (), "", 1), LEASE)
+            generation = await ledger.leases.join(NodeDescription("box", "", (), "", 1), LEASE)
             percent = await idle(ledger, "box", generation)
             say(f"{count:,} entries: CPU at rest, with PostgreSQL", f"{percent:.2f} %")
 
@@ -741,7 +741,7 @@ async def members(url: str, size: Sizes) -> None:
         say(f"members: {count}, cycles", f"{rate:,.0f}/s", f"{rate / first:.2f} x")
         async with opened(url, f"bench_of_{count}") as ledger:
             joined = [
-                (f"m{n}", await ledger.leases.join(Member(f"m{n}", "", (), "", 1), LEASE))
+                (f"m{n}", await ledger.leases.join(NodeDescription(f"m{n}", "", (), "", 1), LEASE))
                 for n in range(count)
             ]
             percent = sum([await idle(ledger, *each, beats=10) for each in joined])

@@ -26,7 +26,7 @@ from horae.core.clock import SystemClock
 from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.process.processes import Processes, Spec
-from horae.sources.plans.runner import CommandRunner, Place
+from horae.sources.plans.runner import CommandRunner, RunSettings
 from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
 
@@ -114,7 +114,7 @@ class CommandBench:
         clock = Shifted()
         ledger = await Counted.open(folder / ".horae", now=clock.now())
         assert isinstance(ledger, Counted)
-        place = Place(folder, folder / ".horae", dict(os.environ), timedelta(minutes=1))
+        place = RunSettings(folder, folder / ".horae", dict(os.environ), timedelta(minutes=1))
         engine = Engine(
             clock=clock,
             ledger=ledger,

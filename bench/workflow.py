@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from horae.core.clock import SystemClock
 from horae.process.processes import Processes
-from horae.sources.plans.runner import Place
+from horae.sources.plans.runner import RunSettings
 from horae.sources.workflows.runner import run_workflow
 from horae.sources.workflows.steps import Bounds
 
@@ -80,7 +80,7 @@ async def measure(home: Path) -> None:
     """Print the times, and their ratios."""
     script = home / "tiny.sh"
     script.write_text(TINY + "\n")
-    place = Place(home, home / "data", os.environ, timedelta(minutes=5))
+    place = RunSettings(home, home / "data", os.environ, timedelta(minutes=5))
     place.data.mkdir()
     numbers = count()
     async with Processes(place.data) as processes:

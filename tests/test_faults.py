@@ -14,7 +14,7 @@ from horae.files.git.repository import layout
 from horae.files.read import PlanFileError, PlanMissingError
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import find_tasks
-from horae.sources.crew.source import CrewSource, Rhythm
+from horae.sources.crew.source import CrewCadence, CrewSource
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.source import read_folder
 from test_shapes import (
@@ -73,7 +73,7 @@ def board(ground: Ground) -> Source:
 
 
 def crew(ground: Ground) -> Source:
-    rhythm = Rhythm(EIGHT)
+    rhythm = CrewCadence(EIGHT)
     return CrewSource(ground.root / "crew.org", rhythm, data=ground.root, inline=True)
 
 

@@ -52,8 +52,8 @@ from horae.sources.board.tasks import CommittedBoard, RecycleRunner, refuse_doub
 from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
 from horae.sources.crew.source import Roster
 from horae.sources.crew.tick import agent_state
-from horae.sources.plans.check import Clock as CheckClock, check_plans
-from horae.sources.plans.runner import CommandRunner, Place
+from horae.sources.plans.check import CheckClock, check_plans
+from horae.sources.plans.runner import CommandRunner, RunSettings
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.poller import GithubPoller, PollError
 from horae.sources.triggers.runner import PromptRunner
@@ -213,7 +213,7 @@ class Host:
     """The machine that makes runs."""
 
     processes: Processes
-    place: Place
+    place: RunSettings
     trees: Trees
     name: str = ""  # in a cluster
     is_gone: Callable[[str], bool] = lambda _: False  # whether another machine is not there
@@ -256,7 +256,7 @@ class App:
         return self.context.ledger
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RunSettings:
         return self.host.place
 
     @property
@@ -357,11 +357,11 @@ def limits_of(config: Config) -> CgroupLimits:
     return CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
 
 
-def run_place(config: Config, root: Path, data: Path) -> Place:
+def run_place(config: Config, root: Path, data: Path) -> RunSettings:
     """Return where runs work, and what they may know."""
     local = config.git_local or ()
     timeout, named = config.run_timeout, secrets_of(config)
-    return Place(root, data, os.environ, timeout, post_key(data), local, named, RunTokens())
+    return RunSettings(root, data, os.environ, timeout, post_key(data), local, named, RunTokens())
 
 
 def assemble(context: Context, host: Host, *, settings: EngineSettings | None = None) -> App:
@@ -943,7 +943,7 @@ def run_workflow(
     kept = Path(config.data).resolve() if has_data else state_directory()
     known = os.environ if environ is None else environ
     secrets = secrets_of(config, environ=known)
-    place = Place(home, kept, known, timeout or config.run_timeout, named=secrets)
+    place = RunSettings(home, kept, known, timeout or config.run_timeout, named=secrets)
 
     def agents() -> Registry:
         return find_agents(config, say=lambda problem: log.warning("%s", problem)).registry

@@ -36,7 +36,7 @@ from horae.sources.agents.runner import (
 )
 from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.rules import parse_crew
-from horae.sources.crew.source import KEEPER, CrewSource, Rhythm, Roster, SingleKeeper
+from horae.sources.crew.source import KEEPER, CrewCadence, CrewSource, Roster, SingleKeeper
 from horae.sources.triggers.runner import agent_of, policy_for, unnamed
 from horae.sources.triggers.store import TriggerStore
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
     from horae.sources.crew.rules import Member
-    from horae.sources.plans.runner import Place
+    from horae.sources.plans.runner import RunSettings
     from horae.sources.triggers.store import AgentCard
     from horae.store.ledger import BookLedger
 
@@ -259,7 +259,7 @@ def crew_source(
     if config.crew_def is None:
         day = None if lifecycle is None else lifecycle.absolute()
         single = SingleKeeper(definition.absolute(), day, config.keeper_interval)
-    rhythm = Rhythm(
+    rhythm = CrewCadence(
         started_at,
         config.crew_stagger,
         continuous=config.keeper_continuous,
@@ -398,7 +398,7 @@ class AgentLookup:
 def block_agents(
     agents: Callable[[], Registry],
     processes: Processes,
-    place: Place,
+    place: RunSettings,
     *,
     card: Callable[[str], Awaitable[AgentCard | None]] | None = None,
 ) -> BlockAgents:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cluster.stage import entry, free_port, git
 from horae.cluster import node as membership
-from horae.cluster.lease import Member as Card
+from horae.cluster.lease import NodeDescription as Card
 from horae.cluster.node import open_member
 from horae.cluster.queue import Carried
 from horae.config import load

@@ -27,13 +27,13 @@ from horae.sources.crew.briefing import hand, is_idle, survey
 from horae.sources.crew.lifecycle import (
     Outcome,
     Position,
-    Rhythm as Counts,
+    TickStreaks as Counts,
     parse_lifecycle,
     standing,
     step,
 )
 from horae.sources.crew.rules import last_run_file, parse_crew, seconds_text
-from horae.sources.crew.source import CrewSource, Rhythm
+from horae.sources.crew.source import CrewCadence, CrewSource
 from horae.sources.crew.tick import (
     Beat,
     agent_state,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Filed, Job, Run, Unreleased
     from horae.sources.crew.lifecycle import Lifecycle
-    from horae.sources.crew.tick import Memory, Tick
+    from horae.sources.crew.tick import AgentMemory, TickPlan
 
 NOW = datetime(2026, 4, 1, 8, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = (
@@ -145,7 +145,9 @@ class ScriptedTick:
 
     process = Process(1, 1)
 
-    def __init__(self, ticks: ScriptedTicks, name: str, made: Tick, memory: Memory) -> None:
+    def __init__(
+        self, ticks: ScriptedTicks, name: str, made: TickPlan, memory: AgentMemory
+    ) -> None:
         self._ticks = ticks
         self._name = name
         self._made = made
@@ -208,7 +210,7 @@ class Box:
         now = self.clock.now()
         self.starts.append(now)
         source = CrewSource(
-            self.manifest, Rhythm(now), data=self.home, inline=True, now=self.clock.now
+            self.manifest, CrewCadence(now), data=self.home, inline=True, now=self.clock.now
         )
         self.engine = Engine(
             clock=self.clock,

@@ -21,7 +21,7 @@ from horae.org.document import read
 from horae.sources.board.recycle import Recycled, Stays, first_trigger, recycle, triggers_of
 from horae.sources.board.task import parse as parse_task
 from horae.sources.plans.arming import entries
-from horae.sources.plans.check import Clock, check_plans
+from horae.sources.plans.check import CheckClock, check_plans
 from horae.sources.triggers.files import parse_workflow
 from horae.sources.triggers.rules import OPTIONS
 from horae.store.codec import clock_of, read_policy, write_policy
@@ -95,13 +95,13 @@ def test_from_is_a_day_or_a_time_in_the_zone_of_the_entry(text: str, moment: str
 def test_a_from_that_cannot_be_read_is_a_finding() -> None:
     with pytest.raises(PolicyError, match=r"^:FROM: soon: write a date such as 2026-06-01$"):
         policy_of({"FROM": "soon"}, zone_name="UTC")
-    (found,) = check_plans([("plan.org", read(plan("0 9 * * *", ":FROM: soon")))], Clock())
+    (found,) = check_plans([("plan.org", read(plan("0 9 * * *", ":FROM: soon")))], CheckClock())
     assert (found.code, found.line, found.column) == ("policy", 5, 8)
 
 
 def test_a_start_date_of_another_scheduler_was_meant_as_from_and_a_form_was_not() -> None:
     text = plan("0 9 * * *", ":START_DATE: 2026-06-01", ":FORM: long")
-    (found,) = check_plans([("plan.org", read(text))], Clock())
+    (found,) = check_plans([("plan.org", read(text))], CheckClock())
     assert (found.code, found.fix) == ("property-typo", "did you mean :FROM:?")
 
 

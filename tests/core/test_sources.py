@@ -14,7 +14,7 @@ from horae.core.decide import Status, decide
 from horae.core.entry import Entry, Unarmed, Work
 from horae.core.ports import PATIENCE, EntryStep, Process
 from horae.sources.board.source import BoardSource
-from horae.sources.crew.source import CrewSource, Rhythm
+from horae.sources.crew.source import CrewCadence, CrewSource
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.source import TriggerSource
 from horae.sources.triggers.store import TriggerStore
@@ -160,7 +160,7 @@ async def made(kind: str, root: Path, ledger: SqliteLedger) -> Source:
         return OrgSource(root, inline=True)
     if kind == "crew":
         (root / "crew.org").write_text(MEMBER)
-        return CrewSource(root / "crew.org", Rhythm(NINE - MINUTE), inline=True)
+        return CrewSource(root / "crew.org", CrewCadence(NINE - MINUTE), inline=True)
     if kind == "board":
         (root / "board" / "tasks").mkdir(parents=True)
         (root / "board" / "tasks" / "042-report.md").write_text(TASK)
@@ -309,7 +309,7 @@ async def test_a_restart_goes_on_in_the_rhythm_there_was_and_waits_a_minute_at_l
     ended = await keeper.run(first, now=NINE)
     assert ended.ended_at is not None
     back = ended.ended_at + away
-    later = CrewSource(tmp_path / "crew.org", Rhythm(back), inline=True)
+    later = CrewSource(tmp_path / "crew.org", CrewCadence(back), inline=True)
     await keeper.take(later, now=back)
     assert await ledger.wake_at() == ended.ended_at + wait
     [second] = await keeper.due(now=ended.ended_at + wait)
@@ -337,7 +337,7 @@ async def test_a_member_without_a_def_is_known_and_does_not_tick(tmp_path: Path)
     keeper = Keeper(ledger)
     manifest = tmp_path / "crew.org"
     manifest.write_text("* wren\n")
-    source = CrewSource(manifest, Rhythm(NOW), inline=True)
+    source = CrewSource(manifest, CrewCadence(NOW), inline=True)
     await keeper.take(source, now=NOW)
     [item] = await keeper.items(source)
     assert isinstance(item, Unarmed)

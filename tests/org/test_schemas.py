@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings, strategies as st
 
-from horae.sources.board.task import FIELDS, Kind as FieldKind, parse as parse_task
+from horae.sources.board.task import FIELDS, TaskFieldKind as FieldKind, parse as parse_task
 from horae.sources.triggers.files import parse_agent, parse_workflow
 from horae.sources.triggers.kinds import KINDS, TriggerError
 from horae.sources.triggers.rules import TriggerDefinition, checked, parse_tools

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.cluster.lease import Lost, Member
+from horae.cluster.lease import LostLease, NodeDescription
 from horae.core.access import Token
 from horae.core.decide import Status, decide
 from horae.core.ports import (
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from horae.store.postgres import MemberLedger
 
 LONG = timedelta(minutes=5)
-EAST = Member("east", "http://east:8787", ("gpu", "linux"), "1.0", 4)
-WEST = Member("west")
+EAST = NodeDescription("east", "http://east:8787", ("gpu", "linux"), "1.0", 4)
+WEST = NodeDescription("west")
 
 
 @pytest.fixture
@@ -102,7 +102,9 @@ async def until(asked: Callable[[], Any], *, seconds: float = 30) -> None:
     pytest.fail("it never came to be")
 
 
-async def joined(ledger: PostgresLedger, member: Member = EAST) -> tuple[MemberLedger, int]:
+async def joined(
+    ledger: PostgresLedger, member: NodeDescription = EAST
+) -> tuple[MemberLedger, int]:
     """Return a ledger as a new member writes it, and the member's generation."""
     generation = await ledger.leases.join(member, LONG)
     return ledger.for_member(member.name, generation), generation
@@ -329,7 +331,7 @@ class TestMembers:
             assert await ledger.lost() == []
             assert await ledger.reap("east", generation, now=NOW, term=1) == []
             await ledger.leases.leave("east", generation)
-            assert await ledger.lost() == [Lost("east", generation, 2)]
+            assert await ledger.lost() == [LostLease("east", generation, 2)]
             touched = await ledger.reap("east", generation, now=NOW, term=1)
             assert sorted(touched) == [waits.number, starts.number, runs.number]
             assert await ledger.lost() == []
@@ -372,7 +374,10 @@ class TestMembers:
             assert await old.start(left.number, now=NOW, term=1)
             _, second = await joined(ledger)
             await ledger.leases.leave("east", second)
-            assert await ledger.lost() == [Lost("east", first, 1), Lost("east", second, 0)]
+            assert await ledger.lost() == [
+                LostLease("east", first, 1),
+                LostLease("east", second, 0),
+            ]
             assert await ledger.reap("east", first, now=NOW, term=1) == [left.number]
             assert await ledger.reap("east", second, now=NOW, term=1) == []
             assert await ledger.lost() == []

@@ -19,7 +19,7 @@ import pytest
 from horae.core.decide import Status
 from horae.core.entry import Entry
 from horae.process.processes import can_kill_trees
-from horae.sources.crew.lifecycle import Kind, parse_lifecycle
+from horae.sources.crew.lifecycle import StateKind, parse_lifecycle
 from walks.stage import (
     EIGHT,
     HOUR,
@@ -309,10 +309,10 @@ def test_the_headings_are_states_and_their_drawers_carry_edges_and_gates() -> No
         for name, state in day.states.items()
     }
     assert states == {
-        "wake_add": (Kind.WAKE, 3, "wake_audit", None),
-        "wake_audit": (Kind.WAKE, 1, "rem", None),
-        "rem": (Kind.REM, 1, "wake_plan", 10 * MINUTE),
-        "wake_plan": (Kind.WAKE, 1, "wake_add", None),
+        "wake_add": (StateKind.WAKE, 3, "wake_audit", None),
+        "wake_audit": (StateKind.WAKE, 1, "rem", None),
+        "rem": (StateKind.REM, 1, "wake_plan", 10 * MINUTE),
+        "wake_plan": (StateKind.WAKE, 1, "wake_add", None),
     }
 
 

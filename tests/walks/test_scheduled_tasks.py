@@ -23,7 +23,7 @@ from horae.sources.board.batty import project_root, tell
 from horae.sources.board.commands import tick
 from horae.sources.board.dispatch import candidates
 from horae.sources.board.recycle import Recycled, recycle
-from horae.sources.board.rules import Standing, is_schedule_blocked, resolve
+from horae.sources.board.rules import TaskReadiness, is_schedule_blocked, resolve
 from horae.sources.board.source import events_path
 from horae.sources.board.task import Task, parse
 from horae.sources.board.tasks import Board
@@ -106,7 +106,7 @@ def project(
     return Project(tmp_path, capsys)
 
 
-def standing(task: Task, now: datetime) -> tuple[Standing, str]:
+def standing(task: Task, now: datetime) -> tuple[TaskReadiness, str]:
     [found] = resolve([task], now=now)
     return found.standing, found.reason
 
@@ -159,9 +159,9 @@ def test_it_is_blocked_with_that_reason_until_the_time_passes_and_then_runnable(
 ) -> None:
     project.save(status=status)
     project.type(AT)
-    blocked = (Standing.BLOCKED, "scheduled for 2026-03-25T09:00:00-04:00")
+    blocked = (TaskReadiness.BLOCKED, "scheduled for 2026-03-25T09:00:00-04:00")
     assert standing(project.task, GATE - SECOND) == blocked
-    assert standing(project.task, GATE) == (Standing.RUNNABLE, "")
+    assert standing(project.task, GATE) == (TaskReadiness.RUNNABLE, "")
 
 
 def test_the_dispatcher_does_not_take_it_before_its_time(project: Project) -> None:
@@ -349,7 +349,7 @@ def test_step_10_an_event_is_emitted(due: Project) -> None:
 def test_the_recycled_task_is_blocked_until_its_time_and_then_dispatched(due: Project) -> None:
     due.tick(DUE)
     coming = datetime(2026, 4, 6, 9, 0, tzinfo=UTC)
-    assert standing(due.task, DUE)[0] is Standing.BLOCKED
+    assert standing(due.task, DUE)[0] is TaskReadiness.BLOCKED
     assert candidates([due.task], now=coming - SECOND) == []
     assert candidates([due.task], now=coming) == [due.task]
 
@@ -470,8 +470,8 @@ BOTH = "batty task schedule 42 --at '2026-03-25T09:00:00-04:00' --cron '0 9 * * 
 
 def test_both_are_set_at_once_and_it_is_first_blocked_until_the_time(project: Project) -> None:
     assert project.type(BOTH).code == 0
-    assert standing(project.task, GATE - SECOND)[0] is Standing.BLOCKED
-    assert standing(project.task, GATE)[0] is Standing.RUNNABLE
+    assert standing(project.task, GATE - SECOND)[0] is TaskReadiness.BLOCKED
+    assert standing(project.task, GATE)[0] is TaskReadiness.RUNNABLE
 
 
 def test_after_it_completes_it_goes_back_with_the_next_monday(project: Project) -> None:
@@ -507,7 +507,7 @@ def test_clear_removes_both_fields_and_the_task_can_be_dispatched_at_once(projec
     project.type(BOTH)
     assert project.type("batty task schedule 42 --clear").code == 0
     assert project.file.read_text() == PLAIN
-    assert standing(project.task, TUESDAY) == (Standing.RUNNABLE, "")
+    assert standing(project.task, TUESDAY) == (TaskReadiness.RUNNABLE, "")
 
 
 # The command line and validation

@@ -29,7 +29,7 @@ from horae.sources.agents.source import AgentRequests
 from horae.sources.board.routes import BoardRequests
 from horae.sources.board.tasks import Board
 from horae.sources.crew.tick import agent_state
-from horae.sources.plans.runner import CommandRunner, Place
+from horae.sources.plans.runner import CommandRunner, RunSettings
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers
@@ -229,7 +229,7 @@ async def engine(
     data, clock = root / ".horae", SystemClock()
     ledger = await SqliteLedger.open(data, now=clock.now())
     async with Processes(data) as processes:
-        place = Place(root, data, os.environ, timedelta(seconds=60))
+        place = RunSettings(root, data, os.environ, timedelta(seconds=60))
         registry, store = Registry(command=lambda: ("cat",)), TriggerStore(ledger)
         engine = Engine(
             clock=clock,

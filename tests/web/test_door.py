@@ -293,9 +293,10 @@ def _open(life: Life) -> int:
 @story
 async def test_who_is_let_in_while_the_server_ends_is_not_left_open() -> None:
     listener = listen_tcp("127.0.0.1", 0)
-    config = uvicorn.Config(Starlette(), http=door.Connection)
+    config = uvicorn.Config(Starlette(), http=door.ClientConnection)
     opened = door.Door(
-        listener, lambda: door.Connection(config=config, server_state=ServerState(), app_state={})
+        listener,
+        lambda: door.ClientConnection(config=config, server_state=ServerState(), app_state={}),
     )
     opened.open()
     with socket.create_connection(listener.getsockname(), timeout=WITHIN) as client:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from starlette.applications import Starlette
 
-from horae.cluster.lease import Leader, Member, Membership, node_data
+from horae.cluster.lease import Leader, Membership, NodeDescription, node_data
 from horae.web.api import asgi_app
 from horae.web.page import routes
 from store.ledger_suite import story
@@ -23,7 +23,7 @@ LEADER = Leader("box1", 7, NOW + timedelta(seconds=15))
 
 
 def machine(name: str, *, is_alive: bool = True, is_draining: bool = False) -> Membership:
-    card = Member(name, f"{name}:7117", ("gpu", "<b>"), "0.1.0", 4)
+    card = NodeDescription(name, f"{name}:7117", ("gpu", "<b>"), "0.1.0", 4)
     return Membership(card, 1, is_alive, is_draining, NOW, NOW, NOW)
 
 

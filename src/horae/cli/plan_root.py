@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _TRIGGERS: Final = ".agentd"
 
 
-class Found(NamedTuple):
+class PlanRootEntries(NamedTuple):
     """What there is beside plans: entries, tasks that wait for a time, and how that ended."""
 
     items: tuple[Entry | Unarmed, ...] = ()
@@ -47,13 +47,13 @@ class Found(NamedTuple):
 
 def beside(
     paths: Sequence[str], output: Output, *, now: datetime, ledgers: Ledgers | None = None
-) -> Found:
+) -> PlanRootEntries:
     """Return what stands beside the plans of the directories that are named; none is this one.
 
     What cannot be read is said, and the rest goes on. Where an engine runs it is all that the
     engine fires, that of plans, too.
     """
-    found = Found()
+    found = PlanRootEntries()
     for root in _roots(paths):
         here = _Root(root, load(root), output, now)
         known = None if ledgers is None else ledgers.of_root(root)
@@ -66,7 +66,7 @@ def beside(
             rest = map(known.joined, (*board, *crew))
             items = (*rest, *known.triggers(triggers, broken=here.broken))
         tasks = (*found.tasks, *here.tasks)
-        found = Found((*found.items, *items), tasks, found.exit_code or here.exit_code)
+        found = PlanRootEntries((*found.items, *items), tasks, found.exit_code or here.exit_code)
     return found
 
 

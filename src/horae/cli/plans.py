@@ -128,7 +128,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     from horae.cli.ready import check_alerts, check_ready
     from horae.config import load
     from horae.extras.drift.check import check_drift
-    from horae.sources.plans.check import Clock, check_plans
+    from horae.sources.plans.check import CheckClock, check_plans
 
     output = Output.of(form)
     root = plan_root(paths)
@@ -138,7 +138,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     sources = Sources(paths, output, may_be_empty=bool(boards or triggers))
     read = [(source.name, source.plan) for source in sources]
     config = load(root)
-    found = check_plans(read, Clock(zone.key, now, config.check_floor), extra=[check_drift])
+    found = check_plans(read, CheckClock(zone.key, now, config.check_floor), extra=[check_drift])
     found += check_ready(read, root, config)
     found += check_alerts(read, paths)
     found += config.findings

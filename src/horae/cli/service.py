@@ -36,7 +36,7 @@ class ServiceFileError(HoraeError):
         )
 
 
-class _Unit(NamedTuple):
+class _ServiceFile(NamedTuple):
     """A file for a service manager: where it belongs, what is in it, and what to do next."""
 
     path: str
@@ -105,7 +105,7 @@ def uninstall(*, force: bool, **given: Any) -> int:
     return Exit.OK
 
 
-def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: str) -> _Unit:
+def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: str) -> _ServiceFile:
     if not name or set(name) - set(_NAME):
         raise click.UsageError("--name can have lowercase letters, digits, - and _.")
     if is_user and user:
@@ -128,10 +128,10 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
         steps.append("loginctl enable-linger   # keeps it running while you are logged out")
     steps.append(f"{ctl} status {name}.service")
     stops = (f"{ctl} stop {name}.service", f"{ctl} daemon-reload")
-    return _Unit(f"{where}/{name}.service", systemd_unit(place), tuple(steps), stops)
+    return _ServiceFile(f"{where}/{name}.service", systemd_unit(place), tuple(steps), stops)
 
 
-def _for_launchd(place: EngineUnit, name: str) -> _Unit:
+def _for_launchd(place: EngineUnit, name: str) -> _ServiceFile:
     label = _LABEL.format(name=name)
     home = os.path.expanduser("~/Library")
     where = f"{home}/LaunchAgents" if place.is_user else "/Library/LaunchDaemons"
@@ -140,7 +140,7 @@ def _for_launchd(place: EngineUnit, name: str) -> _Unit:
     domain = "gui/$(id -u)" if place.is_user else "system"
     steps = (f"launchctl bootstrap {domain} {path}", f"launchctl print {domain}/{label}")
     stops = (f"launchctl bootout {domain}/{label}",)
-    return _Unit(path, launchd_plist(place, label=label, logs=logs), steps, stops)
+    return _ServiceFile(path, launchd_plist(place, label=label, logs=logs), steps, stops)
 
 
 def put(path: str, text: str, *, force: bool) -> str:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from horae.app import App
-    from horae.cluster.node import Member
+    from horae.cluster.node import ClusterNode
     from horae.config import Config
     from horae.core.ports import Event, Ledger
 
@@ -228,7 +228,7 @@ def _let_commands_end(data: Path) -> None:
         sleep(0.02)
 
 
-async def _log_member_events(member: Member, stop: asyncio.Event) -> None:
+async def _log_member_events(member: ClusterNode, stop: asyncio.Event) -> None:
     """Log the events of the cluster until a node stops."""
     last = await member.ledger.newest_event()
     while not stop.is_set():
@@ -242,7 +242,7 @@ async def _log_member_events(member: Member, stop: asyncio.Event) -> None:
             await asyncio.wait_for(stop.wait(), _REFRESH)
 
 
-async def _log_member_problems(member: Member) -> None:
+async def _log_member_problems(member: ClusterNode) -> None:
     """Log the problems of the engine as soon as they exist, while this node leads."""
     known = set(member.notes)  # logged at the start
     while True:

@@ -19,7 +19,7 @@ from horae.web.forward import NoLeaderError, forwarded, refuse
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from horae.cluster.node import Member
+    from horae.cluster.node import ClusterNode
     from horae.core.ports import Run
     from horae.web.forward import Where
 
@@ -33,7 +33,7 @@ _SETTINGS: Final = "/api/v1/settings/"  # which each machine has for itself
 class Porter:
     """Who answers at one machine of a cluster."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: ClusterNode) -> None:
         self._member = member
 
     def around(self, own: ASGIApp) -> ASGIApp:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class NodeDescription:
     """A machine of a cluster, as it describes itself."""
 
     name: str
@@ -32,7 +32,7 @@ class Membership:
     Each time it joins it is of a new generation, and what is left of an older one is refused.
     """
 
-    member: Member
+    member: NodeDescription
     generation: int
     is_alive: bool
     is_draining: bool
@@ -52,7 +52,7 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostLease:
     """A member whose lease is over, and how many runs it has left open."""
 
     name: str

@@ -30,7 +30,7 @@ from horae.app import (
     try_reader,
 )
 from horae.cluster.forward import Porter
-from horae.cluster.lease import Member as Card, is_trusted, node_data, trusted_until
+from horae.cluster.lease import NodeDescription as Card, is_trusted, node_data, trusted_until
 from horae.cluster.queue import Carried, Worker
 from horae.config import ListenAddress, load
 from horae.context import Context
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.core.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
     from horae.process.processes import Processes
-    from horae.sources.plans.runner import Place
+    from horae.sources.plans.runner import RunSettings
     from horae.store.ledger import BookLedger
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class LeaseLostError(HoraeError):
 
 
 @asynccontextmanager
-async def open_member(config: Config) -> AsyncIterator[Member]:
+async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
     """Give a member that has not joined yet: its store is open, its plan is there."""
     try_reader()
     name = config.cluster_name or socket.gethostname().partition(".")[0] or "member"
@@ -122,7 +122,7 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
         keep_token(data, await ledger.secret(TOKEN, new_token))
         keep_token(data, await ledger.secret(HOST, new_token), HOST)
         place = run_place(shared, plan.path, data)
-        member = Member(shared, name, clock, ledger, processes, place, plan)
+        member = ClusterNode(shared, name, clock, ledger, processes, place, plan)
         member.plan_trouble = trouble or ""
         yield member
 
@@ -133,7 +133,7 @@ async def _ask_time(clock: SharedClock, ledger: PostgresLedger) -> None:
 
 
 @dataclass(slots=True)
-class Member:
+class ClusterNode:
     """One machine of a cluster."""
 
     config: Config
@@ -141,7 +141,7 @@ class Member:
     clock: SharedClock
     ledger: PostgresLedger
     processes: Processes
-    place: Place
+    place: RunSettings
     plan: PlanTree
     members: list[Membership] = field(default_factory=list)
     leader: Leader | None = None

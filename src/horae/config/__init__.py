@@ -595,13 +595,13 @@ class Config:
     trusted: Values  # those of them that are in force
     findings: tuple[Diagnostic, ...]  # what `horae.toml` says that no setting is
     secrets: Mapping[str, SecretSource]  # where the value of each is, by name
-    _given: Mapping[str, tuple[_Given, ...]]  # all that was given, the strongest first
+    _given: Mapping[str, tuple[_WrittenValue, ...]]  # all that was given, the strongest first
     _values: Mapping[str, object]  # what the strongest of them says
 
     def __init__(
         self,
         root: str,
-        given: Mapping[str, tuple[_Given, ...]],
+        given: Mapping[str, tuple[_WrittenValue, ...]],
         findings: tuple[Diagnostic, ...] = (),
         secrets: Mapping[str, SecretSource] | None = None,
         *,
@@ -643,7 +643,7 @@ class Config:
             kept = [one for one in given.pop(setting.name, ()) if one.origin.startswith(_STRONGER)]
             if setting.path in written:
                 raw = json.loads(written[setting.path])
-                kept.append(_Given(raw, f"{self.home}/{FILE}", base=self.root))
+                kept.append(_WrittenValue(raw, f"{self.home}/{FILE}", base=self.root))
             values.pop(setting.name, None)
             if kept:
                 given[setting.name] = tuple(kept)
@@ -683,7 +683,7 @@ HOT: Final = (Config.agent_command,)  # guarded ones that a running engine reads
 _STRONGER: Final = ("flag ", "environment ")  # how an origin begins that a file does not change
 
 
-class _Given(NamedTuple):
+class _WrittenValue(NamedTuple):
     """One value for a setting, as somebody wrote it."""
 
     raw: object
@@ -698,11 +698,11 @@ class _Given(NamedTuple):
         return f"{self.raw}ms" if self.is_milliseconds else self.raw
 
 
-def _default(setting: Setting[Any], root: str) -> _Given:
-    return _Given(setting.default, "default", base=root)
+def _default(setting: Setting[Any], root: str) -> _WrittenValue:
+    return _WrittenValue(setting.default, "default", base=root)
 
 
-def _value(setting: Setting[T], given: _Given) -> T:
+def _value(setting: Setting[T], given: _WrittenValue) -> T:
     """Return what was given as the setting's kind, or say where it is wrong and what is right."""
     if given.raw is None:
         return cast("T", None)  # only an optional kind has no default
@@ -725,7 +725,7 @@ def _value(setting: Setting[T], given: _Given) -> T:
         ) from None
 
 
-def _placed(path: Path, given: _Given) -> Path:
+def _placed(path: Path, given: _WrittenValue) -> Path:
     """Return where a path leads: from home, from the file that names it, or from here."""
     here = type(path)
     if not str(path).startswith("~"):
@@ -763,7 +763,7 @@ def load(
     # A run in a clone of the plan is told these paths, and must find the same places.
     top = os.path.abspath(base)
 
-    given: dict[str, tuple[_Given, ...]] = {}
+    given: dict[str, tuple[_WrittenValue, ...]] = {}
     for setting in SETTINGS:
         found = (
             *_from_flags(setting, options),
@@ -879,7 +879,7 @@ def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSou
             source = parse_source(raw if isinstance(raw, str) else "")
             words = source.words
             if source.kind is SourceKind.FILE:
-                where = _placed(_path(words[0]), _Given(raw, "", base=root, home=home))
+                where = _placed(_path(words[0]), _WrittenValue(raw, "", base=root, home=home))
                 words = (os.path.abspath(where),)
         except ValueError as error:
             said = ".".join(filter(None, (SECRETS, name[:60])))
@@ -887,21 +887,23 @@ def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSou
         yield name, SecretSource(source.kind, words, origin)
 
 
-def _from_flags(setting: Setting[Any], flags: Mapping[str, object]) -> Iterator[_Given]:
+def _from_flags(setting: Setting[Any], flags: Mapping[str, object]) -> Iterator[_WrittenValue]:
     if flags.get(setting.name) is not None:
-        yield _Given(flags[setting.name], f"flag {setting.flag}")
+        yield _WrittenValue(flags[setting.name], f"flag {setting.flag}")
 
 
-def _from_environment(setting: Setting[Any], environ: Mapping[str, str]) -> Iterator[_Given]:
+def _from_environment(setting: Setting[Any], environ: Mapping[str, str]) -> Iterator[_WrittenValue]:
     for name in setting.variables:
         if environ.get(name):
             in_milliseconds = name.endswith("_MS")
-            yield _Given(environ[name], f"environment {name}", is_milliseconds=in_milliseconds)
+            yield _WrittenValue(
+                environ[name], f"environment {name}", is_milliseconds=in_milliseconds
+            )
 
 
-def _from_file(setting: Setting[Any], file: _File, root: str) -> Iterator[_Given]:
+def _from_file(setting: Setting[Any], file: _File, root: str) -> Iterator[_WrittenValue]:
     if setting.path in file.values:
-        yield _Given(file.values[setting.path], file.origin(setting.path), base=root)
+        yield _WrittenValue(file.values[setting.path], file.origin(setting.path), base=root)
 
 
 class _File(NamedTuple):

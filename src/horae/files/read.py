@@ -144,7 +144,7 @@ def find_plans(
     return PlanFiles(tuple(plans), tuple(problems))
 
 
-class _Step(NamedTuple):
+class _PathStep(NamedTuple):
     """One thing met on the walk; a directory's path ends in a slash, which sorts it rightly."""
 
     path: str
@@ -155,19 +155,19 @@ class _Step(NamedTuple):
         return self.path.endswith("/") and not self.problem
 
 
-def _steps_of_subdirectory(directory: str, suffixes: tuple[str, ...]) -> list[_Step]:
+def _steps_of_subdirectory(directory: str, suffixes: tuple[str, ...]) -> list[_PathStep]:
     """Return what the walk must look at next; one bad directory does not end it."""
     try:
         return _steps(directory, suffixes, is_root=False)
     except FileNotFoundError:
         return []
     except OSError as error:
-        return [_Step(directory, f"cannot be listed: {in_words(error)}")]
+        return [_PathStep(directory, f"cannot be listed: {in_words(error)}")]
 
 
 def _steps(
     directory: str, suffixes: tuple[str, ...], *, is_root: bool = True, is_flat: bool = False
-) -> list[_Step]:
+) -> list[_PathStep]:
     """Return what the walk must look at in one directory, the first of it last."""
     with os.scandir(directory) as listing:
         entries = list(listing)
@@ -179,7 +179,7 @@ def _steps(
 
 def _step(
     directory: str, entry: os.DirEntry[str], suffixes: tuple[str, ...], *, is_flat: bool
-) -> _Step | None:
+) -> _PathStep | None:
     name = entry.name
     is_directory = entry.is_dir(follow_symlinks=False)
     if is_flat and is_directory and not name.endswith(suffixes):
@@ -190,15 +190,15 @@ def _step(
         return None
     path = f"{directory}{name}"
     if not _is_utf8(name):
-        return _Step(path, "its name is not UTF-8; rename it")
+        return _PathStep(path, "its name is not UTF-8; rename it")
     if is_flat and is_directory:
-        return _Step(path, "is a directory; only regular files can be plans")
+        return _PathStep(path, "is a directory; only regular files can be plans")
     if is_directory:
-        return _Step(f"{path}/")
+        return _PathStep(f"{path}/")
     if entry.is_file(follow_symlinks=False):
-        return _Step(path)
+        return _PathStep(path)
     kind = "a symbolic link" if entry.is_symlink() else "a FIFO, a socket or a device"
-    return _Step(path, f"is {kind}; only regular files can be plans")
+    return _PathStep(path, f"is {kind}; only regular files can be plans")
 
 
 def digest_of(data: bytes) -> str:

@@ -107,7 +107,7 @@ class Arrival(NamedTuple):
     begun: Decision | None = None
 
 
-class ReceiptRow(NamedTuple):
+class ReceiptState(NamedTuple):
     """Where a receipt stands."""
 
     number: int
@@ -162,7 +162,7 @@ class _Draft(NamedTuple):
     actor: str = ENGINE
 
 
-class _Mark(NamedTuple):
+class _EntryMark(NamedTuple):
     """What an entry carries after a decision, as it is written."""
 
     number: int
@@ -229,7 +229,7 @@ class _Move(NamedTuple):
     has_machine: int = 1
 
 
-class _Moved(NamedTuple):
+class _ReceiptMove(NamedTuple):
     """How a receipt moves, and what is told of it."""
 
     row: _Move
@@ -255,7 +255,7 @@ class _Identity(NamedTuple):
     pid_started: int
 
 
-_Row: TypeAlias = _Mark | _Ticks | _ReceiptRow | _Move | _OpenRun | _Identity
+_Row: TypeAlias = _EntryMark | _Ticks | _ReceiptRow | _Move | _OpenRun | _Identity
 
 
 class Book:
@@ -442,7 +442,7 @@ class Book:
         stands = {row[0]: row for row in found if row["is_armed"]}
         keys_taken = self.execute(_RECEIPT["taken"], self.asked_keys(steps))
         taken = {(int(row[0]), str(row[1])) for row in keys_taken}
-        marks: list[_Mark] = []
+        marks: list[_EntryMark] = []
         drafts, passed = [], []
         for entry, decision in ((step.entry, step.decision) for step in steps):
             number, receipts = entry.number, decision.receipts
@@ -574,7 +574,7 @@ class Book:
 
     def move(
         self,
-        filed: Filed | ReceiptRow,
+        filed: Filed | ReceiptState,
         status: Status,
         *,
         reason: Reason,
@@ -608,7 +608,7 @@ class Book:
         self._tell_all([_told(filed, status, reason, micros(now))])
         return True
 
-    def _move_all(self, moves: Sequence[_Moved]) -> None:
+    def _move_all(self, moves: Sequence[_ReceiptMove]) -> None:
         """Change where receipts stand, and tell of it."""
         self._write_all(_RECEIPT["move"], [each.row for each in moves], kind=RECEIPT)
         self._tell_all([each.event for each in moves])
@@ -1025,20 +1025,22 @@ class Book:
         rows = self.execute(_RECEIPT["taken"], {"keys": json.dumps(wanted)})
         return {(row[0], row[1]) for row in rows}
 
-    def standing(self, number: int) -> ReceiptRow | None:
+    def standing(self, number: int) -> ReceiptState | None:
         return self._stands("standing", number)
 
-    def _stands(self, query: str, number: int) -> ReceiptRow | None:
+    def _stands(self, query: str, number: int) -> ReceiptState | None:
         """Return where a receipt stands, asked for in one of two ways."""
         row = self.execute(_RECEIPT[query], {"number": number}).fetchone()
-        return None if row is None else ReceiptRow(row[0], row[1], Status(row[2]), row[3], row[4])
+        return None if row is None else ReceiptState(row[0], row[1], Status(row[2]), row[3], row[4])
 
-    def _stand_all(self, query: str, numbers: Sequence[int]) -> dict[int, ReceiptRow]:
+    def _stand_all(self, query: str, numbers: Sequence[int]) -> dict[int, ReceiptState]:
         """Return where several receipts stand, by their own numbers or those of their runs."""
         rows = self.execute(_SEVERAL[query], {"numbers": json.dumps(numbers)})
-        return {row[5]: ReceiptRow(row[0], row[1], Status(row[2]), row[3], row[4]) for row in rows}
+        return {
+            row[5]: ReceiptState(row[0], row[1], Status(row[2]), row[3], row[4]) for row in rows
+        }
 
-    def _may_start(self, stands: ReceiptRow) -> bool:
+    def _may_start(self, stands: ReceiptState) -> bool:
         """Tell whether whoever writes may start a receipt: a worker only what is its own."""
         return self.worker is None or stands.machine == self.worker.name
 
@@ -1132,7 +1134,7 @@ class Book:
         return int(self.execute(_PRUNE["count_runs"]).fetchone()[0])
 
 
-def _told(filed: Filed | ReceiptRow, status: Status, reason: Reason, at: int) -> _EventRow:
+def _told(filed: Filed | ReceiptState, status: Status, reason: Reason, at: int) -> _EventRow:
     facts = _told_facts(reason, reason.code, status)
     return _EventRow(at, "receipt", facts, filed.entry, filed.number)
 
@@ -1143,11 +1145,11 @@ def _told_facts(reason: str, code: str, status: str) -> str:
     return compact_words(reason=reason, reason_code=code, status=status)
 
 
-def _moved(stands: ReceiptRow, status: Status, *, reason: Reason, now: datetime) -> _Moved:
+def _moved(stands: ReceiptState, status: Status, *, reason: Reason, now: datetime) -> _ReceiptMove:
     """Return how a receipt moves that has neither ended nor waits."""
     was, code = stands.status.value, reason.code
     row = _Move(stands.number, was, status.value, reason, code, stands.attempts)
-    return _Moved(row, _told(stands, status, reason, micros(now)))
+    return _ReceiptMove(row, _told(stands, status, reason, micros(now)))
 
 
 def _freed(entry: int, taken: set[tuple[int, str]], receipt: Receipt) -> Receipt:
@@ -1171,8 +1173,8 @@ def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tup
     return (streak + 1 if status is Status.NO_WORK else 0), 0
 
 
-def _watermark(entry: Entry, decision: Decision) -> _Mark:
-    return _Mark(
+def _watermark(entry: Entry, decision: Decision) -> _EntryMark:
+    return _EntryMark(
         entry.number,
         micros(decision.accounted_to),
         micros(decision.ended_at),

@@ -185,7 +185,7 @@ def clock_of(entry: Entry) -> tuple[object, ...]:
     return entry.zone, *(each.of(entry.policy) for each in PROPERTIES if each.decides_times)
 
 
-class _Spec(NamedTuple):
+class _RuleSpec(NamedTuple):
     """What an entry is, apart from where it stands and what it is called."""
 
     rule: Rule
@@ -198,10 +198,10 @@ class _Spec(NamedTuple):
 
 # A loop reads the same entries again and again, and most plans use few rules.
 @lru_cache(maxsize=65_536)
-def _read_spec(text: str) -> _Spec:
+def _read_spec(text: str) -> _RuleSpec:
     """Return what was written down of an entry."""
     data = json.loads(text)
-    return _Spec(
+    return _RuleSpec(
         _rule(data["rule"]),
         Work(data.get("work", Work.WORKFLOW)),
         tuple(data.get("agents", ())),

@@ -10,7 +10,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from horae.cluster.lease import Leader, Member, Membership
+from horae.cluster.lease import Leader, Membership, NodeDescription
 from horae.core.ports import LedgerError, StaleTermError
 from horae.store.codec import plain
 from horae.store.line import CallQueue
@@ -78,7 +78,7 @@ class Leases:
 
         return await self._do(look)
 
-    async def join(self, member: Member, lease: timedelta) -> int:
+    async def join(self, member: NodeDescription, lease: timedelta) -> int:
         """Take in a member, and return its generation: one that nobody ever had."""
         values = {
             "name": plain(member.name),
@@ -176,7 +176,9 @@ def _changed(wire: PostgresConnection, name: str, values: dict[str, Any]) -> boo
 
 
 def _membership(row: PostgresRow) -> Membership:
-    member = Member(row["name"], row["address"], tuple(row["labels"]), row["version"], row["slots"])
+    member = NodeDescription(
+        row["name"], row["address"], tuple(row["labels"]), row["version"], row["slots"]
+    )
     return Membership(
         member,
         row["generation"],

@@ -213,7 +213,7 @@ def _answered(
         return result
 
 
-class _Said(NamedTuple):
+class _SplitQuery(NamedTuple):
     """A query as psycopg takes it."""
 
     one: str
@@ -222,13 +222,13 @@ class _Said(NamedTuple):
 
 
 @cache
-def _said(query: str) -> _Said:
+def _said(query: str) -> _SplitQuery:
     """Return a query of ours in the words of PostgreSQL and of psycopg."""
     own = spoken(DIALECT).get(query)
     one = query if own is None else own.one
     many = None if own is None else own.many
     names = tuple(dict.fromkeys(found[1] for found in _TOKEN.finditer(query) if found[1]))
-    return _Said(_placed(one), None if many is None else _placed(many), names)
+    return _SplitQuery(_placed(one), None if many is None else _placed(many), names)
 
 
 def _placed(query: str) -> str:
@@ -271,7 +271,7 @@ class _Query(NamedTuple):
     is_many: bool
 
 
-class _Answer(list[PostgresRow]):
+class _PendingAnswer(list[PostgresRow]):
     """What was learned before it was asked, as a cursor gives it."""
 
     def fetchone(self) -> PostgresRow | None:
@@ -281,18 +281,18 @@ class _Answer(list[PostgresRow]):
         return self
 
 
-class _Memory:
+class _QueryCache:
     """The answers to what was foreseen, as long as they hold."""
 
     def __init__(self) -> None:
-        self._answers: dict[str, dict[tuple[Any, ...], _Answer]] = {}
+        self._answers: dict[str, dict[tuple[Any, ...], _PendingAnswer]] = {}
         self._about: dict[tuple[str, int], list[tuple[str, tuple[Any, ...]]]] = {}
         self._fleeting: list[tuple[str, tuple[Any, ...]]] = []
 
     def __bool__(self) -> bool:
         return bool(self._answers)
 
-    def find(self, query: str, values: Mapping[str, Any] | None) -> _Answer | None:
+    def find(self, query: str, values: Mapping[str, Any] | None) -> _PendingAnswer | None:
         """Return the answer to a question; None: it is not known."""
         answers = self._answers.get(query)
         return None if answers is None else answers.get(_key(query, values or {}))
@@ -315,7 +315,7 @@ class _Memory:
 
     def change(self, query: str, row: tuple[Any, ...]) -> None:
         """Let the answer to a question that has no values be another."""
-        self._answers[query] = {(): _Answer([PostgresRow(row)])}
+        self._answers[query] = {(): _PendingAnswer([PostgresRow(row)])}
 
     def take(self, query: str, values: Mapping[str, Any]) -> PostgresRow | None:
         """Return an answer that is good once."""
@@ -334,7 +334,7 @@ class _Memory:
         self._fleeting.clear()
 
     def _keep(self, look: ForeseenQuery, key: tuple[Any, ...], rows: list[PostgresRow]) -> None:
-        self._answers.setdefault(look.query, {})[key] = _Answer(rows)
+        self._answers.setdefault(look.query, {})[key] = _PendingAnswer(rows)
         if look.about == ANYTHING:
             self._fleeting.append((look.query, key))
         elif look.about != NOTHING:
@@ -372,7 +372,7 @@ class PostgresConnection:
         self.changes = 0  # rows that were written since the transaction began
         self.gathers = False  # whether what is changed may wait
         self.has_forgotten = False  # whether what was foreseen is no longer known
-        self._memory = _Memory()
+        self._memory = _QueryCache()
         self._soon: dict[str, dict[tuple[str, int], Mapping[str, Any]]] = {}
         self._numbers: dict[str, int] = {}  # how many were given, by the query that writes it
         self._later: dict[str, list[Mapping[str, Any]]] = {}

@@ -18,7 +18,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
-from horae.cluster.lease import Lost
+from horae.cluster.lease import LostLease
 from horae.core.access import REVOKED
 from horae.core.decide import Status
 from horae.core.entry import Work
@@ -253,10 +253,12 @@ class PostgresLedger(BookLedger):
             lambda book: {row[0]: row[1] for row in book.execute(_MEMBER["homes"], values)}
         )
 
-    async def lost(self) -> list[Lost]:
+    async def lost(self) -> list[LostLease]:
         """Return the members whose lease is over and whose work is not given away yet."""
         return await self.read(
-            lambda book: [Lost(row[0], row[1], row[2]) for row in book.execute(_MEMBER["lost"])]
+            lambda book: [
+                LostLease(row[0], row[1], row[2]) for row in book.execute(_MEMBER["lost"])
+            ]
         )
 
     async def reap(

@@ -42,14 +42,14 @@ def scan(
     patience: timedelta,
 ) -> datetime | None:
     """Take over what a source holds; return when to look again, if something is missing."""
-    ground = _Ground(scan, book.index(source))
-    found = [_Found(_plain_mark(each.mark), each) for each in scan.entries]
+    ground = _ScanScope(scan, book.index(source))
+    found = [_ScannedEntry(_plain_mark(each.mark), each) for each in scan.entries]
     chosen, rows, unsure = _choose(book, source, found, ground)
     known = [KnownEntry(number, mark_of(row)) for number, row in rows.items()]
     matched = match(known, [each.mark for each in chosen])
     doubles = frozenset(matched.doubles)
     winners: dict[str, str] = {}
-    new = _Arrivals(book, source, now=now)
+    new = _NewEntries(book, source, now=now)
     for place, (each, number) in enumerate(zip(chosen, matched.numbers, strict=True)):
         if place in doubles:
             continue
@@ -77,7 +77,7 @@ def scan(
     return min((look for look in looks if look is not None), default=None)
 
 
-class _Found(NamedTuple):
+class _ScannedEntry(NamedTuple):
     """Something that was scanned, with its mark as the ledger writes it."""
 
     mark: Mark
@@ -92,7 +92,7 @@ class _Found(NamedTuple):
         return plain(self.scanned.item.origin.file)
 
 
-class _Ground:
+class _ScanScope:
     """Which files of a scan stand, and which of them are surely as they were."""
 
     def __init__(self, scan: Scan, was: Mapping[str, str]) -> None:
@@ -122,8 +122,8 @@ class _Ground:
 
 
 def _choose(
-    book: Book, source: str, found: Sequence[_Found], ground: _Ground
-) -> tuple[list[_Found], dict[int, sqlite3.Row], set[str]]:
+    book: Book, source: str, found: Sequence[_ScannedEntry], ground: _ScanScope
+) -> tuple[list[_ScannedEntry], dict[int, sqlite3.Row], set[str]]:
     """Return what was found that may be armed, the rows it may be, and files to read again.
 
     Of several with one address those that are armed come before those that are not, and one
@@ -159,18 +159,18 @@ def _choose(
     return chosen, rows, unsure
 
 
-def _is_sure(row: sqlite3.Row, ground: _Ground) -> bool:
+def _is_sure(row: sqlite3.Row, ground: _ScanScope) -> bool:
     """Tell whether an entry that was not scanned is certainly there."""
     return row["gone_at"] is None and ground.is_as_it_was(row["file"])
 
 
-def _is_missed(row: sqlite3.Row, ground: _Ground) -> bool:
+def _is_missed(row: sqlite3.Row, ground: _ScanScope) -> bool:
     """Tell whether an entry should have been seen: a file that cannot be read hides its own."""
     file = row["file"]
     return row["gone_at"] is None and (not ground.stands(file) or ground.is_as_it_was(file))
 
 
-def _is_hidden(row: sqlite3.Row, ground: _Ground) -> bool:
+def _is_hidden(row: sqlite3.Row, ground: _ScanScope) -> bool:
     """Tell whether an entry that was missing stands in a file that is there and cannot be read."""
     return row["missing_at"] is not None and not _is_missed(row, ground)
 
@@ -188,7 +188,7 @@ def _miss(book: Book, row: sqlite3.Row, *, now: datetime, patience: timedelta) -
     return since + patience
 
 
-class _Arrivals:
+class _NewEntries:
     """New entries that are taken in together, before whatever else is written."""
 
     def __init__(self, book: Book, source: str, *, now: datetime) -> None:
@@ -197,7 +197,7 @@ class _Arrivals:
         self._now = now
         self._new: list[Arrival] = []
 
-    def add(self, found: _Found, commit: str | None) -> None:
+    def add(self, found: _ScannedEntry, commit: str | None) -> None:
         """Take in a new entry."""
         item = found.item
         facts = _facts(found, commit)
@@ -230,8 +230,8 @@ def _unbegun(entry: Entry) -> Entry:
 def _stay(
     book: Book,
     row: sqlite3.Row,
-    found: _Found,
-    new: _Arrivals,
+    found: _ScannedEntry,
+    new: _NewEntries,
     *,
     now: datetime,
     commit: str | None,
@@ -376,13 +376,13 @@ def _tell_change(book: Book, was: Listed, mark: Mark, *, now: datetime) -> None:
         book.tell("entry_changed", now=now, entry=was.number, facts=facts)
 
 
-def _keep_text(book: Book, found: _Found, *, now: datetime) -> None:
+def _keep_text(book: Book, found: _ScannedEntry, *, now: datetime) -> None:
     item = found.item
     if isinstance(item, Entry) and item.digest:
         book.keep_text(item.digest, found.scanned.text, now=now)
 
 
-def _facts(found: _Found, commit: str | None) -> dict[str, object]:
+def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, object]:
     """Return what is written down about an entry as it stands."""
     mark, item = found.mark, found.item
     if isinstance(item, Entry):

@@ -603,7 +603,7 @@ def _nearest_weekday(day: int, *, first: int, length: int) -> int:
             return day
 
 
-class _Seam(NamedTuple):
+class _WallGap(NamedTuple):
     """A clock change as the wall shows it: what lies in [low, high) is left out or repeated."""
 
     at: datetime
@@ -612,7 +612,7 @@ class _Seam(NamedTuple):
     is_gap: bool
 
 
-def _seam(wall: datetime) -> _Seam | None:
+def _seam(wall: datetime) -> _WallGap | None:
     """Return the clock change that leaves a wall time out or repeats it, if one does."""
     zone = wall.tzinfo
     assert isinstance(zone, ZoneInfo)
@@ -626,7 +626,7 @@ def _seam(wall: datetime) -> _Seam | None:
     start, end = sorted((wall.replace(tzinfo=UTC) - early, wall.replace(tzinfo=UTC) - late))
     change = next(changes(zone, start, end))
     ends = [(change.at + offset).replace(tzinfo=zone) for offset in (change.before, change.after)]
-    return _Seam(change.at, min(ends), max(ends), change.is_gap)
+    return _WallGap(change.at, min(ends), max(ends), change.is_gap)
 
 
 def _with_offset_at(local: datetime, wall: datetime, zone: tzinfo) -> datetime:

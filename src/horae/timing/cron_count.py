@@ -133,7 +133,7 @@ def _after_whole_second(moment: datetime) -> datetime:
     return inner.replace(microsecond=0) + _SECOND
 
 
-class _Stretch(NamedTuple):
+class _OffsetSpan(NamedTuple):
     """Moments of UTC between two clock changes: the offset there, and the one before it."""
 
     start: datetime
@@ -142,10 +142,10 @@ class _Stretch(NamedTuple):
     before: timedelta | None
 
 
-def _stretches(first: datetime, last: datetime, zone: tzinfo) -> Iterator[_Stretch]:
+def _stretches(first: datetime, last: datetime, zone: tzinfo) -> Iterator[_OffsetSpan]:
     """Yield the stretches of UTC that a window lies in, in order."""
     if not isinstance(zone, ZoneInfo):
-        yield _Stretch(first, last, timedelta(), None)
+        yield _OffsetSpan(first, last, timedelta(), None)
         return
     # A fold that began before the window may still go on in it.
     early = max(first, datetime(1, 1, 4)) - 2 * _DAY_LONG  # noqa: DTZ001 - UTC throughout
@@ -154,6 +154,6 @@ def _stretches(first: datetime, last: datetime, zone: tzinfo) -> Iterator[_Stret
     start, before = early, None
     for change in changes(zone, early.replace(tzinfo=UTC), last.replace(tzinfo=UTC)):
         at = change.at.replace(tzinfo=None)
-        yield _Stretch(start, at, offset, before)
+        yield _OffsetSpan(start, at, offset, before)
         start, before, offset = at, offset, change.after
-    yield _Stretch(start, max(last, start), offset, before)
+    yield _OffsetSpan(start, max(last, start), offset, before)

@@ -67,7 +67,7 @@ class CronError(ScheduleError):
         return f"{line}\n{' ' * indent}{'^' * max(1, min(self.width, len(line) - indent))}"
 
 
-class _Field(NamedTuple):
+class _CronField(NamedTuple):
     """One field: its name, its bounds, and the number behind each text."""
 
     word: str
@@ -78,12 +78,14 @@ class _Field(NamedTuple):
     names: Sequence[str] = ()
 
 
-def _field(word: str, low: int, high: int, names: Sequence[str] = (), *, first: int = 0) -> _Field:
+def _field(
+    word: str, low: int, high: int, names: Sequence[str] = (), *, first: int = 0
+) -> _CronField:
     values = {f"{n:02}": n for n in range(low, min(high, 9) + 1)}
     values |= {str(n): n for n in range(low, high + 1)}
     for n, name in enumerate(names, first):
         values |= {name[:3]: n, name: n}
-    return _Field(word, low, high, values, (2 << high) - (1 << low), names)
+    return _CronField(word, low, high, values, (2 << high) - (1 << low), names)
 
 
 SECONDS: Final = _field("second", 0, 59)
@@ -100,7 +102,7 @@ ANY_DAY: Final = ("*", "?")
 class FieldError(Exception):
     """A part of a field that cannot be read, before it is known where the field stands."""
 
-    def __init__(self, field: _Field, part: str, reason: str) -> None:
+    def __init__(self, field: _CronField, part: str, reason: str) -> None:
         super().__init__(reason)
         self.field = field
         self.reason = reason
@@ -126,7 +128,7 @@ def split_fields(expression: str) -> Sequence[str]:
             raise _miscounted(expression)
 
 
-def mask_of(field: _Field, text: str) -> int:
+def mask_of(field: _CronField, text: str) -> int:
     """Return the values that a field names, a bit for each."""
     if text == "*":
         return field.whole
@@ -145,7 +147,7 @@ def mask_of(field: _Field, text: str) -> int:
     return mask
 
 
-def _item(field: _Field, item: str) -> int:
+def _item(field: _CronField, item: str) -> int:
     values = field.values
     if item in values:
         return 1 << values[item]
@@ -165,7 +167,7 @@ def _item(field: _Field, item: str) -> int:
     return _run(field, item, body, step)
 
 
-def _run(field: _Field, item: str, body: str, step: int) -> int:
+def _run(field: _CronField, item: str, body: str, step: int) -> int:
     """Return the values of `a` and `a-b`, with or without a step."""
     first, dash, last = body.partition("-")
     if dash and not (first and last and "-" not in last):
@@ -196,7 +198,7 @@ def _series(low: int, high: int, step: int) -> int:
     return ((1 << step * count) - 1) // ((1 << step) - 1) << low
 
 
-def _value(field: _Field, item: str, text: str) -> int:
+def _value(field: _CronField, item: str, text: str) -> int:
     value = field.values.get(text)
     if value is not None:
         return value
@@ -208,7 +210,7 @@ def _value(field: _Field, item: str, text: str) -> int:
     raise FieldError(field, item, _unknown(field, item, text))
 
 
-def _step(field: _Field, item: str, text: str) -> int:
+def _step(field: _CronField, item: str, text: str) -> int:
     if not text.isdigit():
         reason = f"step {text!r} is not a number" if text else "step is missing after '/'"
         raise FieldError(field, item, f"{reason}; write {item.partition('/')[0] or '*'}/2")
@@ -333,7 +335,7 @@ def _completed(parts: list[str]) -> str | None:
     return None
 
 
-def _unwrapped(field: _Field, body: str, low: int, high: int, step: int) -> str:
+def _unwrapped(field: _CronField, body: str, low: int, high: int, step: int) -> str:
     """Return how to write a range that runs over the end of its field."""
     first, _, last = body.partition("-")
     if field is YEAR:
@@ -355,7 +357,7 @@ def _spelt(values: list[int], step: int) -> str:
     return f"{values[0]}-{values[-1]}/{step}" if len(values) > 1 else str(values[0])
 
 
-def _unknown(field: _Field, item: str, text: str) -> str:
+def _unknown(field: _CronField, item: str, text: str) -> str:
     if not item:
         return "has an empty item in its list; remove the extra comma"
     if "?" in text:
@@ -373,7 +375,7 @@ def _unknown(field: _Field, item: str, text: str) -> str:
     return f"{text!r} is not known; {_instead(field, text)}"
 
 
-def _instead(field: _Field, text: str) -> str:
+def _instead(field: _CronField, text: str) -> str:
     from difflib import get_close_matches  # only a refusal pays for it
 
     if not field.names:

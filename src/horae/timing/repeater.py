@@ -300,7 +300,7 @@ def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
     return _rewritten(stamp, tokens, anchor, moved)
 
 
-class _Tokens(NamedTuple):
+class _StampParts(NamedTuple):
     """Where the parts of a timestamp stand, told apart by their shape."""
 
     is_active: bool
@@ -310,7 +310,7 @@ class _Tokens(NamedTuple):
     repeater: re.Match[str] | None
 
 
-def _read(stamp: str) -> _Tokens:
+def _read(stamp: str) -> _StampParts:
     inside = stamp.strip()
     if inside[:1] + inside[-1:] not in {"<>", "[]"} or re.search(r"[][<>]", inside[1:-1]):
         reason = "is not one timestamp in < > or [ ]; write it like <2026-06-06 Sat 06:00 +1d>"
@@ -330,7 +330,7 @@ def _read(stamp: str) -> _Tokens:
             day = token
     if when is None:
         raise TimestampError(stamp, reason="has no date; write one, such as 2026-06-06")
-    return _Tokens(inside[0] == "<", when, day, clock, repeater)
+    return _StampParts(inside[0] == "<", when, day, clock, repeater)
 
 
 def _is_day(token: re.Match[str], when: re.Match[str] | None) -> bool:
@@ -362,7 +362,7 @@ def _anchor(text: str, day: str, clock: str | None) -> Anchor:
     return Anchor(start.replace(hour=int(hour), minute=int(minute)), end, has_time=True)
 
 
-def _rewritten(stamp: str, tokens: _Tokens, anchor: Anchor, moved: datetime) -> str:
+def _rewritten(stamp: str, tokens: _StampParts, anchor: Anchor, moved: datetime) -> str:
     """Return the stamp with its date, day name and time replaced, every other byte kept."""
     parts = [(tokens.when.span(), moved.date().isoformat())]
     if tokens.day:

@@ -57,7 +57,7 @@ class Rank(IntEnum):
     ASKED = 2  # an answer is being made
 
 
-class Connection(H11Protocol):
+class ClientConnection(H11Protocol):
     """One connection; who is slow in asking, or in taking the answer, loses it."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -65,7 +65,7 @@ class Connection(H11Protocol):
         self.conn = _Strict(h11.SERVER, HEADER)
         self.peer = ""
         self.heard_at = self.loop.time()
-        self.gone: Callable[[Connection], None] = lambda _: None
+        self.gone: Callable[[ClientConnection], None] = lambda _: None
         self._is_unwanted = False
 
     @property
@@ -126,7 +126,7 @@ class Door:
     def __init__(
         self,
         listener: socket.socket,
-        wire: Callable[[], Connection],
+        wire: Callable[[], ClientConnection],
         *,
         proxies: Proxies | None = None,
     ) -> None:
@@ -134,7 +134,7 @@ class Door:
         self._wire = wire
         self._proxies = proxies or Proxies()
         self._loop = asyncio.get_running_loop()
-        self._wires: set[Connection] = set()
+        self._wires: set[ClientConnection] = set()
         self._peers: Counter[str] = Counter()
         self._opening: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
@@ -194,7 +194,7 @@ class Door:
         self._opening.add(opening)
         opening.add_done_callback(partial(self._opened, connection, wire))
 
-    async def _open_wire(self, connection: socket.socket, wire: Connection) -> None:
+    async def _open_wire(self, connection: socket.socket, wire: ClientConnection) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: wire, connection)
         except OSError:  # it has gone away already
@@ -202,7 +202,7 @@ class Door:
             self._forget(wire)
 
     def _opened(
-        self, connection: socket.socket, wire: Connection, opening: asyncio.Task[None]
+        self, connection: socket.socket, wire: ClientConnection, opening: asyncio.Task[None]
     ) -> None:
         self._opening.discard(opening)
         if opening.cancelled():  # the server ends, perhaps before the task began
@@ -216,7 +216,7 @@ class Door:
         self._forget(least)
         least.drop()
 
-    def _forget(self, wire: Connection) -> None:
+    def _forget(self, wire: ClientConnection) -> None:
         if wire in self._wires:
             self._wires.discard(wire)
             self._peers[wire.peer] -= 1

@@ -155,7 +155,7 @@ def _is_shown(entry: Entry, start: datetime, end: datetime) -> bool:
 
 
 def _events(
-    entry: Entry, clock: _Clock, own: _Clock, *, start: datetime, end: datetime
+    entry: Entry, clock: _IcsZone, own: _IcsZone, *, start: datetime, end: datetime
 ) -> Iterator[_IcsEvent]:
     """Yield the events of an entry: one that recurs, or each of its moments."""
     # Programs pass a UID on, also where they hide the rest: so only a hash of the address.
@@ -176,7 +176,7 @@ def _events(
 
 
 def _event(
-    event: _IcsEvent, clock: _Clock, *, now: datetime, about: Iterable[str]
+    event: _IcsEvent, clock: _IcsZone, *, now: datetime, about: Iterable[str]
 ) -> Iterator[str]:
     """Yield the lines of one event: a moment, which takes up no time."""
     yield "BEGIN:VEVENT"
@@ -222,7 +222,7 @@ def _as_written(entry: Entry) -> str:
 # Recurrence
 
 
-def _recurrence(entry: Entry, first: datetime, clock: _Clock, own: _Clock) -> str | None:
+def _recurrence(entry: Entry, first: datetime, clock: _IcsZone, own: _IcsZone) -> str | None:
     """Return the recurrence that names the very moments of an entry from *first* on, if any."""
     # Some programs move what is in UTC to the calendar's own zone before they repeat it.
     if clock.is_utc and not own.is_utc:
@@ -274,7 +274,7 @@ def _of_repeater(rule: RepeaterRule, wall: datetime) -> str | None:
     return frequency if repeater.count == 1 else f"{frequency};INTERVAL={repeater.count}"
 
 
-def _is_touched(at: time, clock: _Clock, since: datetime) -> bool:
+def _is_touched(at: time, clock: _IcsZone, since: datetime) -> bool:
     """Whether a clock change ever leaves out a time of day, or repeats it."""
     for change in clock.changes:
         if change.at < since - 2 * _DAY:
@@ -289,7 +289,7 @@ def _is_touched(at: time, clock: _Clock, since: datetime) -> bool:
 # Zones
 
 
-class _Clock(NamedTuple):
+class _IcsZone(NamedTuple):
     """The clock of a zone, from the year before a window until it repeats itself."""
 
     name: str
@@ -300,23 +300,23 @@ class _Clock(NamedTuple):
     changes: tuple[ClockChange, ...]
 
 
-def _clock(name: str, start: datetime) -> _Clock:
+def _clock(name: str, start: datetime) -> _IcsZone:
     """Return the clock of a zone, for a window that begins at a moment."""
     return _clock_from(name, start.astimezone(UTC).year)
 
 
 @lru_cache(maxsize=64)  # looking for the changes of a century takes 15 ms
-def _clock_from(name: str, year: int) -> _Clock:
+def _clock_from(name: str, year: int) -> _IcsZone:
     """Return the clock of a zone, for a window that begins in a year."""
     since = datetime(max(year - 1, 2), 1, 1, tzinfo=UTC)
     settled = datetime(min(max(year + _CYCLE, _SETTLED), 9999), 1, 1, tzinfo=UTC)
     place = zone(name)
     is_utc = since.astimezone(place).tzname() == "UTC"
     found = () if is_utc else tuple(changes(place, since, settled))
-    return _Clock(name, place, is_utc, since, settled, found)
+    return _IcsZone(name, place, is_utc, since, settled, found)
 
 
-def _timezone(clock: _Clock) -> Iterator[str]:
+def _timezone(clock: _IcsZone) -> Iterator[str]:
     """Yield the lines that tell how far a zone stands from UTC, and from when on."""
     offset = clock.since.astimezone(clock.place).utcoffset()
     assert offset is not None
@@ -414,7 +414,7 @@ def _days_left(onset: datetime) -> int:
 # Values
 
 
-def _when(at: datetime, clock: _Clock) -> str:
+def _when(at: datetime, clock: _IcsZone) -> str:
     """Return a moment as a parameter and a value: on the wall, where that is plain, else in UTC."""
     wall = local(at, clock.place)
     if clock.is_utc or is_fold(wall, clock.place):

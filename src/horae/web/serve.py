@@ -19,7 +19,7 @@ import uvicorn
 
 from horae.errors import Exit, HoraeError
 from horae.web import SOCKET, address
-from horae.web.door import HEADER, KNOCKING, Connection, Door
+from horae.web.door import HEADER, KNOCKING, ClientConnection, Door
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,8 +156,10 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Let them in, one door for each socket."""
 
-        def wire() -> Connection:
-            return Connection(config=self.config, server_state=self.server_state, app_state={})
+        def wire() -> ClientConnection:
+            return ClientConnection(
+                config=self.config, server_state=self.server_state, app_state={}
+            )
 
         doors = [Door(each, wire, proxies=self._proxies) for each in sockets or ()]
         self.servers = doors  # type: ignore[assignment]
@@ -174,7 +176,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
     """Return how the server keeps its bounds; it says nothing of itself."""
     return uvicorn.Config(
         _bounded(app),
-        http=Connection,
+        http=ClientConnection,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -21,8 +21,8 @@ from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.process.processes import Processes, can_kill_trees
 from horae.process.secrets import NamedSecrets
 from horae.sources.agents import model
-from horae.sources.agents.model import MissingExtraError, Order, Report, is_offered, work
-from horae.sources.agents.rules import AgentDefinition, Runner
+from horae.sources.agents.model import MissingExtraError, ModelOrder, Report, is_offered, work
+from horae.sources.agents.rules import AgentDefinition, RunnerKind
 from horae.sources.agents.runner import (
     RESULT_NAME,
     Agent,
@@ -32,7 +32,7 @@ from horae.sources.agents.runner import (
     look_back_agent,
 )
 from horae.sources.agents.tools import MOST_SHOWN, Toolbox
-from horae.sources.plans.runner import Place
+from horae.sources.plans.runner import RunSettings
 from provider import Provider, Reply, fails, says, uses
 from store.ledger_suite import story
 
@@ -50,7 +50,7 @@ def only(*tools: str) -> dict[str, object]:
     return {"mode": "allow_list", "tools": list(tools)}
 
 
-def asked(home: Path, url: str, **options: Any) -> Order:
+def asked(home: Path, url: str, **options: Any) -> ModelOrder:
     facts = {
         "agent": "wren",
         "model": "small-1",
@@ -62,7 +62,7 @@ def asked(home: Path, url: str, **options: Any) -> Order:
         "result": str(home / RESULT_NAME),
         "retries": 1,
     }
-    return Order(**{**facts, **options})
+    return ModelOrder(**{**facts, **options})
 
 
 def worked(home: Path, *replies: Reply, **options: Any) -> tuple[Report, Provider]:
@@ -387,9 +387,9 @@ class Stage:
         self.directory = self.place.directory_of(self.run)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RunSettings:
         limit = timedelta(seconds=60)
-        return Place(self.work, self.data, self.environ, limit, named=self.named)
+        return RunSettings(self.work, self.data, self.environ, limit, named=self.named)
 
     async def told(
         self,
@@ -400,7 +400,7 @@ class Stage:
         is_named: bool = False,
     ) -> Ended:
         definition = AgentDefinition(
-            "wren", "wren", "You write.", model="small-1", runner=Runner.MODEL
+            "wren", "wren", "You write.", model="small-1", runner=RunnerKind.MODEL
         )
         async with Processes(self.data) as processes:
             held = await hold_agent(

@@ -30,7 +30,7 @@ from horae.sources.agents.programs import (
 )
 from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import Agent, Registry, hold_agent
-from horae.sources.plans.runner import Place
+from horae.sources.plans.runner import RunSettings
 from provider import Provider, Reply, fails, says, uses
 from scale import scaled
 from store.ledger_suite import story
@@ -404,7 +404,9 @@ async def asked(program: str, home: Path, *replies: Reply, command: str = "") ->
     with Provider(*replies) as provider:
         environ = settings_of(program, provider, home / "home")
         who = Agent("wren", parse_agent(text, "wren.org"), Origin("wren.org", 1), work, (*environ,))
-        place = Place(work, data, {**environ, "PATH": os.environ["PATH"]}, timedelta(minutes=3))
+        place = RunSettings(
+            work, data, {**environ, "PATH": os.environ["PATH"]}, timedelta(minutes=3)
+        )
         async with Processes(data) as processes:
             held = await hold_agent(
                 Registry(),

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from horae.sources.agents.rules import (
     AgentDefinition,
     AgentError,
-    Runner,
+    RunnerKind,
     Wake,
     check_agent,
     parse_agent,
@@ -32,7 +32,7 @@ def test_a_definition_is_a_headline_its_properties_and_a_system_prompt() -> None
         model="small-1",
         tagline="drafts new sections",
         toolkits=("repo", "search"),
-        runner=Runner.COMMAND,
+        runner=RunnerKind.COMMAND,
         command=("my-agent", "--once", "one section"),
         timeout=timedelta(minutes=20),
         tools=("git", "fetch"),

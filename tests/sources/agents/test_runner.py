@@ -36,7 +36,7 @@ from horae.sources.agents.runner import (
     look_back_agent,
     provider_of,
 )
-from horae.sources.plans.runner import Place
+from horae.sources.plans.runner import RunSettings
 from horae.sources.workflows.commands import records_of
 from process.stage import until
 from sources.workflows.stage import flow, marked, only, step, tasks, yard
@@ -74,8 +74,8 @@ class Stage:
         (self.bin / name).chmod(0o755)
 
     @property
-    def place(self) -> Place:
-        return Place(self.work, self.data, self.environ, LONG, signature=b"f00dfeedf00dfeed")
+    def place(self) -> RunSettings:
+        return RunSettings(self.work, self.data, self.environ, LONG, signature=b"f00dfeedf00dfeed")
 
     @property
     def directory(self) -> Path:

@@ -19,7 +19,7 @@ from horae.sources.board.dispatch import (
     move,
     why_not,
 )
-from horae.sources.board.rules import Changes, Ground, Value
+from horae.sources.board.rules import Changes, TaskStatuses, Value
 from horae.sources.board.task import Task, parse
 from horae.sources.board.tasks import task_text
 
@@ -95,7 +95,7 @@ def test_why_a_task_is_not_handed_out(
     fields: tuple[str, ...], status: str, reason: str | None
 ) -> None:
     here = task(1, *fields, status=status)
-    assert why_not(here, Ground.of([here]), now=NOW, excluded=["manual"]) == reason
+    assert why_not(here, TaskStatuses.of([here]), now=NOW, excluded=["manual"]) == reason
     made = dispatch([here], free=["wren"], now=NOW, excluded=["manual"])
     assert bool(made) == (reason is None)
 

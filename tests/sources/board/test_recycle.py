@@ -26,7 +26,7 @@ from horae.sources.board.recycle import (
     recycle,
     trigger_of,
 )
-from horae.sources.board.rules import Changes, Standing, moment, resolve
+from horae.sources.board.rules import Changes, TaskReadiness, moment, resolve
 from horae.sources.board.task import Task, parse
 from horae.timing.cron import Cron
 from reasons import because
@@ -418,11 +418,11 @@ def test_before_it_comes_back_it_is_not_on_the_list_and_then_it_waits_for_its_ti
     todo = task(f"scheduled_for: '{changes['scheduled_for']}'", status="todo")
     [found] = resolve([todo], now=now)
     assert (found.standing, found.reason) == (
-        Standing.BLOCKED,
+        TaskReadiness.BLOCKED,
         "scheduled for 2026-04-06T09:00:00Z",
     )
     [later] = resolve([todo], now=at("2026-04-06T09:00:00Z"))
-    assert later.standing is Standing.RUNNABLE
+    assert later.standing is TaskReadiness.RUNNABLE
 
 
 def test_the_clock_is_read_in_whole_seconds_of_utc() -> None:

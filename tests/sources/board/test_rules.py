@@ -13,8 +13,8 @@ from horae.sources.board.rules import (
     CLOSED,
     STATUSES,
     DependencyError,
-    Ground,
-    Standing,
+    TaskReadiness,
+    TaskStatuses,
     TransitionError,
     archivable,
     check_depends_on,
@@ -90,16 +90,16 @@ def test_a_moment_is_read_with_its_offset_however_it_is_written(at: datetime, by
 @pytest.mark.parametrize(
     ("status", "found"),
     [
-        ("todo", Standing.RUNNABLE),
-        ("backlog", Standing.RUNNABLE),
-        ("in-progress", Standing.RUNNABLE),
-        ("runnable", Standing.RUNNABLE),
-        ("review", Standing.NEEDS_REVIEW),
-        ("blocked", Standing.NEEDS_ACTION),
-        ("custom-status", Standing.NEEDS_ACTION),
+        ("todo", TaskReadiness.RUNNABLE),
+        ("backlog", TaskReadiness.RUNNABLE),
+        ("in-progress", TaskReadiness.RUNNABLE),
+        ("runnable", TaskReadiness.RUNNABLE),
+        ("review", TaskReadiness.NEEDS_REVIEW),
+        ("blocked", TaskReadiness.NEEDS_ACTION),
+        ("custom-status", TaskReadiness.NEEDS_ACTION),
     ],
 )
-def test_an_open_task_stands_by_its_status(status: str, found: Standing) -> None:
+def test_an_open_task_stands_by_its_status(status: str, found: TaskReadiness) -> None:
     assert stands(task(1, f"status: {status}")) == [(1, found.value, "")]
 
 
@@ -152,11 +152,11 @@ def test_a_line_of_the_body_may_name_what_it_waits_for(line: str, reason: str | 
 def test_a_dependency_is_met_by_what_is_done_archived_or_put_away_and_nothing_else() -> None:
     waits = task(1, "status: todo", "depends_on: [2]")
     for status in (*STATUSES, "custom"):
-        ground = Ground.of([waits, task(2, f"status: {status}")])
-        is_met = standing(waits, ground, now=NOW).standing is Standing.RUNNABLE
+        ground = TaskStatuses.of([waits, task(2, f"status: {status}")])
+        is_met = standing(waits, ground, now=NOW).standing is TaskReadiness.RUNNABLE
         assert is_met == (status in CLOSED)
-    assert resolve([waits], now=NOW)[0].standing is Standing.BLOCKED
-    assert resolve([waits], now=NOW, archived=[2])[0].standing is Standing.RUNNABLE
+    assert resolve([waits], now=NOW)[0].standing is TaskReadiness.BLOCKED
+    assert resolve([waits], now=NOW, archived=[2])[0].standing is TaskReadiness.RUNNABLE
 
 
 @given(
@@ -176,10 +176,10 @@ def test_whoever_shows_the_board_and_whoever_hands_it_out_agree(
         task(n, f"status: {status}", f"depends_on: {deps}", *filter(None, [extra]))
         for n, (status, extra, deps) in enumerate(made, start=1)
     ]
-    ground = Ground.of(tasks)
+    ground = TaskStatuses.of(tasks)
     for found in resolve(tasks, now=NOW):
         is_handed_out = why_not(found.task, ground, now=NOW) is None
-        assert is_handed_out == (found.standing is Standing.RUNNABLE)
+        assert is_handed_out == (found.standing is TaskReadiness.RUNNABLE)
 
 
 # Moves

@@ -36,7 +36,7 @@ from horae.sources.board.runner import UNCLAIMED, Dispatcher, DispatchRunner, bu
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board, CommittedBoard
 from horae.sources.crew.source import Roster
-from horae.sources.plans.runner import Place
+from horae.sources.plans.runner import RunSettings
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
 from process.stage import until, wait_for
@@ -170,7 +170,7 @@ async def open_hall(
     clock = SystemClock()
     ledger = await SqliteLedger.open(home.data, now=clock.now())
     async with Processes(home.data) as processes:
-        place = Place(home.root, home.data, os.environ, timedelta(minutes=10))
+        place = RunSettings(home.root, home.data, os.environ, timedelta(minutes=10))
         board, roster, registry = CommittedBoard(home.root), Roster(home.manifest), Registry()
         dispatcher = Dispatcher(
             board,
@@ -650,7 +650,7 @@ def runner_of(stage: DispatchStage, processes: Processes) -> DispatchRunner:
     home = stage.home
     return DispatchRunner(
         processes,
-        Place(home.root, home.data, os.environ, MINUTE),
+        RunSettings(home.root, home.data, os.environ, MINUTE),
         CommittedBoard(home.root),
         Roster(home.manifest),
         registry=Registry(),

@@ -11,9 +11,9 @@ from horae.org.document import read
 from horae.sources.crew.briefing import BoardTask, hand, survey
 from horae.sources.crew.diary import (
     MOST_LISTED,
-    Coming,
     Commit,
-    Facts,
+    DiaryEntry,
+    DiaryFacts,
     Ran,
     carry_of,
     is_quiet,
@@ -49,10 +49,10 @@ CLOSED: [2026-06-06 Sat 06:00]
 """
 
 
-def facts() -> Facts:
+def facts() -> DiaryFacts:
     surveyed = survey([("plan.org", read(PLAN))], [BoardTask(7, "Read")], zone_name="UTC")
     handed = hand(surveyed, agent="wren", now=NOW, zone_name="UTC", last_run_at=NOW - 30 * MINUTE)
-    return Facts(
+    return DiaryFacts(
         commits=[
             Commit(NOW - 20 * MINUTE, "wren", "add: the section on gates"),
             Commit(NOW - 50 * MINUTE, "moss", "audit: names"),
@@ -65,7 +65,7 @@ def facts() -> Facts:
             Ran(NOW - 6 * MINUTE, "wren", Status.NO_WORK),
         ],
         board={"todo": 3, "done": 12},
-        coming=[Coming(NOW + 90 * MINUTE, "Digest"), Coming(NOW + MINUTE, "Sync")],
+        coming=[DiaryEntry(NOW + 90 * MINUTE, "Digest"), DiaryEntry(NOW + MINUTE, "Sync")],
         handed=handed,
     )
 
@@ -102,7 +102,7 @@ def test_a_rest_says_what_was_done_what_is_stuck_what_is_due_and_what_to_carry()
 
 def test_the_same_facts_in_another_order_make_the_same_page() -> None:
     one = facts()
-    two = Facts(one.commits[::-1], one.runs[::-1], one.board, one.coming[::-1], one.handed)
+    two = DiaryFacts(one.commits[::-1], one.runs[::-1], one.board, one.coming[::-1], one.handed)
     assert rest_text(two, agent="wren", now=NOW) == rest_text(one, agent="wren", now=NOW)
 
 
@@ -110,7 +110,7 @@ def test_the_carry_of_a_page_is_what_the_agent_is_handed() -> None:
     carry = carry_of(rest_text(facts(), agent="wren", now=NOW))
     assert carry.splitlines()[0] == "- finish Section on gates (plan.org:6), which you claimed"
     assert len(carry.splitlines()) == 4
-    assert carry_of(rest_text(Facts(), agent="wren", now=NOW)) == ""
+    assert carry_of(rest_text(DiaryFacts(), agent="wren", now=NOW)) == ""
     assert carry_of("* Something else\n- no\n") == ""
 
 
@@ -121,19 +121,19 @@ def test_a_page_is_named_by_the_minute_in_utc() -> None:
 @pytest.mark.parametrize(
     ("found", "quiet"),
     [
-        (Facts(), True),
-        (Facts(runs=[Ran(NOW, "wren", Status.NO_WORK)], board={"todo": 9}), True),
-        (Facts(commits=[Commit(NOW, "wren", "add")]), False),
-        *[(Facts(runs=[Ran(NOW, "x", status)]), False) for status in ENDS - {Status.NO_WORK}],
+        (DiaryFacts(), True),
+        (DiaryFacts(runs=[Ran(NOW, "wren", Status.NO_WORK)], board={"todo": 9}), True),
+        (DiaryFacts(commits=[Commit(NOW, "wren", "add")]), False),
+        *[(DiaryFacts(runs=[Ran(NOW, "x", status)]), False) for status in ENDS - {Status.NO_WORK}],
     ],
 )
-def test_a_rest_after_which_nothing_happened_is_quiet(found: Facts, quiet: bool) -> None:
+def test_a_rest_after_which_nothing_happened_is_quiet(found: DiaryFacts, quiet: bool) -> None:
     assert is_quiet(found) == quiet
 
 
 def test_a_long_list_is_cut_and_says_how_much_is_left_out() -> None:
     many = [Commit(NOW, "wren", f"add {number}") for number in range(MOST_LISTED + 3)]
-    lines = rest_text(Facts(commits=many), agent="wren", now=NOW).splitlines()
+    lines = rest_text(DiaryFacts(commits=many), agent="wren", now=NOW).splitlines()
     assert sum("add" in line for line in lines) == MOST_LISTED
     assert "- and 3 more" in lines
 
@@ -143,10 +143,10 @@ def test_a_long_list_is_cut_and_says_how_much_is_left_out() -> None:
 def test_no_fact_can_become_a_heading_a_date_or_a_workflow_of_the_plan(
     subject: str, title: str
 ) -> None:
-    found = Facts(
+    found = DiaryFacts(
         commits=[Commit(NOW, subject, subject)],
         runs=[Ran(NOW, title, Status.FAILED, subject)],
-        coming=[Coming(NOW, title)],
+        coming=[DiaryEntry(NOW, title)],
         board={title: 1},
     )
     text = rest_text(found, agent="wren", now=NOW)

@@ -15,12 +15,12 @@ from horae.org.plan import Severity
 from horae.sources.crew.lifecycle import (
     MOST_HEADINGS,
     MOST_REPEATS,
-    Kind,
     Lifecycle,
     Outcome,
     Position,
-    Rhythm,
     State,
+    StateKind,
+    TickStreaks,
     check_gates,
     gate,
     outcome_of,
@@ -68,7 +68,7 @@ def test_each_heading_is_a_state_and_its_drawer_says_what_a_tick_is() -> None:
                 "wake_add", "wake_audit", repeat=3, task="Write one section that is missing."
             ),
             "wake_audit": State("wake_audit", "rem"),
-            "rem": State("rem", "wake_plan", Kind.REM, min_interval=10 * MINUTE),
+            "rem": State("rem", "wake_plan", StateKind.REM, min_interval=10 * MINUTE),
             "wake_plan": State("wake_plan", "wake_add"),
         },
     )
@@ -125,7 +125,7 @@ def test_what_stands_under_a_state_is_its_task_headings_inside_and_all() -> None
 
 def test_a_drawer_is_read_past_lines_that_are_no_properties() -> None:
     text = state("a", "# a remark", ":REPEAT:", ":KIND: rem", ":NEXT: b") + "* b\n"
-    assert day(text).states["a"].kind is Kind.REM
+    assert day(text).states["a"].kind is StateKind.REM
     assert [each for each in found(text) if each[2] == "drawer-line"] == [
         (3, 1, "drawer-line"),
         (4, 1, "drawer-line"),
@@ -135,8 +135,8 @@ def test_a_drawer_is_read_past_lines_that_are_no_properties() -> None:
 def test_a_drawer_inside_an_example_or_a_heading_below_is_not_the_states() -> None:
     example = "* a\n#+begin_example\n:PROPERTIES:\n:KIND: rem\n:END:\n#+end_example\n"
     below = "* a\n** inside\n:PROPERTIES:\n:KIND: rem\n:END:\n"
-    assert day(example).states["a"].kind is Kind.WAKE
-    assert day(below).states["a"].kind is Kind.WAKE
+    assert day(example).states["a"].kind is StateKind.WAKE
+    assert day(below).states["a"].kind is StateKind.WAKE
 
 
 @pytest.mark.parametrize("text", ["", "Prose.\n", "** too deep\n", "* two words\n", "* ../up\n"])
@@ -285,7 +285,7 @@ def days(draw: st.DrawFn) -> Lifecycle:
         State(
             name,
             draw(st.sampled_from(names)),
-            draw(st.sampled_from(Kind)),
+            draw(st.sampled_from(StateKind)),
             draw(st.integers(1, 4)),
             draw(st.none() | st.sampled_from([MINUTE, 10 * MINUTE, 5 * HOUR])),
         )
@@ -440,11 +440,11 @@ def test_a_gated_tick_changes_neither_position_nor_streak() -> None:
         now=NOW,
         every=45 * SECOND,
         count=1,
-        rhythm=Rhythm(streak=3),
+        rhythm=TickStreaks(streak=3),
         ran_at={"rem": NOW - MINUTE},
     )
     assert (tick.outcome, tick.wait, tick.then) == (None, 9 * MINUTE, Position("rem"))
-    assert (tick.rhythm, tick.delay) == (Rhythm(streak=3), 4 * MINUTE)
+    assert (tick.rhythm, tick.delay) == (TickStreaks(streak=3), 4 * MINUTE)
 
 
 # The canonical day, twenty ticks under every outcome
@@ -607,7 +607,7 @@ def test_the_backoff_of_a_streak_is_what_the_projection_of_a_cadence_shows(
     moment = next_moment(keeper, NOW)
     assert moment is not None
     assert (moment.at - NOW, moment.key) == (wait, f"tick:{streak + 1}")
-    assert Rhythm(streak=streak).delay(45 * SECOND) == wait
+    assert TickStreaks(streak=streak).delay(45 * SECOND) == wait
 
 
 @given(OUTCOMES, st.sampled_from([45 * SECOND, 10 * MINUTE, HOUR]))
@@ -624,8 +624,8 @@ def test_a_prediction_and_the_projection_agree_on_every_next_tick(
 
 
 def test_a_single_success_brings_the_hot_rhythm_back_and_a_failure_ends_a_streak() -> None:
-    idle = Rhythm(streak=9)
-    assert idle.after(Outcome.DONE) == Rhythm()
-    assert idle.after(Outcome.NO_WORK) == Rhythm(streak=10)
-    assert idle.after(Outcome.FAILED) == Rhythm(failures=1)
-    assert Rhythm(failures=8).after(Outcome.NO_WORK) == Rhythm(streak=1)
+    idle = TickStreaks(streak=9)
+    assert idle.after(Outcome.DONE) == TickStreaks()
+    assert idle.after(Outcome.NO_WORK) == TickStreaks(streak=10)
+    assert idle.after(Outcome.FAILED) == TickStreaks(failures=1)
+    assert TickStreaks(failures=8).after(Outcome.NO_WORK) == TickStreaks(streak=1)

@@ -12,7 +12,7 @@ from horae.sources.agents.rules import Wake
 from horae.sources.crew.rules import (
     INTERVAL,
     Member,
-    Mode,
+    TickMode,
     first_delay,
     last_run_file,
     parse_crew,
@@ -89,7 +89,7 @@ def test_a_member_may_differ_from_the_settings() -> None:
         "wren",
         "writer.org",
         timeout=90 * MINUTE,
-        mode=Mode.EDIT,
+        mode=TickMode.EDIT,
         continuous=True,
         breather=20 * SECOND,
         wake=Wake.DUE,

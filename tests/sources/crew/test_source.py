@@ -13,8 +13,8 @@ from horae.core.entry import CadenceRule, Entry, Unarmed, Work
 from horae.core.identity import KnownEntry, match
 from horae.sources.crew.rules import STAGGER
 from horae.sources.crew.source import (
+    CrewCadence,
     CrewSource,
-    Rhythm,
     SingleKeeper,
     check_keeper,
     check_manifest,
@@ -54,7 +54,7 @@ def scanned(path: Path, text: str | None = None, *, stagger: timedelta = STAGGER
     manifest = path / "crew.org"
     if text is not None:
         manifest.write_text(text)
-    return asyncio.run(CrewSource(manifest, Rhythm(START, stagger)).scan({}))
+    return asyncio.run(CrewSource(manifest, CrewCadence(START, stagger)).scan({}))
 
 
 def member(name: str, *lines: str) -> str:
@@ -149,7 +149,7 @@ def test_a_restart_or_an_edit_leaves_every_member_the_one_it_was(tmp_path: Path)
     marks = [each.mark for each in scanned(tmp_path, MANIFEST).entries]
     known = [KnownEntry(number, mark) for number, mark in enumerate(marks, start=1)]
     manifest = tmp_path / "crew.org"
-    later = CrewSource(manifest, Rhythm(START + HOUR))
+    later = CrewSource(manifest, CrewCadence(START + HOUR))
     again = [each.mark for each in asyncio.run(later.scan({})).entries]
     assert again == marks  # though their first ticks are others
     manifest.write_text(
@@ -190,7 +190,7 @@ def test_a_ledger_that_knows_nothing_begins_with_the_file_of_the_last_run(tmp_pa
     manifest.write_text(member("wren", ":DEF: w.org", ":INTERVAL: 1h"))
     last = START - 40 * MINUTE
     (tmp_path / "keeper-last-run-wren").write_text(f"{int(last.timestamp())}\n")
-    source = CrewSource(manifest, Rhythm(START), data=tmp_path)
+    source = CrewSource(manifest, CrewCadence(START), data=tmp_path)
     [rule] = rules(asyncio.run(source.scan({})))
     assert rule.first_at == START + 20 * MINUTE
 
@@ -198,7 +198,7 @@ def test_a_ledger_that_knows_nothing_begins_with_the_file_of_the_last_run(tmp_pa
 def test_a_single_keeper_is_a_crew_of_one(tmp_path: Path) -> None:
     single = SingleKeeper(tmp_path / "keeper.org", None, HOUR)
     (tmp_path / "keeper-last-run").write_text(f"{int((START - 10 * MINUTE).timestamp())}")
-    source = CrewSource("keeper", Rhythm(START), data=tmp_path, keeper=single)
+    source = CrewSource("keeper", CrewCadence(START), data=tmp_path, keeper=single)
     scan = asyncio.run(source.scan({}))
     [entry] = [each.item for each in scan.entries]
     assert isinstance(entry, Entry)
@@ -212,7 +212,7 @@ def test_a_single_keeper_is_called_as_its_file_says_and_stays_the_same(tmp_path:
     file.write_text("* The gardener :agent:\n:PROPERTIES:\n:ID: ann\n:END:\nYou keep.\n")
     later = iter((START, START + HOUR, START + 2 * HOUR))
     source = CrewSource(
-        file, Rhythm(START), keeper=SingleKeeper(file, None, HOUR), now=lambda: next(later)
+        file, CrewCadence(START), keeper=SingleKeeper(file, None, HOUR), now=lambda: next(later)
     )
 
     def called() -> tuple[str, str, tuple[str, ...], datetime]:
@@ -237,7 +237,7 @@ def test_a_restart_keeps_those_apart_who_are_due_and_leaves_the_others_their_rhy
     for name, ago in zip(names, (90, 80, 40), strict=True):
         last = START - ago * MINUTE
         (tmp_path / f"keeper-last-run-{name}").write_text(f"{int(last.timestamp())}\n")
-    source = CrewSource(manifest, Rhythm(START), data=tmp_path)
+    source = CrewSource(manifest, CrewCadence(START), data=tmp_path)
     waits = [rule.first_at - START for rule in rules(asyncio.run(source.scan({})))]
     assert waits == [60 * SECOND, 90 * SECOND, 20 * MINUTE]
 
@@ -248,7 +248,7 @@ def test_who_joins_later_begins_when_it_is_seen_and_the_others_stay_as_they_were
     manifest = tmp_path / "crew.org"
     manifest.write_text(member("wren", ":DEF: w.org"))
     now = START
-    source = CrewSource(manifest, Rhythm(START), now=lambda: now)
+    source = CrewSource(manifest, CrewCadence(START), now=lambda: now)
     asyncio.run(source.scan({}))
     now = START + 5 * HOUR
     manifest.write_text(member("wren", ":DEF: w.org") + member("moss", ":DEF: m.org"))
@@ -267,7 +267,7 @@ def test_a_pipe_in_place_of_the_last_run_is_not_waited_for(tmp_path: Path) -> No
     manifest = tmp_path / "crew.org"
     manifest.write_text(member("wren", ":DEF: w.org"))
     os.mkfifo(tmp_path / "keeper-last-run-wren")
-    [rule] = rules(asyncio.run(CrewSource(manifest, Rhythm(START), data=tmp_path).scan({})))
+    [rule] = rules(asyncio.run(CrewSource(manifest, CrewCadence(START), data=tmp_path).scan({})))
     assert rule.first_at == START + MINUTE
 
 

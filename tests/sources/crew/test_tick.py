@@ -14,10 +14,10 @@ from horae.core.decide import Status
 from horae.sources.crew.lifecycle import Position, parse_lifecycle
 from horae.sources.crew.rules import position_file, ran_file, seconds_text
 from horae.sources.crew.tick import (
+    AgentMemory,
     Beat,
-    Memory,
     Note,
-    Tick,
+    TickPlan,
     agent_state,
     begun,
     ended,
@@ -73,8 +73,8 @@ def day(text: str) -> Lifecycle:
 DAY = day(CANONICAL)
 
 
-def at(state: str, hits: int = 0, **more: object) -> Memory:
-    return Memory(Position(state, hits), **more)  # type: ignore[arg-type]
+def at(state: str, hits: int = 0, **more: object) -> AgentMemory:
+    return AgentMemory(Position(state, hits), **more)  # type: ignore[arg-type]
 
 
 # What a tick does
@@ -83,8 +83,8 @@ def at(state: str, hits: int = 0, **more: object) -> Memory:
 @pytest.mark.parametrize(
     ("memory", "sleeps", "beat", "state"),
     [
-        (Memory(), False, Beat.WAKE, "wake_add"),
-        (Memory(), True, Beat.ASLEEP, "wake_add"),
+        (AgentMemory(), False, Beat.WAKE, "wake_add"),
+        (AgentMemory(), True, Beat.ASLEEP, "wake_add"),
         (at("gone"), False, Beat.WAKE, "wake_add"),
         (at("rem"), False, Beat.REST, "rem"),
         (at("rem"), True, Beat.REST, "rem"),
@@ -94,7 +94,7 @@ def at(state: str, hits: int = 0, **more: object) -> Memory:
     ],
 )
 def test_a_tick_wakes_rests_sleeps_or_waits_at_a_gate(
-    memory: Memory, sleeps: bool, beat: Beat, state: str
+    memory: AgentMemory, sleeps: bool, beat: Beat, state: str
 ) -> None:
     made = tick(DAY, memory, now=NOW, sleeps=sleeps)
     assert made.state is not None
@@ -102,8 +102,8 @@ def test_a_tick_wakes_rests_sleeps_or_waits_at_a_gate(
 
 
 def test_without_a_day_a_tick_only_wakes_or_sleeps() -> None:
-    assert tick(None, at("rem"), now=NOW) == Tick(Beat.WAKE)
-    assert tick(None, Memory(), now=NOW, sleeps=True).beat is Beat.ASLEEP
+    assert tick(None, at("rem"), now=NOW) == TickPlan(Beat.WAKE)
+    assert tick(None, AgentMemory(), now=NOW, sleeps=True).beat is Beat.ASLEEP
 
 
 def test_a_gate_says_when_it_opens() -> None:
@@ -127,7 +127,7 @@ def test_a_state_is_stamped_when_it_starts_however_it_ends() -> None:
 @pytest.mark.parametrize("beat", [Beat.GATED, Beat.ASLEEP])
 def test_a_tick_that_does_nothing_remembers_only_that_it_was(beat: Beat) -> None:
     before = ended(at("rem"), beat, DAY, Status.NO_WORK, now=NOW)
-    memory = begun(before, Tick(beat, DAY.states["rem"]), now=NOW)
+    memory = begun(before, TickPlan(beat, DAY.states["rem"]), now=NOW)
     assert memory == replace(before, last_run_at=NOW)
     assert ended(memory, beat, DAY, Status.NO_WORK, now=NOW) == memory
 
@@ -161,7 +161,7 @@ def test_a_status_shows_the_place_in_the_day_and_what_comes_after() -> None:
 
 
 def test_while_it_runs_its_place_and_its_start_are_known_and_no_gate_is_shut() -> None:
-    there = going(Memory(), day(CANONICAL), now=NOW)
+    there = going(AgentMemory(), day(CANONICAL), now=NOW)
     assert agent_state(write_memory(there)).position == {
         "state": "wake_add",
         "hits": 0,
@@ -174,7 +174,7 @@ def test_while_it_runs_its_place_and_its_start_are_known_and_no_gate_is_shut() -
 
 
 def test_only_a_run_counts_as_having_been_woken() -> None:
-    memory = begun(Memory(), tick(DAY, Memory(), now=NOW), now=NOW)
+    memory = begun(AgentMemory(), tick(DAY, AgentMemory(), now=NOW), now=NOW)
     later = NOW + MINUTE
     asleep = begun(memory, tick(DAY, memory, now=later, sleeps=True), now=later)
     assert (asleep.last_run_at, asleep.woken_at) == (later, NOW)
@@ -189,7 +189,7 @@ MOMENTS = st.integers(0, 4_000_000_000).map(lambda each: datetime.fromtimestamp(
 NAMES = st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 MEMORIES = st.builds(
-    Memory,
+    AgentMemory,
     st.none() | st.builds(Position, NAMES, st.integers(0, 999_999_999)),
     st.sampled_from(["", "wake", "rem"]),
     NAMES | st.just(""),
@@ -205,7 +205,7 @@ MEMORIES = st.builds(
 
 @given(MEMORIES)
 @settings(max_examples=scaled(1000))
-def test_what_is_remembered_is_remembered_as_it_was(memory: Memory) -> None:
+def test_what_is_remembered_is_remembered_as_it_was(memory: AgentMemory) -> None:
     assert read_memory(write_memory(memory)) == memory
     note = Note(Beat.WAKE, "rem", "why", memory)
     assert read_note(write_note(note)) == note
@@ -214,7 +214,7 @@ def test_what_is_remembered_is_remembered_as_it_was(memory: Memory) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"beat": 3}', '{"beat": "nap"}', "[" * 10_000])
 def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
     assert read_note(text) is None
-    assert read_memory(text) == Memory()
+    assert read_memory(text) == AgentMemory()
 
 
 def mutated(text: str, roll: random.Random) -> str:
@@ -247,7 +247,7 @@ def test_a_memory_that_was_damaged_costs_at_most_what_was_damaged() -> None:
 # The files that mirror it
 
 
-def said(memory: Memory) -> dict[str, str]:
+def said(memory: AgentMemory) -> dict[str, str]:
     return {name: f"{text.partition(chr(10))[0]}\n" for name, text in memory.mirrors.items()}
 
 
@@ -281,7 +281,7 @@ def test_what_a_person_writes_is_taken_over() -> None:
 
 
 def test_without_a_memory_the_files_are_what_is_known() -> None:
-    memory, _, bad = take_over(Memory(), DAY, said(MEMORY), name="wren")
+    memory, _, bad = take_over(AgentMemory(), DAY, said(MEMORY), name="wren")
     assert (memory.position, memory.began, bad) == (Position("wake_add", 2), MEMORY.began, ())
 
 

@@ -11,7 +11,7 @@ import horae
 from horae.extras.drift.check import check_drift
 from horae.org.document import read
 from horae.org.plan import Diagnostic
-from horae.sources.plans.check import Clock, check_plans
+from horae.sources.plans.check import CheckClock, check_plans
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -55,8 +55,8 @@ def test_a_rule_more_frequent_than_the_floor_is_reported(cron: str, is_too_often
 
 def test_the_floor_is_a_setting() -> None:
     plans = [("plan.org", read(scheduled("*/5 * * * *", ":COMMAND: true")))]
-    assert check_plans(plans, Clock("UTC", NOW)) == []
-    [finding] = check_plans(plans, Clock("UTC", NOW, timedelta(minutes=10)))
+    assert check_plans(plans, CheckClock("UTC", NOW)) == []
+    [finding] = check_plans(plans, CheckClock("UTC", NOW, timedelta(minutes=10)))
     assert finding.fix == "lower check.floor if this is intended"
     assert finding.message == "runs every 5 minutes, more often than every 10m"
 

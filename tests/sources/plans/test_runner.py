@@ -21,7 +21,7 @@ from horae.core.launch import with_call
 from horae.core.policy import Policy
 from horae.core.ports import Ended, Filed, Followed, Job, Run, RunError, Unreleased
 from horae.process.processes import LOG_NAME, Processes
-from horae.sources.plans.runner import CommandRunner, Place
+from horae.sources.plans.runner import CommandRunner, RunSettings
 from reasons import because
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ def headline(**props: str) -> str:
     return f"* Water\n:PROPERTIES:\n{drawer}:END:\n"
 
 
-def place_of(tmp_path: Path, **environ: str) -> Place:
+def place_of(tmp_path: Path, **environ: str) -> RunSettings:
     (tmp_path / "plans").mkdir(exist_ok=True)
     (tmp_path / ".horae").mkdir(exist_ok=True)
     known = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", **environ}
-    return Place(tmp_path, tmp_path / ".horae", known, timedelta(seconds=20), b"key")
+    return RunSettings(tmp_path, tmp_path / ".horae", known, timedelta(seconds=20), b"key")
 
 
-def run(place: Place, what: Job) -> tuple[Ended, str]:
+def run(place: RunSettings, what: Job) -> tuple[Ended, str]:
     """Run a job to its end; return how it ended and what it printed."""
 
     async def running() -> Ended:

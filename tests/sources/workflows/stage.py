@@ -15,7 +15,7 @@ from horae.core.policy import Policy
 from horae.core.ports import Filed, Job, Run
 from horae.org.document import read
 from horae.process.processes import Processes
-from horae.sources.plans.runner import Place
+from horae.sources.plans.runner import RunSettings
 from horae.sources.workflows.runner import WorkflowRunner, order_of, run_workflow, the_world
 from horae.sources.workflows.steps import Bounds
 from reasons import because
@@ -56,12 +56,12 @@ class Yard:
         self._numbers = count(1)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RunSettings:
         """Where runs work; all that they start carries the mark of the data directory."""
         names = ("HOME", "LANG", "CARGO_HOME", "RUSTUP_HOME")
         environ = {name: os.environ[name] for name in names if name in os.environ}
         environ |= {"PATH": self.path, "LC_HORAE_MARK": str(self.data), "SECRET": "s3cret"}
-        return Place(self.root, self.data, environ, self.timeout)
+        return RunSettings(self.root, self.data, environ, self.timeout)
 
     async def run(self, text: str, **options: Any) -> Record:
         """Run a workflow to its end."""

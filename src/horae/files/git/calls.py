@@ -138,7 +138,7 @@ class Author(NamedTuple):
 HORAE: Final = Author.named("horae")
 
 
-class Said(NamedTuple):
+class GitOutput(NamedTuple):
     """What a call of git came to; stderr is masked, and only stdout can be parsed."""
 
     code: int
@@ -178,7 +178,7 @@ async def call(
     stdin: bytes | None = None,
     timeout: timedelta = TIMEOUT,
     most: int | None = None,
-) -> Said:
+) -> GitOutput:
     """Call git in *directory* and return what it said; the call ends, whatever git does.
 
     With *local* the one open protocol is that of paths on this machine. *as_person* reads the
@@ -230,7 +230,7 @@ async def _run(
     stdin: int,
     timeout: timedelta,
     most: int | None,
-) -> Said:
+) -> GitOutput:
     """Run a program to its end or to the end of its time."""
     with closing(_Drain(OUTPUT)) as out, closing(_Drain(_COMPLAINT)) as err:
         try:
@@ -253,7 +253,7 @@ async def _run(
         await _ended(process, timeout, directory, _verb(command))
     if out.is_cut:
         raise GitRefusedError(directory, f"git {_verb(command)} printed more than {OUTPUT:,} bytes")
-    return Said(process.returncode or 0, out.kept, masked(err.kept.decode("utf-8", "replace")))
+    return GitOutput(process.returncode or 0, out.kept, masked(err.kept.decode("utf-8", "replace")))
 
 
 async def _ended(

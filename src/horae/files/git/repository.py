@@ -36,14 +36,14 @@ from horae.files.git.calls import (
     Author,
     GitBusyError,
     GitError,
+    GitOutput,
     GitRefusedError,
     GitTimeoutError,
-    Said,
     call,
     masked,
 )
 from horae.files.git.layout import layout
-from horae.files.git.trust import Guard, ImportLimits, TreeChange, objection
+from horae.files.git.trust import ImportLimits, PullGuard, TreeChange, objection
 from horae.files.read import StrPath, printable
 from horae.org.plan import is_id
 
@@ -115,7 +115,7 @@ def without_password(url: str) -> str:
     return _PASSWORD.sub(r"\1@", url)
 
 
-def _items(said: Said) -> list[str]:
+def _items(said: GitOutput) -> list[str]:
     """Return what git said, where a zero byte ends each item."""
     return said.out.decode(errors="surrogateescape").split("\0")
 
@@ -238,7 +238,7 @@ class Git:
         self._timeout = timeout
         self._limits = limits or ImportLimits()
         self._helper = helper
-        self._guard = Guard(self.root, timeout=timeout)
+        self._guard = PullGuard(self.root, timeout=timeout)
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[object] | None = None
 
@@ -569,7 +569,7 @@ class Git:
         stdin: bytes | None = None,
         fails: bool = False,
         most: int | None = None,
-    ) -> Said:
+    ) -> GitOutput:
         """Call git once the repository's settings are known to be harmless."""
         await self._guard.settings()
         said = await call(
@@ -663,7 +663,7 @@ class Git:
             raise GitError(self.root, said.why)
         return await self._commit_at(into)
 
-    async def _fetch(self, url: str, refspec: str, *, is_ours: bool = False) -> Said:
+    async def _fetch(self, url: str, refspec: str, *, is_ours: bool = False) -> GitOutput:
         local = is_ours or self._is_local(url)
         there = _half_fetched(self.root)
         try:

@@ -76,7 +76,7 @@ _EXPECTED: Final = frozenset(
 )
 
 
-class Guard:
+class PullGuard:
     """Reads the settings of a repository whenever they have changed, and judges them."""
 
     def __init__(self, root: str, *, timeout: timedelta = TIMEOUT) -> None:

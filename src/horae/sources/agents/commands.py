@@ -36,7 +36,7 @@ from horae.process.processes import LOG_NAME, Processes
 from horae.sources.agents.programs import Answers, can_keep, program_of
 from horae.sources.agents.runner import Agent, AgentNotFoundError, Registry, hold_agent
 from horae.sources.crew.source import KEEPER
-from horae.sources.plans.runner import Place
+from horae.sources.plans.runner import RunSettings
 from horae.sources.triggers.rules import parse_tools
 from horae.sources.triggers.runner import agent_of
 from horae.sources.triggers.service import TriggerConflictError
@@ -174,7 +174,7 @@ def run(
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownAgent:
     """An agent, and its card in the ledger if a request or a file of `.agentd` made it."""
 
     agent: Agent
@@ -213,9 +213,9 @@ class Everybody:
     def __init__(self, found: AgentLookup) -> None:
         self._found = found
         self.registry = found.registry
-        unread = (Known(each, why=why) for each, why in found.unread)
+        unread = (KnownAgent(each, why=why) for each, why in found.unread)
         self.known = sorted(
-            (*map(Known, found.registry), *unread), key=lambda known: known.agent.name
+            (*map(KnownAgent, found.registry), *unread), key=lambda known: known.agent.name
         )
 
     @classmethod
@@ -232,7 +232,7 @@ class Everybody:
         """How the search ended."""
         return self._found.exit_code
 
-    def get(self, name: str) -> Known:
+    def get(self, name: str) -> KnownAgent:
         """Return the agent of a name, or the single keeper; of two of one name that of the plan."""
         names = [name, self._found.keeper] if name == KEEPER else [name]
         for asked in names:
@@ -257,7 +257,7 @@ class Everybody:
 
     def _add(self, card: AgentCard, why: Unready | None) -> None:
 
-        made = Known(agent_of(card), card, why)
+        made = KnownAgent(agent_of(card), card, why)
         for other in self.known:
             if other.agent.name == card.name:
                 reason = (
@@ -293,7 +293,7 @@ async def _run(
     run_of = Run(number=1, receipt=0, attempt=1, started_at=SystemClock().now())
     with TemporaryDirectory(prefix="horae-agent-") as data:
         root = Path(config.root).resolve()
-        place = Place(root, Path(data), os.environ, limit, named=secrets_of(config))
+        place = RunSettings(root, Path(data), os.environ, limit, named=secrets_of(config))
         async with Processes(Path(data)) as processes:
             held = await hold_agent(
                 registry,
@@ -361,7 +361,7 @@ def _code(ended: Ended) -> int:
 # What is shown
 
 
-def _row(registry: Registry, known: Known) -> dict[str, Any]:
+def _row(registry: Registry, known: KnownAgent) -> dict[str, Any]:
     each, obstacle = known.agent, known.obstacle(registry)
     return {
         "agent": each.name,
@@ -375,7 +375,7 @@ def _row(registry: Registry, known: Known) -> dict[str, Any]:
     }
 
 
-def _shown(registry: Registry, known: Known) -> dict[str, Any]:
+def _shown(registry: Registry, known: KnownAgent) -> dict[str, Any]:
     """Return all that is known of an agent; of variables only the names."""
     each, policy = known.agent, known.policy
     definition = each.definition

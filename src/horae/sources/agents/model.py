@@ -65,7 +65,7 @@ class MissingExtraError(HoraeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ModelOrder:
     """What a model is to do; `key` and `secrets` are names of variables, never values."""
 
     agent: str
@@ -116,7 +116,7 @@ def require_extra() -> None:
 
 
 async def work(
-    order: Order, *, environ: Mapping[str, str], work_in: Path, say: Callable[[str], None]
+    order: ModelOrder, *, environ: Mapping[str, str], work_in: Path, say: Callable[[str], None]
 ) -> Report:
     """Let a model work until it is done, has gone too far, or cannot be reached."""
     from pydantic_ai.usage import RunUsage
@@ -155,7 +155,7 @@ async def work(
 
 
 async def _answer(
-    order: Order, box: Toolbox, policy: ToolPolicy, usage: RunUsage, *, key: str
+    order: ModelOrder, box: Toolbox, policy: ToolPolicy, usage: RunUsage, *, key: str
 ) -> str:
     """Return what the model answers in the end; *usage* counts on the way."""
     from openai import AsyncOpenAI
@@ -173,7 +173,7 @@ async def _answer(
         return ended.output
 
 
-def _agent(order: Order, client: Any, tools: list[Tool[None]]) -> Agent[None, str]:
+def _agent(order: ModelOrder, client: Any, tools: list[Tool[None]]) -> Agent[None, str]:
     """Return the loop that calls the model and its tools in turn."""
     from pydantic_ai import Agent, ToolOutput
     from pydantic_ai.models.openai import OpenAIChatModel
@@ -221,7 +221,7 @@ def is_offered(policy: ToolPolicy, tool: str) -> bool:
     return is_in_part or decide(policy, tool, "x") is not Answer.DENY
 
 
-def _cost(order: Order, usage: RunUsage) -> float | None:
+def _cost(order: ModelOrder, usage: RunUsage) -> float | None:
     """Return what it cost in US dollars, if this provider's prices for this model are known."""
     from decimal import Decimal
 
@@ -234,7 +234,7 @@ def _cost(order: Order, usage: RunUsage) -> float | None:
     return float(round(Decimal(price), 6))
 
 
-def _words(failure: Exception, order: Order) -> str:
+def _words(failure: Exception, order: ModelOrder) -> str:
     """Return in one line why a run failed."""
     from pydantic_ai.exceptions import (
         ModelHTTPError,
@@ -259,7 +259,7 @@ def _words(failure: Exception, order: Order) -> str:
 def main() -> int:
     """Do what the order on the input says."""
     _hide()
-    order = Order.of(sys.stdin.buffer.read())
+    order = ModelOrder.of(sys.stdin.buffer.read())
     try:
         require_extra()
     except MissingExtraError as error:
@@ -272,7 +272,7 @@ def main() -> int:
     return Exit.FINDINGS if report.error else Exit.OK
 
 
-async def _until_told(order: Order) -> Report:
+async def _until_told(order: ModelOrder) -> Report:
     """Do the work; SIGTERM ends it, and what is known by then is still told."""
 
     def say(line: str) -> None:

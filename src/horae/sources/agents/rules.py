@@ -50,7 +50,7 @@ _TOOLS: Final = re.compile(r"[^\s,()]+(?:\([^()]*\))?|[()]")  # a pattern keeps 
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
-class Runner(StrEnum):
+class RunnerKind(StrEnum):
     """What carries an agent's run out."""
 
     COMMAND = "command"  # a program that is handed the prompt
@@ -74,7 +74,7 @@ class AgentDefinition:
     model: str | None = None
     tagline: str = ""
     toolkits: tuple[str, ...] = ()
-    runner: Runner | None = None
+    runner: RunnerKind | None = None
     command: tuple[str, ...] = ()
     timeout: timedelta | None = None
     tools: tuple[str, ...] = ()
@@ -193,7 +193,7 @@ def _definition(heading: Heading, prompt: str, file: str) -> AgentDefinition:
         model=props.get("MODEL"),
         tagline=props.get("TAGLINE", ""),
         toolkits=_words(props.get("TOOLKITS", "")),
-        runner=_choice(Runner, heading, file, "RUNNER"),
+        runner=_choice(RunnerKind, heading, file, "RUNNER"),
         command=call.argv if "COMMAND" in props else (),
         timeout=_timeout(heading, file),
         tools=tuple(_TOOLS.findall(props.get("TOOLS", ""))),

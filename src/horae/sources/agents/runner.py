@@ -36,7 +36,7 @@ from horae.process.processes import (
     guessed_secrets,
 )
 from horae.process.ready import allowed_environment, unread, why_unready
-from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, Order
+from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
 from horae.sources.agents.programs import (
     Answers,
     Called,
@@ -47,9 +47,9 @@ from horae.sources.agents.programs import (
     program_of,
     read_answer,
 )
-from horae.sources.agents.rules import AgentDefinition, Runner
+from horae.sources.agents.rules import AgentDefinition, RunnerKind
 from horae.sources.plans.runner import hidden_bytes, why_held
-from horae.sources.workflows.runner import AGENT_SUFFIX, Answer
+from horae.sources.workflows.runner import AGENT_SUFFIX, AgentReply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from horae.core.ports import Held, Process, Run, Secrets
     from horae.org.plan import Plan
     from horae.process.processes import Processes
-    from horae.sources.plans.runner import Place
-    from horae.sources.workflows.runner import Order as WorkflowOrder
+    from horae.sources.plans.runner import RunSettings
+    from horae.sources.workflows.runner import WorkflowOrder
 
 SETTINGS: Final = "set agent.command in horae.toml"
 MODEL: Final = ("-I", "-m", "horae.sources.agents.model")
@@ -121,9 +121,9 @@ class Agent:
     remedy: str | None = None  # how to name its command, if not with :COMMAND: at its origin
 
     @property
-    def runner(self) -> Runner:
+    def runner(self) -> RunnerKind:
         """What carries its runs out."""
-        return self.definition.runner or Runner.COMMAND
+        return self.definition.runner or RunnerKind.COMMAND
 
     @property
     def policy(self) -> ToolPolicy:
@@ -225,7 +225,7 @@ class Registry:
 
     def model_of(self, agent: Agent) -> str | None:
         """Return the model that an agent asks for, if it or the provider names one."""
-        of_provider = self.provider.model if agent.runner is Runner.MODEL else None
+        of_provider = self.provider.model if agent.runner is RunnerKind.MODEL else None
         return agent.definition.model or of_provider
 
     def obstacle(
@@ -247,7 +247,7 @@ class Registry:
             return Unready(f"{who} has a :TOOLS: that is not valid: {error}", "correct it")
         if why := unread(self.secrets, asked_for(self, agent), agent.environment.values()):
             return why._replace(reason=f"{who}: {why.reason}")
-        if agent.runner is Runner.MODEL:
+        if agent.runner is RunnerKind.MODEL:
             return self._no_model(agent, environ)
         command = self.command_of(agent)
         if not command:
@@ -283,7 +283,7 @@ class Registry:
 
 
 async def why_unable(
-    registry: Registry, agent: Agent, place: Place, *, tools: ToolPolicy | None = None
+    registry: Registry, agent: Agent, place: RunSettings, *, tools: ToolPolicy | None = None
 ) -> Reason | None:
     """Return why an agent cannot run now: what it lacks, or a secret that cannot be read."""
     obstacle = registry.obstacle(agent, environ=place.environ, tools=tools)
@@ -294,7 +294,7 @@ async def why_unable(
 
 def asked_for(registry: Registry, agent: Agent) -> tuple[str, ...]:
     """Return the variables that an agent asks for; a model's key is one, if it is a secret."""
-    is_key = agent.runner is Runner.MODEL and registry.provider.is_named
+    is_key = agent.runner is RunnerKind.MODEL and registry.provider.is_named
     key = (registry.provider.key,) if is_key else ()
     return (*agent.variables, *agent.definition.variables, *key)
 
@@ -313,7 +313,7 @@ async def hold_agent(
     *,
     run: Run | Part,
     processes: Processes,
-    place: Place,
+    place: RunSettings,
     timeout: timedelta,
     facts: Mapping[str, str] | None = None,
     tools: ToolPolicy | None = None,
@@ -332,7 +332,7 @@ async def hold_agent(
     if wanted is not None and not is_model(wanted):
         raise RunError(f"{shown(wanted)!r} is not a valid model name")
     policy = agent.policy if tools is None else tools
-    asked = _Asked(agent, prompt, policy, wanted)
+    asked = _AgentCall(agent, prompt, policy, wanted)
     directory = run.directory if isinstance(run, Part) else place.directory_of(run)
     spec = Spec(
         run=run.number,
@@ -350,7 +350,7 @@ async def hold_agent(
         timeout=timeout,
         secrets=_hidden(place, given),
     )
-    if agent.runner is Runner.MODEL:
+    if agent.runner is RunnerKind.MODEL:
         spec, called = _model_spec(spec, asked, registry.provider, place)
     else:
         command = registry.command_of(agent)
@@ -463,7 +463,7 @@ class BlockAgents:
         self,
         find: Callable[[str], Awaitable[tuple[Registry, Agent]]],
         processes: Processes,
-        place: Place,
+        place: RunSettings,
     ) -> None:
         self.find = find
         self.processes = processes
@@ -512,7 +512,7 @@ class RunAgents:
             raise RunError(obstacle)
         return name
 
-    async def ask(self, at: int, prompt: str, given: bytes) -> Answer:
+    async def ask(self, at: int, prompt: str, given: bytes) -> AgentReply:
         """Return what the agent says to a prompt and to what is piped in; cancelled, it is ended.
 
         An answer that begins with NO-WORK is an answer like any other.
@@ -534,8 +534,8 @@ class RunAgents:
             )
             ended = await _ended(held)
         if ended.outcome not in {Status.DONE, Status.NO_WORK}:
-            return Answer(error=f"{name}: {ended.reason}")
-        return Answer(held.answer.encode() + b"\n" if held.answer else b"")
+            return AgentReply(error=f"{name}: {ended.reason}")
+        return AgentReply(held.answer.encode() + b"\n" if held.answer else b"")
 
 
 async def _ended(held: AgentRun) -> Ended:
@@ -549,7 +549,7 @@ async def _ended(held: AgentRun) -> Ended:
         raise
 
 
-async def hidden_of(agent: Agent, place: Place) -> tuple[bytes, ...]:
+async def hidden_of(agent: Agent, place: RunSettings) -> tuple[bytes, ...]:
     """Return the values that an agent must not show, as far as they can be read."""
     try:
         given = await place.secrets.given(
@@ -560,7 +560,7 @@ async def hidden_of(agent: Agent, place: Place) -> tuple[bytes, ...]:
     return _hidden(place, given)
 
 
-def _hidden(place: Place, given: Given) -> tuple[bytes, ...]:
+def _hidden(place: RunSettings, given: Given) -> tuple[bytes, ...]:
     """Return the values that must not be shown: what a run was given, and what looks secret.
 
     The engine's own are among them: an agent of the same user might find them.
@@ -575,7 +575,7 @@ def _work_of(agent: Agent, root: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AgentCall:
     """What an agent is asked, with which tools, and of which model."""
 
     agent: Agent
@@ -588,7 +588,7 @@ class _Asked:
         return f"{self.agent.definition.prompt}\n\n{self.prompt}".strip() + "\n"
 
 
-def _command_spec(spec: Spec, asked: _Asked, command: tuple[str, ...]) -> tuple[Spec, Called]:
+def _command_spec(spec: Spec, asked: _AgentCall, command: tuple[str, ...]) -> tuple[Spec, Called]:
     """Return how a program is run for an agent, and how its answer is read."""
     called = call(
         command,
@@ -601,12 +601,14 @@ def _command_spec(spec: Spec, asked: _Asked, command: tuple[str, ...]) -> tuple[
     return replace(spec, argv=called.argv, stdin=stdin), called
 
 
-def _model_spec(spec: Spec, asked: _Asked, provider: Provider, place: Place) -> tuple[Spec, Called]:
+def _model_spec(
+    spec: Spec, asked: _AgentCall, provider: Provider, place: RunSettings
+) -> tuple[Spec, Called]:
     environment = dict(spec.environment)
     if provider.key in place.environ and not provider.is_named:
         environment[provider.key] = place.environ[provider.key]
     hidden = {each.decode("utf-8", "surrogateescape") for each in spec.secrets}
-    order = Order(
+    order = ModelOrder(
         agent=asked.agent.name,
         model=asked.model or "",
         url=provider.url,
@@ -627,7 +629,7 @@ def _model_spec(spec: Spec, asked: _Asked, provider: Provider, place: Place) -> 
 # Files beside the output of a run
 
 
-def _make(directory: Path, called: Called, asked: _Asked) -> None:
+def _make(directory: Path, called: Called, asked: _AgentCall) -> None:
     """Make the directory of a run, with how its answer is read and what it is asked."""
     try:
         directory.mkdir(0o700, parents=True, exist_ok=True)

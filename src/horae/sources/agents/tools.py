@@ -282,7 +282,7 @@ class Toolbox:
         self, argv: tuple[str, ...], *, seconds: float, fine: tuple[int, ...] = (0,)
     ) -> str:
         """Return what a program prints, the beginning and the end of it."""
-        output = _Output()
+        output = _ToolOutput()
         try:
             process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -330,7 +330,7 @@ class Toolbox:
         raise ToolError(f"more than {REDIRECTS} redirects")
 
 
-class _Output:
+class _ToolOutput:
     """A pipe of our own, read as it fills; its beginning and its end are kept."""
 
     def __init__(self) -> None:

@@ -29,8 +29,8 @@ from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of
 from horae.sources.board.rules import (
     CLOSED,
     STATUSES,
-    Ground,
     Resolution,
+    TaskStatuses,
     check_depends_on,
     complaints,
     is_schedule_blocked,
@@ -40,7 +40,7 @@ from horae.sources.board.rules import (
     transition,
 )
 from horae.sources.board.source import EventLog, events_path
-from horae.sources.board.task import LARGEST_ID, TASK_PROPERTIES, Kind
+from horae.sources.board.task import LARGEST_ID, TASK_PROPERTIES, TaskFieldKind
 from horae.sources.board.tasks import (
     Board,
     Card,
@@ -530,7 +530,7 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     card = board.archived_card(number)
     cards = board.read()
     is_there = any(each.path == card.path for each in cards.cards)
-    ground = Ground.of(cards.tasks, archived=cards.archived)
+    ground = TaskStatuses.of(cards.tasks, archived=cards.archived)
     found = _standing(card.task, ground, now) if is_there else None
     pauses = Ledgers([root], output, zone_name="UTC").pauses(root)
     is_open = is_there and not card.task.is_archived
@@ -700,7 +700,7 @@ def list_rows(
     cards: Cards, *, status: str | None, search: str | None, now: datetime
 ) -> list[tuple[Card, Resolution | None]]:
     """Return the tasks that are asked for, and how each stands."""
-    ground = Ground.of(cards.tasks, archived=cards.archived)
+    ground = TaskStatuses.of(cards.tasks, archived=cards.archived)
     wanted = [card for card in cards.cards if _matches(card.task, status=status, search=search)]
     return [(card, _standing(card.task, ground, now)) for card in wanted]
 
@@ -734,11 +734,11 @@ def _matches(task: Task, *, status: str | None, search: str | None) -> bool:
     return all(word in text for word in (search or "").casefold().split())
 
 
-def _standing(task: Task, ground: Ground, now: datetime) -> Resolution | None:
+def _standing(task: Task, ground: TaskStatuses, now: datetime) -> Resolution | None:
     return None if task.status in CLOSED else standing(task, ground, now=now)
 
 
-class _Coming(NamedTuple):
+class _TaskTime(NamedTuple):
     """A moment that a task waits for; ordered by time."""
 
     at: datetime
@@ -753,12 +753,12 @@ class _Coming(NamedTuple):
         return "recurs" if self.what == "trigger" else self.what
 
 
-def _coming(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[_Coming]:
+def _coming(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[_TaskTime]:
     gate = moment(task.scheduled_for)
     waits = task.status not in CLOSED and is_schedule_blocked(task, now=now)
-    held = [_Coming(gate, task.id, task.title, "scheduled", "UTC")] if gate and waits else []
+    held = [_TaskTime(gate, task.id, task.title, "scheduled", "UTC")] if gate and waits else []
     triggers = (
-        _Coming(each.at, task.id, task.title, "trigger", task.timezone or "UTC")
+        _TaskTime(each.at, task.id, task.title, "trigger", task.timezone or "UTC")
         for each in triggers_of(task, now, pause=pauses.get(f"task:{task.id}"))
     )
     return merge(held, triggers)
@@ -806,15 +806,15 @@ def _field(text: str) -> tuple[str, Value]:
     words = tuple(word.strip() for word in value.split(",") if word.strip())
     is_number = value.isascii() and value.isdecimal()
     match kind_of(key):
-        case Kind.NUMBER if is_number:
+        case TaskFieldKind.NUMBER if is_number:
             return key, int(value)
-        case Kind.NUMBERS if all(word.isascii() and word.isdecimal() for word in words):
+        case TaskFieldKind.NUMBERS if all(word.isascii() and word.isdecimal() for word in words):
             return key, tuple(map(int, words))
-        case Kind.TEXTS:
+        case TaskFieldKind.TEXTS:
             return key, words
-        case Kind.FLAG | Kind.FLAG_OR_TEXT if value in {"true", "false"}:
+        case TaskFieldKind.FLAG | TaskFieldKind.FLAG_OR_TEXT if value in {"true", "false"}:
             return key, value == "true"
-        case Kind.NUMBER | Kind.NUMBERS | Kind.FLAG as kind:
+        case TaskFieldKind.NUMBER | TaskFieldKind.NUMBERS | TaskFieldKind.FLAG as kind:
             raise TaskRequestError(f"{key} is {kind}, not {value!r}")
     return key, value
 

@@ -14,8 +14,8 @@ from horae.core.decide import Status
 from horae.core.entry import key_time
 from horae.core.receipt import shown
 from horae.sources.board.rules import (
-    Ground,
-    Standing,
+    TaskReadiness,
+    TaskStatuses,
     cleared,
     is_schedule_blocked,
     moment,
@@ -97,13 +97,13 @@ def candidates(
     excluded: Collection[str] = (),
 ) -> list[Task]:
     """Return the tasks that may be handed out, by priority, then by number."""
-    ground = Ground.of(tasks, archived=archived)
+    ground = TaskStatuses.of(tasks, archived=archived)
     ready = (task for task in tasks if why_not(task, ground, now=now, excluded=excluded) is None)
     return sorted(ready, key=lambda task: (rank(task), task.id))
 
 
 def why_not(
-    task: Task, ground: Ground, *, now: datetime, excluded: Collection[str] = ()
+    task: Task, ground: TaskStatuses, *, now: datetime, excluded: Collection[str] = ()
 ) -> str | None:
     if task.status not in _DISPATCHED:
         return f"status {task.status} is not dispatchable"
@@ -116,7 +116,7 @@ def why_not(
     if tag is not None:
         return f"tasks with the tag {tag} are not dispatched"
     found = standing(task, ground, now=now)
-    return found.reason if found.standing is Standing.BLOCKED else None
+    return found.reason if found.standing is TaskReadiness.BLOCKED else None
 
 
 def wakes_at(tasks: Iterable[Task], *, now: datetime) -> datetime | None:

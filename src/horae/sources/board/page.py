@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CARDS: Final = 50  # of one column
 
 
-class _Card(NamedTuple):
+class _PageCard(NamedTuple):
     """A task as the board shows it, and its rule in words."""
 
     task: Mapping[str, Any]
@@ -38,7 +38,7 @@ class _Column(NamedTuple):
     """The tasks of one status; *total* is how many there are."""
 
     name: str
-    cards: list[_Card]
+    cards: list[_PageCard]
     total: int
 
 
@@ -70,16 +70,16 @@ def _columns(tasks: Sequence[Mapping[str, Any]]) -> list[_Column]:
     ]
 
 
-def _card(task: Mapping[str, Any]) -> _Card:
+def _card(task: Mapping[str, Any]) -> _PageCard:
     coming = [parse_rfc3339(each) for each in islice(task["next"], 1)]
     cron, zone_name = task["cron_schedule"], task["timezone"] or "UTC"
     if not cron:
-        return _Card(task, "", None)
+        return _PageCard(task, "", None)
     try:
         rule = words(cron_rule(cron, zone_name=zone_name), zone_name=zone_name)
     except HoraeError as error:
-        return _Card(task, str(error), None)
-    return _Card(task, f"{rule} ({zone_name})", coming[0] if coming else None)
+        return _PageCard(task, str(error), None)
+    return _PageCard(task, f"{rule} ({zone_name})", coming[0] if coming else None)
 
 
 VIEWS: Final = (PageView("/board", board, "board", "Board"),)

@@ -15,7 +15,7 @@ from horae.core.scope import Scope
 from horae.errors import Exit, HoraeError
 from horae.files.read import read_plan
 from horae.sources.board.recycle import triggers_of
-from horae.sources.board.rules import CLOSED, Ground, moment, standing
+from horae.sources.board.rules import CLOSED, TaskStatuses, moment, standing
 from horae.sources.board.task import TASK_PROPERTIES
 from horae.sources.board.tasks import BoardMissingError, card_data, change
 from horae.timing.zone import zone
@@ -111,7 +111,7 @@ class BoardRequests:
             found = self._board.read()
         except BoardMissingError:
             return {"directory": self._board.directory, "tasks": [], "problems": []}
-        ground = Ground.of(found.tasks, archived=found.archived)
+        ground = TaskStatuses.of(found.tasks, archived=found.archived)
         now = self._clock.now()
         return {
             "directory": self._board.directory,
@@ -122,7 +122,7 @@ class BoardRequests:
     def _one(self, number: int, pauses: _Pauses) -> tuple[dict[str, Any], str]:
         card = self._board.card(number)
         found = self._board.read()
-        ground = Ground.of(found.tasks, archived=found.archived)
+        ground = TaskStatuses.of(found.tasks, archived=found.archived)
         return _task(card, ground, self._clock.now(), pauses), self._tag(card.path)
 
     def _tag(self, path: str) -> str:
@@ -166,7 +166,7 @@ def _changes(task: Task, wanted: Mapping[str, Value | None], *, is_cleared: bool
     return changes
 
 
-def _task(card: Card, ground: Ground, now: datetime, pauses: _Pauses) -> dict[str, Any]:
+def _task(card: Card, ground: TaskStatuses, now: datetime, pauses: _Pauses) -> dict[str, Any]:
     """Return a task as plain data, with the next five moments at which it comes back."""
     task = card.task
     found = None if task.status in CLOSED else standing(task, ground, now=now)

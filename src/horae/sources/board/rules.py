@@ -79,7 +79,7 @@ class DependencyError(HoraeError):
         super().__init__(f"task #{task} would depend on itself: {way}; remove one dependency")
 
 
-class Standing(StrEnum):
+class TaskReadiness(StrEnum):
     """What can be done about an open task."""
 
     RUNNABLE = "Runnable"
@@ -92,11 +92,11 @@ class Resolution(NamedTuple):
     """How one task stands, and what is in its way."""
 
     task: Task
-    standing: Standing
+    standing: TaskReadiness
     reason: str = ""
 
 
-class Ground(NamedTuple):
+class TaskStatuses(NamedTuple):
     """What tasks depend on: the status of every task, by its number.
 
     `doubles` are the numbers that several files have, with how many: nobody can tell which of
@@ -107,7 +107,7 @@ class Ground(NamedTuple):
     doubles: Mapping[int, int]
 
     @classmethod
-    def of(cls, tasks: Iterable[Task], *, archived: Iterable[int] = ()) -> Ground:
+    def of(cls, tasks: Iterable[Task], *, archived: Iterable[int] = ()) -> TaskStatuses:
         """Return the ground of a board; *archived* are the tasks that were put away."""
         put_away = dict.fromkeys(archived, "archived")
         # Of several with one number an open one counts: nothing begins too early for it.
@@ -124,23 +124,23 @@ def resolve(
     tasks: Collection[Task], *, now: datetime, archived: Iterable[int] = ()
 ) -> list[Resolution]:
     """Return how every open task stands, in the order of their numbers."""
-    ground = Ground.of(tasks, archived=archived)
+    ground = TaskStatuses.of(tasks, archived=archived)
     still_open = (task for task in tasks if task.status not in CLOSED)
     return [standing(task, ground, now=now) for task in sorted(still_open, key=_number)]
 
 
-def standing(task: Task, ground: Ground, *, now: datetime) -> Resolution:
+def standing(task: Task, ground: TaskStatuses, *, now: datetime) -> Resolution:
     reason = blocking_reason(task, ground, now=now)
     if reason is not None:
-        return Resolution(task, Standing.BLOCKED, reason)
+        return Resolution(task, TaskReadiness.BLOCKED, reason)
     if task.status == "review":
-        return Resolution(task, Standing.NEEDS_REVIEW)
+        return Resolution(task, TaskReadiness.NEEDS_REVIEW)
     if task.status in _RUNNABLE:
-        return Resolution(task, Standing.RUNNABLE)
-    return Resolution(task, Standing.NEEDS_ACTION)
+        return Resolution(task, TaskReadiness.RUNNABLE)
+    return Resolution(task, TaskReadiness.NEEDS_ACTION)
 
 
-def blocking_reason(task: Task, ground: Ground, *, now: datetime) -> str | None:
+def blocking_reason(task: Task, ground: TaskStatuses, *, now: datetime) -> str | None:
     """Return the first thing that is in a task's way, if anything is."""
     if task.id in ground.doubles:
         return f"{ground.doubles[task.id]} files have the id {task.id}"
@@ -292,7 +292,7 @@ def complaints(
 
     *crew* are the members that tasks can go to, if that is known.
     """
-    ground = Ground.of(tasks, archived=archived)
+    ground = TaskStatuses.of(tasks, archived=archived)
     found = [
         complaint
         for task in tasks
@@ -392,7 +392,7 @@ def _odd_times(task: Task) -> Iterator[Complaint]:
         yield Complaint(task, field, message, "set the schedule again")
 
 
-def _odd_dependencies(task: Task, ground: Ground) -> Iterator[Complaint]:
+def _odd_dependencies(task: Task, ground: TaskStatuses) -> Iterator[Complaint]:
     for number in task.depends_on:
         if number not in ground.statuses:
             fix = "add the task, or remove it from depends_on"
@@ -418,7 +418,7 @@ def _odd_assignee(task: Task, crew: Sequence[str]) -> Iterator[Complaint]:
         yield Complaint(task, "assignee", message, fix)
 
 
-def _body_reason(task: Task, ground: Ground) -> str | None:
+def _body_reason(task: Task, ground: TaskStatuses) -> str | None:
     for line in _BODY_LINE.finditer(task.body):
         numbers = [int(number) for number in _REFERENCE.findall(line[1])]
         if not numbers:
@@ -429,7 +429,7 @@ def _body_reason(task: Task, ground: Ground) -> str | None:
     return None
 
 
-def _dependency_reason(task: Task, ground: Ground) -> str | None:
+def _dependency_reason(task: Task, ground: TaskStatuses) -> str | None:
     unmet = next((number for number in task.depends_on if not ground.is_met(number)), None)
     return None if unmet is None else f"unmet dependency #{unmet}"
 

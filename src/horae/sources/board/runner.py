@@ -48,7 +48,7 @@ from horae.sources.board.dispatch import (
     wakes_at,
     why_not,
 )
-from horae.sources.board.rules import Ground
+from horae.sources.board.rules import TaskStatuses
 from horae.sources.board.source import task_at, work_address
 from horae.sources.board.tasks import BoardMissingError, TaskAmbiguousError, TaskMissingError
 from horae.sources.plans.runner import facts_of
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from horae.sources.board.tasks import Card, Cards, CommittedBoard
     from horae.sources.crew.rules import Member
     from horae.sources.crew.source import Roster
-    from horae.sources.plans.runner import Place
+    from horae.sources.plans.runner import RunSettings
 
 log = logging.getLogger(__name__)
 
@@ -368,7 +368,7 @@ class DispatchRunner:
     def __init__(
         self,
         processes: Processes,
-        place: Place,
+        place: RunSettings,
         board: CommittedBoard,
         roster: Roster | None,
         *,
@@ -495,7 +495,7 @@ class DispatchRunner:
     async def _claim(self, errand: Errand, run: Run, timeout: timedelta) -> Card | str:
         """Claim a task in its file, or return why it is not to be done any more."""
         cards = await self._board.read()
-        ground = Ground.of(cards.tasks, archived=cards.archived)
+        ground = TaskStatuses.of(cards.tasks, archived=cards.archived)
         now = self._clock.now()
         reason: str | None = None
 
@@ -616,7 +616,7 @@ class _NotBegun:
         return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_STARTED, self._reason))
 
 
-def _objection(task: Task, member: str, ground: Ground, now: datetime) -> str | None:
+def _objection(task: Task, member: str, ground: TaskStatuses, now: datetime) -> str | None:
     """Return why a member does not get a task, as it stands now."""
     assignee = task.text("assignee")
     is_for_others = assignee is not None and assignee != member

@@ -69,7 +69,7 @@ from horae.sources.board.tasks import (
     ambiguous,
     card_of,
 )
-from horae.sources.plans.source import Shelf
+from horae.sources.plans.source import FileCache
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -408,10 +408,10 @@ def _shelf(
     *,
     limit: int,
     most: int,
-) -> Shelf[None]:
+) -> FileCache[None]:
     """Return the files of a board, which go by their path from the root."""
     tasks = tasks.strip("/")
-    return Shelf(
+    return FileCache(
         f"{os.fspath(root)}/{tasks}",
         reader=f"board-{READER}",
         understand=understand,

@@ -37,7 +37,7 @@ _ABSENT: Final = frozenset({"~", "null"})
 _FLAGS: Final = {"true": True, "false": False}
 
 
-class Kind(StrEnum):
+class TaskFieldKind(StrEnum):
     """What a field holds."""
 
     TEXT = "text"
@@ -53,59 +53,59 @@ class Kind(StrEnum):
 TASK_PROPERTIES: Final = tuple(each for each in PROPERTIES if each.in_tasks)
 _OPTIONS: Final = tuple(each.option for each in TASK_PROPERTIES)
 # Every field that a board may have; what is not here is kept as it is and means nothing to us.
-FIELDS: Final[Mapping[str, Kind]] = {
-    "id": Kind.NUMBER,
-    "title": Kind.TEXT,
-    "status": Kind.TEXT,
-    "priority": Kind.TEXT,
-    "scheduled_for": Kind.MOMENT,
-    "cron_schedule": Kind.TEXT,
-    "cron_last_run": Kind.MOMENT,
-    "timezone": Kind.TEXT,
-    **dict.fromkeys(_OPTIONS, Kind.TEXT),
-    "api": Kind.TEXT,
-    "tags": Kind.TEXTS,
-    "depends_on": Kind.NUMBERS,
-    "assignee": Kind.TEXT,
-    "claimed_by": Kind.TEXT,
-    "claimed_at": Kind.MOMENT,
-    "claim_ttl_secs": Kind.NUMBER,
-    "claim_expires_at": Kind.MOMENT,
-    "last_progress_at": Kind.MOMENT,
-    "claim_warning_sent_at": Kind.MOMENT,
-    "claim_extensions": Kind.NUMBER,
-    "last_output_bytes": Kind.NUMBER,
-    "attempt": Kind.NUMBER,
-    "attempt_reason": Kind.TEXT,
-    "blocked": Kind.FLAG_OR_TEXT,
-    "block_reason": Kind.TEXT,
-    "blocked_on": Kind.TEXT,
-    "review_owner": Kind.TEXT,
-    "review_disposition": Kind.TEXT,
-    "review_feedback": Kind.TEXT,
-    "reviewed_by": Kind.TEXT,
-    "reviewed_at": Kind.MOMENT,
-    "review_blockers": Kind.TEXTS,
-    "worktree_path": Kind.TEXT,
-    "branch": Kind.TEXT,
-    "commit": Kind.TEXT,
-    "changed_paths": Kind.TEXTS,
-    "artifacts": Kind.TEXTS,
-    "files": Kind.TEXTS,
-    "tests_run": Kind.FLAG,
-    "tests_passed": Kind.FLAG,
-    "test_results": Kind.TEXT,
-    "outcome": Kind.TEXT,
-    "next_action": Kind.TEXT,
-    "execution_owner": Kind.TEXT,
-    "created": Kind.MOMENT,
-    "updated": Kind.MOMENT,
-    "started": Kind.MOMENT,
-    "completed": Kind.MOMENT,
-    "due": Kind.TEXT,
-    "estimate": Kind.TEXT,
-    "parent": Kind.NUMBER,
-    "class": Kind.TEXT,
+FIELDS: Final[Mapping[str, TaskFieldKind]] = {
+    "id": TaskFieldKind.NUMBER,
+    "title": TaskFieldKind.TEXT,
+    "status": TaskFieldKind.TEXT,
+    "priority": TaskFieldKind.TEXT,
+    "scheduled_for": TaskFieldKind.MOMENT,
+    "cron_schedule": TaskFieldKind.TEXT,
+    "cron_last_run": TaskFieldKind.MOMENT,
+    "timezone": TaskFieldKind.TEXT,
+    **dict.fromkeys(_OPTIONS, TaskFieldKind.TEXT),
+    "api": TaskFieldKind.TEXT,
+    "tags": TaskFieldKind.TEXTS,
+    "depends_on": TaskFieldKind.NUMBERS,
+    "assignee": TaskFieldKind.TEXT,
+    "claimed_by": TaskFieldKind.TEXT,
+    "claimed_at": TaskFieldKind.MOMENT,
+    "claim_ttl_secs": TaskFieldKind.NUMBER,
+    "claim_expires_at": TaskFieldKind.MOMENT,
+    "last_progress_at": TaskFieldKind.MOMENT,
+    "claim_warning_sent_at": TaskFieldKind.MOMENT,
+    "claim_extensions": TaskFieldKind.NUMBER,
+    "last_output_bytes": TaskFieldKind.NUMBER,
+    "attempt": TaskFieldKind.NUMBER,
+    "attempt_reason": TaskFieldKind.TEXT,
+    "blocked": TaskFieldKind.FLAG_OR_TEXT,
+    "block_reason": TaskFieldKind.TEXT,
+    "blocked_on": TaskFieldKind.TEXT,
+    "review_owner": TaskFieldKind.TEXT,
+    "review_disposition": TaskFieldKind.TEXT,
+    "review_feedback": TaskFieldKind.TEXT,
+    "reviewed_by": TaskFieldKind.TEXT,
+    "reviewed_at": TaskFieldKind.MOMENT,
+    "review_blockers": TaskFieldKind.TEXTS,
+    "worktree_path": TaskFieldKind.TEXT,
+    "branch": TaskFieldKind.TEXT,
+    "commit": TaskFieldKind.TEXT,
+    "changed_paths": TaskFieldKind.TEXTS,
+    "artifacts": TaskFieldKind.TEXTS,
+    "files": TaskFieldKind.TEXTS,
+    "tests_run": TaskFieldKind.FLAG,
+    "tests_passed": TaskFieldKind.FLAG,
+    "test_results": TaskFieldKind.TEXT,
+    "outcome": TaskFieldKind.TEXT,
+    "next_action": TaskFieldKind.TEXT,
+    "execution_owner": TaskFieldKind.TEXT,
+    "created": TaskFieldKind.MOMENT,
+    "updated": TaskFieldKind.MOMENT,
+    "started": TaskFieldKind.MOMENT,
+    "completed": TaskFieldKind.MOMENT,
+    "due": TaskFieldKind.TEXT,
+    "estimate": TaskFieldKind.TEXT,
+    "parent": TaskFieldKind.NUMBER,
+    "class": TaskFieldKind.TEXT,
 }
 
 # Without these a task would be taken for another one, or start too early: it is not taken at all.
@@ -169,14 +169,14 @@ class Task(NamedTuple):
         return tuple(number for number in read if number is not None)
 
 
-class Parsed(NamedTuple):
+class ParsedTask(NamedTuple):
     """The task that a text holds, if it can be told which, and what is wrong with the text."""
 
     task: Task | None
     diagnostics: tuple[Diagnostic, ...]
 
 
-def parse(text: str, *, name: str = "-") -> Parsed:
+def parse(text: str, *, name: str = "-") -> ParsedTask:
     """Return the task of a Markdown file; *name* is what the file is called."""
     opening = _OPENING.match(text)
     if opening is None:
@@ -198,7 +198,7 @@ def parse(text: str, *, name: str = "-") -> Parsed:
     body = text[closing.end() :].removeprefix("\n")
     task = _task(fields, _absent(fields, written), frontmatter, body)
     odd = tuple(_oddities(name, task, line=line))
-    return Parsed(task if task.id >= 0 and task.title else None, odd)
+    return ParsedTask(task if task.id >= 0 and task.title else None, odd)
 
 
 def id_of(text: str) -> int | None:
@@ -309,19 +309,19 @@ def _oddities(name: str, task: Task, *, line: int) -> Iterator[Diagnostic]:
             yield _at(name, fields, key, f"{key} {message}", fix, line=line, severity=severity)
 
 
-def _misfit(kind: Kind, value: Data) -> tuple[str, str] | None:
+def _misfit(kind: TaskFieldKind, value: Data) -> tuple[str, str] | None:
     """Return why a value is not of its field's kind and what to write, if it is not."""
     is_list = isinstance(value, list | YamlMap)
     match kind:
-        case Kind.TEXT | Kind.MOMENT | Kind.FLAG_OR_TEXT if is_list:
+        case TaskFieldKind.TEXT | TaskFieldKind.MOMENT | TaskFieldKind.FLAG_OR_TEXT if is_list:
             return "must be text, not a list", "write one value, in quotes if it has brackets"
-        case Kind.NUMBER if is_list or _number(value) is None:
+        case TaskFieldKind.NUMBER if is_list or _number(value) is None:
             return "must be a whole number", "use only digits"
-        case Kind.FLAG if is_list or str(value).lower() not in _FLAGS:
+        case TaskFieldKind.FLAG if is_list or str(value).lower() not in _FLAGS:
             return "must be true or false", "write true or false"
-        case Kind.TEXTS if isinstance(value, YamlMap) or _has_nested(value):
+        case TaskFieldKind.TEXTS if isinstance(value, YamlMap) or _has_nested(value):
             return "must be a list of strings", "write it like [one, two]"
-        case Kind.NUMBERS if _has_nested(value) or None in map(_number, _texts(value)):
+        case TaskFieldKind.NUMBERS if _has_nested(value) or None in map(_number, _texts(value)):
             return "must be a list of numbers", "write it like [7, 12]"
     return None
 
@@ -348,8 +348,8 @@ def _at(
     return Diagnostic(name, *where, "task", severity, message, fix)
 
 
-def _refused(name: str, line: int, column: int, message: str, fix: str) -> Parsed:
-    return Parsed(None, (Diagnostic(name, line, column, "task", Severity.ERROR, message, fix),))
+def _refused(name: str, line: int, column: int, message: str, fix: str) -> ParsedTask:
+    return ParsedTask(None, (Diagnostic(name, line, column, "task", Severity.ERROR, message, fix),))
 
 
 def _number(value: Data) -> int | None:

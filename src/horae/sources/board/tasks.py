@@ -41,8 +41,16 @@ from horae.files.read import (
 from horae.org.plan import Severity, Span
 from horae.sources.board.recycle import Recycled, recycle, trigger_of
 from horae.sources.board.rules import check_depends_on, moment
-from horae.sources.board.task import FIELDS, Kind, byte_span, id_of, lines_of, parse, value_of
-from horae.sources.plans.source import Shelf
+from horae.sources.board.task import (
+    FIELDS,
+    TaskFieldKind,
+    byte_span,
+    id_of,
+    lines_of,
+    parse,
+    value_of,
+)
+from horae.sources.plans.source import FileCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -240,7 +248,7 @@ class Board:
         self._top = "" if root is None else f"{os.fspath(root).rstrip('/')}/"
         self._limit = limit
         self._cards: dict[str, Card] = {}
-        self._shelf: Shelf[None] = Shelf(
+        self._shelf: FileCache[None] = FileCache(
             self.directory,
             reader="tasks",
             understand=self._understand,
@@ -701,9 +709,9 @@ def _make_directory(path: str) -> None:
             os.close(descriptor)
 
 
-def kind_of(key: str) -> Kind:
+def kind_of(key: str) -> TaskFieldKind:
     """Return what a field holds; one that we do not know is a text."""
-    return FIELDS.get(key, Kind.TEXT)
+    return FIELDS.get(key, TaskFieldKind.TEXT)
 
 
 # How a recycle is a run.

@@ -49,7 +49,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class DiaryEntry:
     """A moment to come."""
 
     at: datetime
@@ -57,13 +57,13 @@ class Coming:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DiaryFacts:
     """All that a rest looks at; commits and runs are those since the last rest."""
 
     commits: Sequence[Commit] = ()
     runs: Sequence[Ran] = ()
     board: Mapping[str, int] = field(default_factory=dict)  # how many tasks in each status
-    coming: Sequence[Coming] = ()
+    coming: Sequence[DiaryEntry] = ()
     handed: Handed | None = None  # what the agent would be handed now
 
 
@@ -76,7 +76,7 @@ def rest_file(now: datetime) -> str:
     return f"{FOLDER}/{now.astimezone(UTC):%Y-%m-%d-%H%M}.org"
 
 
-def is_quiet(facts: Facts) -> bool:
+def is_quiet(facts: DiaryFacts) -> bool:
     """Tell whether nothing happened since the last rest.
 
     Such a rest writes no page and counts as one that found no work, so that an idle agent's
@@ -85,7 +85,7 @@ def is_quiet(facts: Facts) -> bool:
     return not facts.commits and all(run.status is Status.NO_WORK for run in facts.runs)
 
 
-def rest_text(facts: Facts, *, agent: str, now: datetime, zone_name: str = "UTC") -> str:
+def rest_text(facts: DiaryFacts, *, agent: str, now: datetime, zone_name: str = "UTC") -> str:
     head = f"#+TITLE: Rest of {shown(agent)}, {moment_text(now, zone_name)}\n"
     pages = {
         "Done": _done(facts, zone_name),
@@ -105,7 +105,7 @@ def carry_of(text: str) -> str:
     return ""
 
 
-def _done(facts: Facts, zone_name: str) -> Iterator[str]:
+def _done(facts: DiaryFacts, zone_name: str) -> Iterator[str]:
     """Yield what was done: commits, how the runs ended, how the board stands."""
     for commit in sorted(facts.commits, key=lambda each: each.at):
         when = moment_text(commit.at, zone_name)
@@ -118,7 +118,7 @@ def _done(facts: Facts, zone_name: str) -> Iterator[str]:
         yield "board: " + ", ".join(f"{facts.board[name]} {shown(name)}" for name in facts.board)
 
 
-def _stuck(facts: Facts) -> Iterator[str]:
+def _stuck(facts: DiaryFacts) -> Iterator[str]:
     """Yield what ended badly and has not ended well since, and what waits for something."""
     for title, (count, reason) in _bad_ends(facts.runs).items():
         times = "once" if count == 1 else f"{count} times in a row"
@@ -140,7 +140,7 @@ def _bad_ends(runs: Sequence[Ran]) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _due(facts: Facts, zone_name: str) -> Iterator[str]:
+def _due(facts: DiaryFacts, zone_name: str) -> Iterator[str]:
     """Yield what is overdue and due, and the moments to come, the soonest first."""
     if facts.handed is not None:
         for word, found in (("overdue", facts.handed.overdue), ("due", facts.handed.due)):
@@ -151,7 +151,7 @@ def _due(facts: Facts, zone_name: str) -> Iterator[str]:
         yield f"{moment_text(coming.at, zone_name)}: {shown(coming.title)}"
 
 
-def _carry(facts: Facts, zone_name: str) -> Iterator[str]:
+def _carry(facts: DiaryFacts, zone_name: str) -> Iterator[str]:
     """Yield what to take up first: one's claims, what fails, what is overdue, what is new."""
     handed = facts.handed
     if handed is not None:
@@ -168,7 +168,7 @@ def _carry(facts: Facts, zone_name: str) -> Iterator[str]:
         yield f"start {shown(item.title)} ({shown(item.where)}): it is no longer blocked"
 
 
-def _items(facts: Facts) -> Iterator[Item]:
+def _items(facts: DiaryFacts) -> Iterator[Item]:
     """Yield what the agent would be told of and may have to wait for."""
     if facts.handed is not None:
         yield from (*facts.handed.claims, *facts.handed.overdue, *facts.handed.due)

@@ -43,7 +43,7 @@ _LINE: Final = re.compile(r"[^\n]*+\n?")
 _PROPERTY: Final = re.compile(r"[ \t]*+:([A-Za-z][\w-]*+):[ \t]++(\S[^\n]*)", re.ASCII)
 
 
-class Kind(StrEnum):
+class StateKind(StrEnum):
     """What a tick does in a state."""
 
     WAKE = "wake"  # it wakes the agent
@@ -65,7 +65,7 @@ class State:
 
     name: str
     next: str
-    kind: Kind = Kind.WAKE
+    kind: StateKind = StateKind.WAKE
     repeat: int = 1
     min_interval: timedelta | None = None  # from one start in this state to the next
     task: str = ""  # what is written under it, for the agent to read
@@ -169,45 +169,45 @@ def position_data(lifecycle: Lifecycle, position: Position | None) -> PositionDa
     }
 
 
-class Rhythm(NamedTuple):
+class TickStreaks(NamedTuple):
     """How many ticks in a row found no work, and how many ended badly."""
 
     streak: int = 0
     failures: int = 0
 
-    def after(self, outcome: Outcome) -> Rhythm:
+    def after(self, outcome: Outcome) -> TickStreaks:
         """Return the rhythm after one more tick; a gated one leaves it as it is."""
         match outcome:
             case Outcome.DONE:
-                return Rhythm()
+                return TickStreaks()
             case Outcome.NO_WORK:
-                return Rhythm(streak=self.streak + 1)
+                return TickStreaks(streak=self.streak + 1)
             case Outcome.FAILED | Outcome.KILLED:
-                return Rhythm(failures=self.failures + 1)
+                return TickStreaks(failures=self.failures + 1)
 
     def delay(self, every: timedelta) -> timedelta:
         """Return the wait before the next tick of a keeper that ticks this often.
 
-        >>> Rhythm(streak=3).delay(timedelta(seconds=45))
+        >>> TickStreaks(streak=3).delay(timedelta(seconds=45))
         datetime.timedelta(seconds=240)
         """
         return max(delay_after(every, self.streak), delay_after_failures(every, self.failures))
 
 
-STEADY: Final = Rhythm()
+STEADY: Final = TickStreaks()
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ForecastTick:
     """A tick to come, if those before it end as was assumed."""
 
     at: datetime
     position: Position
-    kind: Kind
+    kind: StateKind
     outcome: Outcome | None  # None is a tick that the gate turned away
     wait: timedelta | None  # until the gate would open
     then: Position
-    rhythm: Rhythm  # after it
+    rhythm: TickStreaks  # after it
     delay: timedelta  # until the next one
 
 
@@ -219,9 +219,9 @@ def predict(
     now: datetime,
     every: timedelta,
     count: int,
-    rhythm: Rhythm = STEADY,
+    rhythm: TickStreaks = STEADY,
     ran_at: Mapping[str, datetime] | None = None,
-) -> list[Tick]:
+) -> list[ForecastTick]:
     """Return the next ticks, the first at *now*, each as if its run ended at once.
 
     Each tick that runs ends in the next of the outcomes, and when they are used up in the
@@ -240,19 +240,19 @@ def predict(
             ran[here.state] = now
             then, rhythm = step(lifecycle, here, outcome), rhythm.after(outcome)
         delay = rhythm.delay(every)
-        ticks.append(Tick(now, here, kind, outcome, wait, then, rhythm, delay))
+        ticks.append(ForecastTick(now, here, kind, outcome, wait, then, rhythm, delay))
         here, now = then, now + delay
     return ticks
 
 
-class Parsed(NamedTuple):
+class ParsedLifecycle(NamedTuple):
     """The day that a text declares, and what is odd about it; None if it has no state."""
 
     lifecycle: Lifecycle | None
     diagnostics: tuple[Diagnostic, ...]
 
 
-def parse_lifecycle(text: str, name: str = "-") -> Parsed:
+def parse_lifecycle(text: str, name: str = "-") -> ParsedLifecycle:
     r"""Return the day that a text declares; *name* is what the file is called.
 
     >>> day = parse_lifecycle("* work\n:PROPERTIES:\n:NEXT: rest\n:END:\n* rest\n").lifecycle
@@ -277,7 +277,7 @@ def parse_lifecycle(text: str, name: str = "-") -> Parsed:
         message = "no heading names a state, so there is no lifecycle"
         fix = "write each state as a top-level heading of one word"
         empty = Diagnostic(name, 1, 1, "lifecycle-empty", Severity.ERROR, message, fix)
-        return Parsed(None, _sorted([*found, empty]))
+        return ParsedLifecycle(None, _sorted([*found, empty]))
     start, odd = _start(text, named, name)
     found += odd
     states: dict[str, State] = {}
@@ -287,7 +287,7 @@ def parse_lifecycle(text: str, name: str = "-") -> Parsed:
         found += [*odd, *heading.oddities(name, _KEYS)]
     lifecycle = Lifecycle(start, states, name)
     found += _way_findings(lifecycle)
-    return Parsed(lifecycle, _sorted(found))
+    return ParsedLifecycle(lifecycle, _sorted(found))
 
 
 def check_gates(lifecycle: Lifecycle, *, every: timedelta) -> list[Diagnostic]:
@@ -342,7 +342,7 @@ def _state(
         found.append(place)
 
     props = heading.props
-    kind = Kind.REM if props.get("KIND") == Kind.REM else Kind.WAKE
+    kind = StateKind.REM if props.get("KIND") == StateKind.REM else StateKind.WAKE
     if props.get("KIND", kind) != kind:
         odd(
             "KIND",
@@ -429,7 +429,7 @@ def _way_findings(lifecycle: Lifecycle) -> Iterator[Diagnostic]:
             fix = "name it in the :NEXT: of another state"
             yield found(name, "state-unreachable", Severity.WARNING, message, fix)
     for ring in _rings(lifecycle):
-        if all(lifecycle.states[name].kind is Kind.REM for name in ring):
+        if all(lifecycle.states[name].kind is StateKind.REM for name in ring):
             way = " → ".join([*ring, ring[0]][:9])
             message = f"the agent is never woken again: {way} has no wake state"
             fix = "set :NEXT: to a wake state"

@@ -12,9 +12,9 @@ from horae.cli.sources import Sources
 from horae.errors import Exit
 from horae.org.plan import Severity
 from horae.sources.crew.lifecycle import (
-    Kind,
     Outcome,
     Position,
+    StateKind,
     check_gates,
     parse_lifecycle,
     parse_position,
@@ -23,7 +23,7 @@ from horae.sources.crew.lifecycle import (
 from horae.timing.duration import DurationError, format_duration, parse_cadence
 
 if TYPE_CHECKING:
-    from horae.sources.crew.lifecycle import Lifecycle, Tick
+    from horae.sources.crew.lifecycle import ForecastTick, Lifecycle
 
 _DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any moment will do: only lengths are shown
 _LONGEST: Final = timedelta(days=31)
@@ -132,12 +132,12 @@ def _position(day: Lifecycle, start: str | None, hits: int | None) -> Position:
     return position if hits is None else Position(position.state, hits)
 
 
-def _print(ticks: list[Tick], output: Output) -> None:
+def _print(ticks: list[ForecastTick], output: Output) -> None:
     rows = [_data(number, tick) for number, tick in enumerate(ticks, 1)]
     print_rows(output, rows, lambda: _print_table(ticks))
 
 
-def _data(number: int, tick: Tick) -> dict[str, object]:
+def _data(number: int, tick: ForecastTick) -> dict[str, object]:
     """Return a tick as plain data; lengths are in seconds."""
     return {
         "tick": number,
@@ -154,14 +154,14 @@ def _data(number: int, tick: Tick) -> dict[str, object]:
     }
 
 
-def _print_table(ticks: list[Tick]) -> None:
+def _print_table(ticks: list[ForecastTick]) -> None:
     """Print one line per tick, in columns."""
     rows = [("tick", "after", "state", "ends", "then", "next in")]
     for number, tick in enumerate(ticks, 1):
         if tick.wait is not None:
             ends = f"gated for {format_duration(tick.wait)}"
         else:
-            rest = " (rest)" if tick.kind is Kind.REM else ""
+            rest = " (rest)" if tick.kind is StateKind.REM else ""
             ends = f"{tick.outcome}{rest}"
         after = format_duration(tick.at - _DAWN)
         here, then = str(tick.position), str(tick.then)

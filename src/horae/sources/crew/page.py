@@ -46,7 +46,7 @@ class Ring(NamedTuple):
     said: str
 
 
-class _Agent(NamedTuple):
+class _AgentRow(NamedTuple):
     """An agent, its day or why that is not known, how its last ticks ended, what it carries."""
 
     line: AgentLine
@@ -72,7 +72,7 @@ async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa
         said = f"{line.name} ({line.entry.origin}) cannot run: "
         odd = (each.removeprefix(said) for each in stands.problems if each.startswith(said))
         cannot = next(odd, "")
-        agents.append(_Agent(line, ring, trouble, page.receipts[::-1], carry, cannot))
+        agents.append(_AgentRow(line, ring, trouble, page.receipts[::-1], carry, cannot))
     busy = any(each.line.is_running for each in agents)
     return Sheet("crew.html", "Agents", "agents", {"agents": agents}, every=2 if busy else 15)
 

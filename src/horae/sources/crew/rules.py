@@ -50,7 +50,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 _Value = TypeVar("_Value")
 
 
-class Mode(StrEnum):
+class TickMode(StrEnum):
     """What a tick is told to do."""
 
     PLAN = "plan"
@@ -69,7 +69,7 @@ class Member:
     lifecycle: str | None = None
     interval: timedelta = INTERVAL
     timeout: timedelta | None = None
-    mode: Mode | None = None
+    mode: TickMode | None = None
     continuous: bool | None = None
     breather: timedelta | None = None
     wake: Wake | None = None
@@ -260,7 +260,7 @@ def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
         heading.props.get("LIFECYCLE"),
         INTERVAL if interval is None else interval,
         timeout=value("TIMEOUT", parse_duration, setting),
-        mode=value("MODE", lambda said: Mode(said.lower()), setting),
+        mode=value("MODE", lambda said: TickMode(said.lower()), setting),
         continuous=value("CONTINUOUS", _switch, setting),
         breather=value("BREATHER", parse_cadence, setting),
         wake=value("WAKE", lambda said: Wake(said.lower()), "the definition applies"),
@@ -282,7 +282,7 @@ def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
 
 
 _EXPECTED: Final = {
-    "MODE": choices(Mode),
+    "MODE": choices(TickMode),
     "CONTINUOUS": "write true or false",
     "WAKE": choices(Wake),
     "HOST": HOST_FIX,

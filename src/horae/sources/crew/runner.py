@@ -47,9 +47,9 @@ from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.rules import blocked_text, moment
 from horae.sources.crew.briefing import Appointment, BoardTask, hand, is_idle, prompt, survey
 from horae.sources.crew.diary import (
-    Coming,
     Commit,
-    Facts,
+    DiaryEntry,
+    DiaryFacts,
     Ran,
     carry_of,
     is_quiet,
@@ -57,11 +57,11 @@ from horae.sources.crew.diary import (
     rest_text,
 )
 from horae.sources.crew.lifecycle import parse_lifecycle
-from horae.sources.crew.rules import Mode, last_run_file, parse_crew, ran_file, seconds_text
+from horae.sources.crew.rules import TickMode, last_run_file, parse_crew, ran_file, seconds_text
 from horae.sources.crew.source import Roster
 from horae.sources.crew.tick import (
+    AgentMemory,
     Beat,
-    Memory,
     Note,
     TakenOver,
     begun,
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from horae.sources.crew.briefing import Handed
     from horae.sources.crew.lifecycle import Lifecycle, State
     from horae.sources.crew.rules import Member
-    from horae.sources.plans.runner import Place
+    from horae.sources.plans.runner import RunSettings
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ _LONGEST_NOTE: Final = 1 << 20
 class Keeping:
     """What the settings say about ticks."""
 
-    mode: str = Mode.PLAN
+    mode: str = TickMode.PLAN
     timeout: timedelta | None = None
     gitops: bool = False
     zone_name: str = "UTC"
@@ -128,7 +128,7 @@ class KeeperRunner:
     def __init__(
         self,
         processes: Processes,
-        place: Place,
+        place: RunSettings,
         keeping: Keeping,
         *,
         registry: Registry,
@@ -175,7 +175,7 @@ class KeeperRunner:
         # Work that was not delivered is still not, until the next delivery says otherwise.
         kept = {name: why for name, why in memory.troubles.items() if self._lasts(name)}
         memory = replace(begun(memory, made, now=now), troubles={**kept, **pulled})
-        story = _Story(member, lifecycle, memory, made.beat, made.state, made.reason)
+        story = _TickRun(member, lifecycle, memory, made.beat, made.state, made.reason)
         if made.beat is not Beat.WAKE:
             await asyncio.to_thread(self._note, job, story)
             return _Still(self, story, told)
@@ -214,7 +214,7 @@ class KeeperRunner:
         if note.beat in {Beat.GATED, Beat.ASLEEP}:  # there was nothing to interrupt
             how = Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, note.reason))
         state = None if lifecycle is None else lifecycle.states.get(note.state)
-        story = _Story(member, lifecycle, note.memory, note.beat, state, note.reason)
+        story = _TickRun(member, lifecycle, note.memory, note.beat, state, note.reason)
         return await self.over(story, how)
 
     async def obstacle(self, filed: Filed) -> str | None:
@@ -222,14 +222,14 @@ class KeeperRunner:
         says = await self._ledger.text(filed.digest)
         return None if says is None else (await self._who(filed, says))[2]
 
-    async def began(self, story: _Story) -> None:
+    async def began(self, story: _TickRun) -> None:
         """Let the file of a state say that it began; its gate counts from here."""
         at = None if story.state is None else story.memory.began.get(story.state.name)
         if story.state is not None and at is not None:
             name = ran_file(story.state.name, self._suffix(story.member))
             await self._mirror(self._state(name), seconds_text(at))
 
-    async def over(self, story: _Story, how: Ended) -> Ended:
+    async def over(self, story: _TickRun, how: Ended) -> Ended:
         """Return an end with what the agent remembers after it, and where its work went."""
         facts = dict(how.facts)
         memory = story.memory
@@ -249,14 +249,14 @@ class KeeperRunner:
         is_counted = how.is_counted and story.beat is not Beat.GATED
         return replace(how, facts=facts, memory=write_memory(memory), is_counted=is_counted)
 
-    async def _day_after(self, story: _Story) -> Lifecycle | None:
+    async def _day_after(self, story: _TickRun) -> Lifecycle | None:
         """Return the day that a tick steps in: an edit made while it ran counts already."""
         try:
             return await asyncio.to_thread(self._lifecycle, story.member)
         except RunError:
             return story.lifecycle
 
-    async def rest(self, story: _Story, told: Handed) -> tuple[Ended, Memory]:
+    async def rest(self, story: _TickRun, told: Handed) -> tuple[Ended, AgentMemory]:
         """Write the page of a rest from what is known; one in which nothing happened has none."""
         now, since = self._clock.now(), story.memory.rested_at
         facts = await self._facts(since, told)
@@ -303,7 +303,9 @@ class KeeperRunner:
         agent = await asyncio.to_thread(self._roster.agent, member)
         return member, agent, await why_unable(self._registry, agent, self._place)
 
-    async def _remembered(self, job: Job, member: Member, lifecycle: Lifecycle | None) -> Memory:
+    async def _remembered(
+        self, job: Job, member: Member, lifecycle: Lifecycle | None
+    ) -> AgentMemory:
         """Return what an agent remembers; what a person wrote into its files is taken over."""
         memory = read_memory("" if job.listed is None else job.listed.memory)
         if lifecycle is None or not self._keeping.has_files:
@@ -316,7 +318,9 @@ class KeeperRunner:
                 await self._ledger.note(kind, now=now, term=self._term, entry=entry, facts=facts)
         return taken.memory
 
-    def _look_at_files(self, memory: Memory, lifecycle: Lifecycle, member: Member) -> TakenOver:
+    def _look_at_files(
+        self, memory: AgentMemory, lifecycle: Lifecycle, member: Member
+    ) -> TakenOver:
         """Take over what people wrote, and set aside what nobody can read."""
         suffix = self._suffix(member)
         found = {name: _text_of(self._state(name)) for name in state_files(lifecycle, suffix)}
@@ -347,7 +351,7 @@ class KeeperRunner:
             raise RunError(f"the lifecycle cannot be read: {error}") from None
         return day
 
-    async def _told(self, member: Member, memory: Memory, now: datetime) -> Handed:
+    async def _told(self, member: Member, memory: AgentMemory, now: datetime) -> Handed:
         plans = await asyncio.to_thread(self._plans)
         keeping = self._keeping
         return hand(
@@ -398,7 +402,7 @@ class KeeperRunner:
 
     # What a tick does
 
-    async def _wake(self, job: Job, story: _Story, agent: Agent, told: Handed) -> Held:
+    async def _wake(self, job: Job, story: _TickRun, agent: Agent, told: Handed) -> Held:
         """Make the run of an agent that is woken."""
         member, own = story.member, agent.definition.timeout
         timeout = member.timeout or own or self._keeping.timeout or self._place.timeout
@@ -414,7 +418,7 @@ class KeeperRunner:
         )
         return _Awake(self, story, run)
 
-    async def _facts(self, since: datetime | None, told: Handed) -> Facts:
+    async def _facts(self, since: datetime | None, told: Handed) -> DiaryFacts:
         """Return what happened since the last rest, and what comes."""
         commits: list[Commit] = []
         if is_repository(self._place.root):
@@ -437,13 +441,13 @@ class KeeperRunner:
             and each.receipt.reason.code != ReasonCode.REST_WRITTEN
         ]
         coming = [
-            Coming(each.next_at, each.mark.title)
+            DiaryEntry(each.next_at, each.mark.title)
             for each in await self._ledger.coming(limit=MOST)
             if each.next_at is not None
         ]
         cards = None if self._board is None else await self._board.read()
         counts = Counter(() if cards is None else (task.status for task in cards.tasks))
-        return Facts(commits, runs, counts, coming, told)
+        return DiaryFacts(commits, runs, counts, coming, told)
 
     async def _write_page(self, name: str, text: str, message: str) -> str:
         """Write a page into the plan root and commit it alone; one that is there stays."""
@@ -466,7 +470,7 @@ class KeeperRunner:
 
     # Files of state
 
-    def _note(self, job: Job, story: _Story) -> None:
+    def _note(self, job: Job, story: _TickRun) -> None:
         """Write down beside its output what a tick begins as; a crash leaves only that."""
         directory = self._place.directory_of(job.run)
         directory.mkdir(0o700, parents=True, exist_ok=True)
@@ -494,12 +498,12 @@ class KeeperRunner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Story:
+class _TickRun:
     """A tick under way: whose it is, in which day, and what it began with."""
 
     member: Member
     lifecycle: Lifecycle | None
-    memory: Memory
+    memory: AgentMemory
     beat: Beat
     state: State | None
     reason: str
@@ -508,7 +512,7 @@ class _Story:
 class _Awake:
     """A tick that runs its agent."""
 
-    def __init__(self, keeper: KeeperRunner, story: _Story, run: Held) -> None:
+    def __init__(self, keeper: KeeperRunner, story: _TickRun, run: Held) -> None:
         self._keeper = keeper
         self._story = story
         self._run = run
@@ -545,7 +549,7 @@ class _Still:
 
     process = _NOBODY
 
-    def __init__(self, keeper: KeeperRunner, story: _Story, told: Handed) -> None:
+    def __init__(self, keeper: KeeperRunner, story: _TickRun, told: Handed) -> None:
         self._keeper = keeper
         self._story = story
         self._told = told

@@ -31,7 +31,7 @@ from horae.sources.crew.rules import (
     parse_crew,
     parse_seconds,
 )
-from horae.sources.plans.check import UNREAD, Page, check_crew, check_day
+from horae.sources.plans.check import UNREAD, NamedFile, check_crew, check_day
 from horae.timing.duration import format_duration
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _LONGEST: Final = 64  # bytes of the file of the last run
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class CrewCadence:
     """How members tick that do not say it themselves, and when the engine started."""
 
     started_at: datetime
@@ -129,7 +129,7 @@ class CrewSource:
     def __init__(
         self,
         manifest: StrPath,
-        rhythm: Rhythm,
+        rhythm: CrewCadence,
         *,
         data: Path | None = None,
         keeper: SingleKeeper | None = None,
@@ -287,12 +287,12 @@ def check_keeper(definition: Path, lifecycle: Path | None, *, every: timedelta) 
     return found
 
 
-def _page(path: Path) -> Page:
+def _page(path: Path) -> NamedFile:
     """Return what stands in a file, or why that is not known."""
     try:
-        return Page(str(path), read_plan(path).text)
+        return NamedFile(str(path), read_plan(path).text)
     except PlanFileError as error:
-        return Page(str(path), None, str(error))
+        return NamedFile(str(path), None, str(error))
 
 
 def _unread(file: str, why: object, fix: str) -> Diagnostic:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.entry import key_time
 from horae.core.views import AgentState
 from horae.sources.crew.lifecycle import (
-    Kind,
     Position,
+    StateKind,
     gate,
     outcome_of,
     parse_position,
@@ -41,7 +41,7 @@ MOST_SAID: Final = 500  # characters of one trouble
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class AgentMemory:
     """What an agent carries from one tick to the next.
 
     `kind` and `following` are of the state it stands in, as the day was written at the last
@@ -73,7 +73,7 @@ _LEFT: Final = "left on "  # how such a trouble begins: a machine's name follows
 _STILL: Final = frozenset({Beat.GATED, Beat.ASLEEP})
 
 
-class Tick(NamedTuple):
+class TickPlan(NamedTuple):
     """What a tick does, in which state of the day, and why if it does nothing."""
 
     beat: Beat
@@ -82,8 +82,8 @@ class Tick(NamedTuple):
 
 
 def tick(
-    lifecycle: Lifecycle | None, memory: Memory, *, now: datetime, sleeps: bool = False
-) -> Tick:
+    lifecycle: Lifecycle | None, memory: AgentMemory, *, now: datetime, sleeps: bool = False
+) -> TickPlan:
     """Return what a tick does; *sleeps* tells that the agent has nothing to wake up for."""
     state = None
     if lifecycle is not None:
@@ -91,15 +91,15 @@ def tick(
         state = lifecycle.states[here.state]
         wait = gate(lifecycle, here, ran_at=memory.began.get(here.state), now=now)
         if wait is not None:
-            return Tick(Beat.GATED, state, f"{here.state} may begin again in {_long(wait)}")
-        if state.kind is Kind.REM:
-            return Tick(Beat.REST, state)
+            return TickPlan(Beat.GATED, state, f"{here.state} may begin again in {_long(wait)}")
+        if state.kind is StateKind.REM:
+            return TickPlan(Beat.REST, state)
     if sleeps:
-        return Tick(Beat.ASLEEP, state, "nothing is due, ready or claimed")
-    return Tick(Beat.WAKE, state)
+        return TickPlan(Beat.ASLEEP, state, "nothing is due, ready or claimed")
+    return TickPlan(Beat.WAKE, state)
 
 
-def begun(memory: Memory, made: Tick, *, now: datetime) -> Memory:
+def begun(memory: AgentMemory, made: TickPlan, *, now: datetime) -> AgentMemory:
     """Return what is remembered when a tick has begun, however it will end."""
     if made.beat in _STILL:
         return replace(memory, last_run_at=now)
@@ -109,8 +109,8 @@ def begun(memory: Memory, made: Tick, *, now: datetime) -> Memory:
 
 
 def ended(
-    memory: Memory, beat: Beat, lifecycle: Lifecycle | None, status: Status, *, now: datetime
-) -> Memory:
+    memory: AgentMemory, beat: Beat, lifecycle: Lifecycle | None, status: Status, *, now: datetime
+) -> AgentMemory:
     """Return what is remembered after a tick; a tick that did nothing holds its place."""
     if lifecycle is None:
         return replace(memory, kind="", following="")
@@ -125,7 +125,7 @@ def ended(
     return replace(memory, position=here, kind=state.kind, following=state.next, began=began)
 
 
-def going(memory: Memory, lifecycle: Lifecycle | None, *, now: datetime) -> Memory:
+def going(memory: AgentMemory, lifecycle: Lifecycle | None, *, now: datetime) -> AgentMemory:
     """Return what is known of an agent while it runs: since when, and where it is in its day.
 
     Only that: a run that is never let go leaves the gate of its state as it was.
@@ -157,7 +157,7 @@ def agent_state(text: str) -> AgentState:
 class TakenOver(NamedTuple):
     """What is remembered once the files were read: which a person wrote, which say nothing."""
 
-    memory: Memory
+    memory: AgentMemory
     edited: tuple[str, ...] = ()
     bad: tuple[str, ...] = ()
 
@@ -168,7 +168,7 @@ def state_files(lifecycle: Lifecycle, name: str | None) -> list[str]:
 
 
 def take_over(
-    memory: Memory, lifecycle: Lifecycle, texts: Mapping[str, str], *, name: str | None
+    memory: AgentMemory, lifecycle: Lifecycle, texts: Mapping[str, str], *, name: str | None
 ) -> TakenOver:
     """Return what is remembered after a look at the files of an agent's state.
 
@@ -202,7 +202,7 @@ def take_over(
     return TakenOver(after, tuple(edited), tuple(bad))
 
 
-def mirrored(memory: Memory, *, name: str | None) -> Memory:
+def mirrored(memory: AgentMemory, *, name: str | None) -> AgentMemory:
     """Return the same with what its files are to say; the text before stays known.
 
     A crash may leave a file as it was before the tick.
@@ -215,14 +215,14 @@ def mirrored(memory: Memory, *, name: str | None) -> Memory:
     return replace(memory, mirrors=mirrors)
 
 
-def may_mirror(memory: Memory, file: str, found: str | None) -> bool:
+def may_mirror(memory: AgentMemory, file: str, found: str | None) -> bool:
     """Tell whether a file may be written over: what a person put there meanwhile stands."""
     if found is None or _is_ours(memory, file, found):
         return True
     return parse_position(found) is None and parse_seconds(found) is None
 
 
-def _is_ours(memory: Memory, file: str, text: str) -> bool:
+def _is_ours(memory: AgentMemory, file: str, text: str) -> bool:
     """Tell whether a file says what we wrote into it, or read there before."""
     return _flat(text) in memory.mirrors.get(file, "").split("\n")
 
@@ -248,12 +248,12 @@ def machine_left(trouble: str) -> str | None:
     return trouble.removeprefix(_LEFT) if trouble.startswith(_LEFT) else None
 
 
-def read_memory(text: str) -> Memory:
+def read_memory(text: str) -> AgentMemory:
     """Return what was remembered; what cannot be read is forgotten."""
     data = _table(text)
     position = data.get("position")
     times = {name: _moment(value) for name, value in _named(data.get("began")).items()}
-    return Memory(
+    return AgentMemory(
         parse_position(position) if isinstance(position, str) else None,
         _text(data.get("kind")),
         _text(data.get("following")),
@@ -267,10 +267,10 @@ def read_memory(text: str) -> Memory:
     )
 
 
-def write_memory(memory: Memory) -> str:
+def write_memory(memory: AgentMemory) -> str:
     """Return what is to be remembered, as text.
 
-    >>> read_memory(write_memory(Memory(Position("wake_add", 2)))).position
+    >>> read_memory(write_memory(AgentMemory(Position("wake_add", 2)))).position
     Position(state='wake_add', hits=2)
     """
     data = {
@@ -294,7 +294,7 @@ class Note(NamedTuple):
     beat: Beat
     state: str
     reason: str
-    memory: Memory
+    memory: AgentMemory
 
 
 def read_note(text: str) -> Note | None:
@@ -311,7 +311,7 @@ def read_note(text: str) -> Note | None:
 def write_note(note: Note) -> str:
     """Return what is to be known of a tick after a crash, as one line.
 
-    >>> read_note(write_note(Note(Beat.REST, "rem", "", Memory()))).state
+    >>> read_note(write_note(Note(Beat.REST, "rem", "", AgentMemory()))).state
     'rem'
     """
     return json.dumps({**note._asdict(), "memory": write_memory(note.memory)})

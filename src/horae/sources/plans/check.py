@@ -46,7 +46,7 @@ _SAMPLE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class CheckClock:
     """What a check of times is told: the plan's zone, the moment, and how often is too often."""
 
     zone: str = "UTC"
@@ -55,7 +55,7 @@ class Clock:
 
 
 def check_plans(
-    plans: Iterable[tuple[str, Plan]], clock: Clock, *, extra: Sequence[WorkflowCheck] = ()
+    plans: Iterable[tuple[str, Plan]], clock: CheckClock, *, extra: Sequence[WorkflowCheck] = ()
 ) -> list[Diagnostic]:
     """Return what is odd in several plans and between them, sorted by file and line."""
     known = list(plans)
@@ -64,7 +64,7 @@ def check_plans(
     return sorted(found, key=lambda each: (each.file, each.line, each.column, each.code))
 
 
-class Page(NamedTuple):
+class NamedFile(NamedTuple):
     """A file that a manifest names: what it is called, and what it says or why that is unknown."""
 
     name: str
@@ -75,7 +75,7 @@ class Page(NamedTuple):
 def check_crew(
     text: str,
     file: str,
-    pages: Mapping[str, Page],
+    pages: Mapping[str, NamedFile],
     *,
     continuous: bool = False,
     breather: timedelta = timedelta(seconds=45),
@@ -95,14 +95,14 @@ def check_crew(
     )
 
 
-def check_day(page: Page, *, every: timedelta) -> list[Diagnostic]:
+def check_day(page: NamedFile, *, every: timedelta) -> list[Diagnostic]:
     """Return what is odd in a lifecycle, for an agent that ticks this often."""
     day, found = parse_lifecycle(page.text or "", page.name)
     return [*found, *(check_gates(day, every=every) if day is not None else ())]
 
 
 def _check_member(
-    member: Member, file: str, pages: Mapping[str, Page], *, every: timedelta
+    member: Member, file: str, pages: Mapping[str, NamedFile], *, every: timedelta
 ) -> Iterator[Diagnostic]:
     """Yield what is odd in the files that a member names, or that they cannot be read."""
     for key, path in (("DEF", member.definition), ("LIFECYCLE", member.lifecycle)):
@@ -127,7 +127,7 @@ class CheckedWorkflow:
     name: str
     headline: Headline
     place: SectionPlace
-    clock: Clock
+    clock: CheckClock
 
     @property
     def zone(self) -> str:
@@ -169,7 +169,7 @@ WorkflowCheck: TypeAlias = "Callable[[CheckedWorkflow, Rule], Iterable[Diagnosti
 
 
 def _check_plan(
-    name: str, plan: Plan, clock: Clock, extra: Sequence[WorkflowCheck]
+    name: str, plan: Plan, clock: CheckClock, extra: Sequence[WorkflowCheck]
 ) -> Iterator[Diagnostic]:
     """Yield the findings about the times of one plan."""
     for headline, place in zip(plan.headlines, plan.places(), strict=True):

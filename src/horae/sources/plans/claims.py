@@ -121,7 +121,7 @@ async def claim(
     """Take a task for an agent, or raise an error that says who has it."""
     until = None if ttl is None else (now + ttl).replace(microsecond=0)
     _check_agent(str(file), name, agent)
-    task = _Task(file, name, agent, now, root, local=local, limit=limit)
+    task = _TaskLine(file, name, agent, now, root, local=local, limit=limit)
     return await task.change(
         lambda plan, index, path: _taken(plan, index, path, task, until=until),
         f"Claim {name} for {agent}",
@@ -140,7 +140,7 @@ async def release(
 ) -> Claim:
     """Give a task back, so that others can take it; a state that is not DOING stays."""
     _check_agent(str(file), name, agent)
-    task = _Task(file, name, agent, now, root, local=local, limit=limit)
+    task = _TaskLine(file, name, agent, now, root, local=local, limit=limit)
     return await task.change(
         lambda plan, index, path: _given_back(plan, index, path, task),
         f"Release {name} by {agent}",
@@ -155,7 +155,9 @@ def _check_agent(file: str, name: str, agent: str) -> None:
         raise ClaimRefusedError(file, name, reason)
 
 
-def _taken(plan: Plan, index: int, path: str, task: _Task, *, until: datetime | None) -> list[Edit]:
+def _taken(
+    plan: Plan, index: int, path: str, task: _TaskLine, *, until: datetime | None
+) -> list[Edit]:
     """Return the edits that make a task the agent's own."""
     headline = plan.headlines[index]
     if DOING not in plan.states.todo:
@@ -175,7 +177,7 @@ def _declaration(plan: Plan) -> str:
     return f"#+TODO: {' '.join((*states.open, DOING))} | {' '.join(states.done) or 'DONE'}"
 
 
-def _check_free(headline: Headline, path: str, task: _Task) -> None:
+def _check_free(headline: Headline, path: str, task: _TaskLine) -> None:
     """Raise an error if somebody else has the task, and has it still."""
     holder, end = headline.props.get("AGENT"), headline.props.get("CLAIMED-UNTIL")
     if holder == task.agent or (holder is None and headline.state != DOING):
@@ -197,7 +199,7 @@ def _moment(text: str) -> datetime | None:
     return None
 
 
-def _given_back(plan: Plan, index: int, path: str, task: _Task) -> list[Edit]:
+def _given_back(plan: Plan, index: int, path: str, task: _TaskLine) -> list[Edit]:
     headline = plan.headlines[index]
     holder = headline.props.get("AGENT")
     if holder not in {None, task.agent}:
@@ -214,7 +216,7 @@ def _given_back(plan: Plan, index: int, path: str, task: _Task) -> list[Edit]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class _TaskLine:
     """One task, and how its file is changed: beside git, in git, or at the origin."""
 
     file: StrPath

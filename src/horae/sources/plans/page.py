@@ -16,7 +16,7 @@ from horae.sources.plans.arming import scan_plan, tasks_of
 from horae.web.answer import harmless
 from horae.web.page.look import FAR
 from horae.web.page.papers import PageError
-from horae.web.page.sheet import Asked, PageView, Sheet
+from horae.web.page.sheet import PageRequest, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ async def plan(house: PageContext, look: PageTime, request: Request) -> Sheet:
     if file not in await house.papers.plans():  # so that nothing else is ever read
         raise PageError(f"there is no plan {file[:200]!r}; /plan lists the plans")
     text = await house.papers.plan(file)
-    line = Asked(request).number("line") or 1
+    line = PageRequest(request).number("line") or 1
     start = max(0, (line - 1) // LINES * LINES)
     scanned = await asyncio.to_thread(_scanned, text, file, look)
     here = range(start + 1, start + LINES + 1)

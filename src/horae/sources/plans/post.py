@@ -17,7 +17,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 WAIT: Final = 20.0  # seconds for an answer
 
 
-class _Stay(HTTPRedirectHandler):
+class _NoRedirect(HTTPRedirectHandler):
     """Goes nowhere else."""
 
     def redirect_request(self, *_: object) -> None:
@@ -29,7 +29,7 @@ def post(address: str, body: bytes, headers: dict[str, str]) -> tuple[bool, str]
     sent = {"Content-Type": "application/json", "User-Agent": "horae", **headers}
     request = Request(address, data=body, headers=sent, method="POST")  # noqa: S310 - http(s) only
     try:
-        with build_opener(_Stay(), ProxyHandler()).open(request, timeout=WAIT) as answer:
+        with build_opener(_NoRedirect(), ProxyHandler()).open(request, timeout=WAIT) as answer:
             return True, f"{answer.status} {answer.reason}"
     except HTTPError as error:
         return False, f"the address answered {error.code} {error.reason}"

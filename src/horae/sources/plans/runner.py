@@ -38,7 +38,7 @@ POST: Final = ("-I", "-m", "horae.sources.plans.post")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunSettings:
     """Where runs work and leave what they print, and what they may know.
 
     `root` is the plan root, `data` the data directory; `signature` signs what is posted, and
@@ -73,7 +73,7 @@ class Place:
 class CommandRunner:
     """Makes runs of commands and messages."""
 
-    def __init__(self, processes: Processes, place: Place) -> None:
+    def __init__(self, processes: Processes, place: RunSettings) -> None:
         self._processes = processes
         self._place = place
         self._environment = allowed_environment(place.environ)
@@ -124,7 +124,7 @@ class CommandRunner:
 
 
 def facts_of(
-    job: Job, place: Place, *, timeout: timedelta, api: tuple[str, ...] = ()
+    job: Job, place: RunSettings, *, timeout: timedelta, api: tuple[str, ...] = ()
 ) -> dict[str, str]:
     """Return the facts of a run as variables of its environment.
 
@@ -172,7 +172,7 @@ def message_of(filed: Filed) -> dict[str, object]:
     }
 
 
-def _told_of(about: Followed, place: Place) -> dict[str, str]:
+def _told_of(about: Followed, place: RunSettings) -> dict[str, str]:
     """Return what an alert is told beside the receipt: why it was asked for, and the output."""
     log = None if about.run is None else place.directory_of(about.run) / LOG_NAME
     return {
@@ -190,7 +190,7 @@ def sign(body: bytes, *, at: datetime, signature: bytes) -> dict[str, str]:
 
 
 async def why_held(
-    place: Place, variables: Iterable[str], own: Mapping[str, str] | None = None
+    place: RunSettings, variables: Iterable[str], own: Mapping[str, str] | None = None
 ) -> Reason | None:
     """Return why a run that asks for these variables would be held back; None if it would not."""
     try:

@@ -67,7 +67,7 @@ class OrgSource:
     ) -> None:
         self._zone_name = zone_name
         self._inline = inline
-        self._shelf = Shelf(
+        self._shelf = FileCache(
             root,
             reader=f"org-{READER} {zone_name}",
             understand=self._understand,
@@ -96,7 +96,7 @@ class OrgSource:
         return plan, tuple(scan_plan(plan, file=file, zone_name=self._zone_name))
 
 
-class Shelf(Generic[Kept]):
+class FileCache(Generic[Kept]):
     """The files beneath a root that hold entries, each read only if it has changed.
 
     *reader* says by whom and in which zone a file was understood; what another one made of
@@ -125,7 +125,7 @@ class Shelf(Generic[Kept]):
         self._prefix = prefix
         self._limit = limit
         self._most = most
-        self._pages: dict[str, _Page[Kept]] = {}
+        self._pages: dict[str, _CachedFile[Kept]] = {}
 
     def look(self, index: Mapping[str, str]) -> Scan:
         """Return what stands in the files, save those that *index* knows as they are."""
@@ -141,7 +141,7 @@ class Shelf(Generic[Kept]):
             blocked.add(f"{self._inner_name(in_the_way.raw_path)}/")
         broken: dict[str, str] = {}
         standing: dict[str, str] = {}
-        pages: dict[str, _Page[Kept]] = {}
+        pages: dict[str, _CachedFile[Kept]] = {}
         for path in found.plans:
             file = self._file(path)
             try:
@@ -198,7 +198,7 @@ class Shelf(Generic[Kept]):
         except HoraeError:
             return False
 
-    def _turn_to(self, pages: dict[str, _Page[Kept]], *, keep: Collection[str]) -> None:
+    def _turn_to(self, pages: dict[str, _CachedFile[Kept]], *, keep: Collection[str]) -> None:
         """Remember what was read now, and of what was read before only what is still there."""
         # At once and at the end: a scan that is given up while its thread goes on disturbs
         # none that comes after it.
@@ -213,7 +213,7 @@ class Shelf(Generic[Kept]):
         except PlanFileError as error:
             return PlanFiles((), (error,))
 
-    def _read(self, path: str, file: str, stamp: Stamp) -> _Page[Kept]:
+    def _read(self, path: str, file: str, stamp: Stamp) -> _CachedFile[Kept]:
         """Return what stands in a file, read and parsed only as far as needed."""
         was = self._pages.get(file)
         is_unmoved = was is not None and was.stamp == stamp
@@ -233,7 +233,7 @@ class Shelf(Generic[Kept]):
             raise _UnderstandError(error) from error
         except Exception as error:  # a bug of ours; it is told as a problem of this file
             raise _UnderstandError(PlanFileError(path, unexpected(error))) from error
-        return _Page(stamp, digest, kept, entries)
+        return _CachedFile(stamp, digest, kept, entries)
 
     def _known_as(self, stamp: Stamp) -> str:
         """Return the text by which a file that stands so is known."""
@@ -252,7 +252,7 @@ class _UnderstandError(Exception):
         super().__init__(str(cause))
 
 
-class _Page(NamedTuple, Generic[Kept]):
+class _CachedFile(NamedTuple, Generic[Kept]):
     """What stood in a file when it was last read."""
 
     stamp: Stamp

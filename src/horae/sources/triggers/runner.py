@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from horae.core.tool_policy import ToolPolicy
     from horae.process.processes import Processes
     from horae.sources.agents.runner import Registry
-    from horae.sources.plans.runner import Place
+    from horae.sources.plans.runner import RunSettings
     from horae.sources.triggers.store import AgentCard, TriggerStore
 
 
@@ -46,7 +46,7 @@ class PromptRunner:
     def __init__(
         self,
         processes: Processes,
-        place: Place,
+        place: RunSettings,
         registry: Callable[[], Registry],
         triggers: TriggerStore,
         text: Callable[[str], Awaitable[str | None]],

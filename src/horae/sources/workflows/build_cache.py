@@ -21,7 +21,7 @@ from horae.core.ports import RunError
 from horae.core.receipt import shown
 from horae.sources.workflows.languages import (
     PROGRAM,
-    Found,
+    InstalledTool,
     candidates,
     filled,
     is_new_enough,
@@ -61,7 +61,7 @@ class BuildError(RunError):
         super().__init__(reason)
 
 
-class Asking(NamedTuple):
+class ToolSettings(NamedTuple):
     """With what tools are called: whose hands, what they may know, and where they work."""
 
     hands: Hands
@@ -69,7 +69,7 @@ class Asking(NamedTuple):
     directory: Path
     plan: Path  # the directory of the plan
     root: Path  # beyond which nothing is looked at
-    tools: dict[str, Found]  # what was found for this run, by language
+    tools: dict[str, InstalledTool]  # what was found for this run, by language
 
     async def about(self, argv: Sequence[str]) -> tuple[Ended, bytes]:
         """Call a tool, and return how that ended and what it said."""
@@ -82,13 +82,13 @@ class Asking(NamedTuple):
         return ended, log_of(self.directory, LOG)
 
 
-class Ready(NamedTuple):
+class ReadyBlock(NamedTuple):
     """A block that can be run: with which tool, as what, and what must stand beside it.
 
     `main` is a name among `files`, or the path of a program.
     """
 
-    found: Found
+    found: InstalledTool
     main: str
     files: Mapping[str, bytes]
     digest: str  # of its language and all that it is made from
@@ -114,8 +114,8 @@ class Workshop:
         return tool_environment(str(self._cache))
 
     async def ready(
-        self, component: Component, language: Language, *, program: Path, ask: Asking
-    ) -> Ready:
+        self, component: Component, language: Language, *, program: Path, ask: ToolSettings
+    ) -> ReadyBlock:
         """Return a block made ready to run, or raise RunError; a build is put at *program*."""
         block = component.block
         assert block is not None, "it was looked at before"
@@ -136,11 +136,11 @@ class Workshop:
             made_of = files
         digest = _digest(found, flags, made_of)
         if not found.tool.build:
-            return Ready(found, main, files, digest, where)
+            return ReadyBlock(found, main, files, digest, where)
         await self._build(found, main, files, flags, digest, program=program, ask=ask)
-        return Ready(found, str(program), {}, digest, where)
+        return ReadyBlock(found, str(program), {}, digest, where)
 
-    async def _tool(self, language: Language, ask: Asking) -> Found:
+    async def _tool(self, language: Language, ask: ToolSettings) -> InstalledTool:
         """Return the first tool that will do; for one run it is looked for once."""
         if language.name in ask.tools:
             return ask.tools[language.name]
@@ -148,12 +148,12 @@ class Workshop:
         for tool, path in candidates(language, self._path):
             version = await self._version(tool, path, ask)
             if is_new_enough(tool, version):
-                found = Found(language, tool, path, version)
+                found = InstalledTool(language, tool, path, version)
                 return ask.tools.setdefault(language.name, found)
             had.append(f"{tool.program} {version}")
         raise RunError(missing(language, self._path, had))
 
-    async def _version(self, tool: Tool, path: str, ask: Asking) -> str:
+    async def _version(self, tool: Tool, path: str, ask: ToolSettings) -> str:
         """Return which version a tool is; it is asked once a day, or when its file changes."""
         if not tool.version:
             return ""
@@ -182,7 +182,9 @@ class Workshop:
             return path.read_text() if 0 <= age < _DAY else None
         return None
 
-    async def _packages(self, found: Found, names: Iterable[str], ask: Asking) -> list[str]:
+    async def _packages(
+        self, found: InstalledTool, names: Iterable[str], ask: ToolSettings
+    ) -> list[str]:
         """Look for the packages that a block names; return what a build needs for them."""
         flags: list[str] = []
         tool, language = found.tool, found.language
@@ -211,14 +213,14 @@ class Workshop:
 
     async def _build(
         self,
-        found: Found,
+        found: InstalledTool,
         main: str,
         files: Mapping[str, bytes],
         flags: Sequence[str],
         digest: str,
         *,
         program: Path,
-        ask: Asking,
+        ask: ToolSettings,
     ) -> None:
         """Put the program of a block where it is wanted: the one that is kept, or a new one."""
         kept = self._cache / "blocks" / digest
@@ -283,7 +285,7 @@ def line_in(said: str, *, last: bool = False) -> int | None:
     return found[-1 if last else 0] if found else None
 
 
-def _digest(found: Found, flags: Sequence[str], files: Mapping[str, bytes]) -> str:
+def _digest(found: InstalledTool, flags: Sequence[str], files: Mapping[str, bytes]) -> str:
     """Return what names a program made from these, with this tool, in this way."""
     sums = sorted((name, sha256(data).hexdigest()) for name, data in files.items())
     how = [word for word in found.tool.build if word != PROGRAM]
@@ -291,7 +293,7 @@ def _digest(found: Found, flags: Sequence[str], files: Mapping[str, bytes]) -> s
     return sha256(dumps(whole).encode()).hexdigest()
 
 
-def _inside(name: str, ask: Asking) -> Path:
+def _inside(name: str, ask: ToolSettings) -> Path:
     """Return what a path in a plan means; it must be inside the plan root."""
     path = (ask.plan / name).resolve()
     if not path.is_relative_to(ask.root.resolve()):
@@ -299,7 +301,7 @@ def _inside(name: str, ask: Asking) -> Path:
     return path
 
 
-def _split(names: Iterable[str], ask: Asking) -> tuple[dict[str, bytes], list[str]]:
+def _split(names: Iterable[str], ask: ToolSettings) -> tuple[dict[str, bytes], list[str]]:
     """Return the files among the names in :deps with their content, and the packages."""
     files: dict[str, bytes] = {}
     packages = []

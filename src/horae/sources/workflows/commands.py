@@ -22,7 +22,7 @@ from horae.org.document import read
 from horae.org.plan import is_id
 from horae.org.world import every, worlds
 from horae.process.processes import Processes
-from horae.sources.plans.runner import Place
+from horae.sources.plans.runner import RunSettings
 from horae.sources.workflows.record import summary
 from horae.sources.workflows.runner import WorkflowRunner, order_of
 
@@ -59,7 +59,7 @@ def run_file(
 
     *given* is the input, `-` for standard input; *resume* the run whose outputs are used again.
     """
-    asked = _Asked.of(file, workflow=workflow, data=data)
+    asked = _WorkflowCall.of(file, workflow=workflow, data=data)
     if plan:
         _print_plan(asked, output)
         return Exit.OK
@@ -73,7 +73,7 @@ def run_file(
 
 def records_of(file: str, text: str, given: bytes) -> tuple[list[dict[str, object]], int]:
     """Return the records of the workflows of a plan, run here and now, and the exit code."""
-    asked = _Asked.of(file, text=text)
+    asked = _WorkflowCall.of(file, text=text)
     records, was_stopped = asyncio.run(_run_all(asked, given))
     code = _exit_code(records, was_stopped=was_stopped)
     return [record.data() for record in records], code
@@ -85,13 +85,13 @@ def summaries_of(text: str) -> list[dict[str, object]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _WorkflowCall:
     """What is to be run, and where."""
 
     name: str
     plan: Plan
     worlds: list[World]
-    place: Place
+    place: RunSettings
     config: Config
 
     @classmethod
@@ -102,7 +102,7 @@ class _Asked:
         text: str | None = None,
         workflow: str | None = None,
         data: str | None = None,
-    ) -> _Asked:
+    ) -> _WorkflowCall:
         """Return what a file asks for; a workflow that it does not have is an error."""
         config = load(plan_root((file,)), flags={"data": data})
         if text is None:
@@ -120,12 +120,12 @@ class _Asked:
             hint = f"its workflows: {names}" if names else "to run an entry: `horae run ENTRY`"
             raise PlanMissingError(file, f"contains {what}; {hint}")
         kept = Path(config.data).resolve() if data or config.data.is_dir() else state_directory()
-        place = Place(root, kept, os.environ, config.run_timeout, named=secrets_of(config))
+        place = RunSettings(root, kept, os.environ, config.run_timeout, named=secrets_of(config))
         return cls(str(path.relative_to(root)), plan, chosen, place, config)
 
 
 async def _run_all(
-    asked: _Asked, given: bytes, *, resume: Path | None = None, show: _Screen | None = None
+    asked: _WorkflowCall, given: bytes, *, resume: Path | None = None, show: _Screen | None = None
 ) -> tuple[list[Record], bool]:
     """Run the workflows one after the other; tell whether somebody stopped it."""
     from secrets import token_hex
@@ -262,7 +262,7 @@ def _sinks(record: Record) -> list[StepRecord]:
     ]
 
 
-def _print_plan(asked: _Asked, output: Output) -> None:
+def _print_plan(asked: _WorkflowCall, output: Output) -> None:
 
     found = [summary(world) for world in asked.worlds]
     if output.form is Form.JSON:
@@ -310,7 +310,7 @@ def _input(given: str | None) -> bytes:
     return (given or "").encode(errors="surrogateescape")
 
 
-def _run_directory(place: Place, run: str) -> Path:
+def _run_directory(place: RunSettings, run: str) -> Path:
     """Return where an earlier run left its record, or raise an error."""
     if is_id(run):
         for found in sorted((place.data / "runs").glob(f"*/{run}"), reverse=True):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from horae.org.world import Component, World
 
 
-class Step(NamedTuple):
+class FlowStep(NamedTuple):
     """A component at its place in the flow.
 
     `after` is the number of the step whose output it is given; None is the workflow's input.
@@ -30,10 +30,10 @@ class Step(NamedTuple):
 class Flow:
     """The steps of one world, in the order of the document, and who follows each."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[FlowStep, ...]
     followers: tuple[tuple[int, ...], ...]
 
-    def sinks(self) -> tuple[Step, ...]:
+    def sinks(self) -> tuple[FlowStep, ...]:
         """Return the steps whose output no step takes."""
         return tuple(step for step in self.steps if not self.followers[step.number])
 
@@ -44,7 +44,7 @@ class Flow:
             found.extend(self.followers[each])
         return found
 
-    def loop(self) -> tuple[Step, ...]:
+    def loop(self) -> tuple[FlowStep, ...]:
         """Return steps that wait for one another, in the order of the flow; none is good."""
         met: dict[int, int] = {}  # step -> the walk on which it was met
         for step in self.steps:
@@ -56,7 +56,7 @@ class Flow:
                 return self._around(at)
         return ()
 
-    def _around(self, start: int) -> tuple[Step, ...]:
+    def _around(self, start: int) -> tuple[FlowStep, ...]:
         """Return the loop that a step is in, from the one that stands first in the document."""
         steps = [self.steps[start]]
         while (after := steps[-1].after) != start:
@@ -66,9 +66,9 @@ class Flow:
         first = steps.index(min(steps, key=lambda step: step.number))
         return (*steps[first:], *steps[:first])
 
-    def waves(self) -> list[list[Step]]:
+    def waves(self) -> list[list[FlowStep]]:
         """Return the steps by how many stand before them; there must be no loop."""
-        waves: list[list[Step]] = []
+        waves: list[list[FlowStep]] = []
         wave = [step for step in self.steps if step.after is None]
         while wave:
             waves.append(wave)
@@ -105,7 +105,7 @@ def flow_of(world: World) -> Flow:
         followers[before].append(numbers[at])
     names = _names(world)
     steps = tuple(
-        Step(number, names[number], component, after.get(component.at))
+        FlowStep(number, names[number], component, after.get(component.at))
         for number, component in enumerate(world.components)
     )
     return Flow(steps, tuple(map(tuple, followers)))

@@ -73,7 +73,7 @@ class Language:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class InstalledTool:
     """A tool on this machine."""
 
     language: Language

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock
     from horae.sources.agents.source import AgentRequests
-    from horae.sources.plans.runner import Place
+    from horae.sources.plans.runner import RunSettings
     from horae.web.front import Front
     from horae.web.request import RequestFields
 
@@ -42,7 +42,7 @@ class WorkflowRequests:
     """Reads and runs the workflows of texts that come with a request."""
 
     def __init__(
-        self, runner: WorkflowRunner, place: Place, *, clock: Clock, ids: Callable[[], str]
+        self, runner: WorkflowRunner, place: RunSettings, *, clock: Clock, ids: Callable[[], str]
     ) -> None:
         self._runner = runner
         self._place = place

@@ -39,7 +39,13 @@ from horae.process.processes import LOG_NAME, ProcessLimits, guessed_secrets
 from horae.process.ready import allowed_environment
 from horae.process.tree import started
 from horae.sources.plans.runner import facts_of, hidden_bytes, why_held
-from horae.sources.workflows.build_cache import Asking, BuildError, Ready, Workshop, line_in
+from horae.sources.workflows.build_cache import (
+    BuildError,
+    ReadyBlock,
+    ToolSettings,
+    Workshop,
+    line_in,
+)
 from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.sources.workflows.languages import AGENT, filled, language_of, telling
 from horae.sources.workflows.record import (
@@ -63,7 +69,7 @@ from horae.sources.workflows.steps import (
     Bounds,
     Filter,
     Hands,
-    Output,
+    StepOutput,
     clear,
     log_of,
     size_text,
@@ -79,9 +85,9 @@ if TYPE_CHECKING:
     from horae.org.world import World
     from horae.process.processes import LiveRun, Processes
     from horae.sources.agents.runner import BlockAgents, RunAgents
-    from horae.sources.plans.runner import Place
-    from horae.sources.workflows.dataflow import Flow, Step
-    from horae.sources.workflows.languages import Found
+    from horae.sources.plans.runner import RunSettings
+    from horae.sources.workflows.dataflow import Flow, FlowStep
+    from horae.sources.workflows.languages import InstalledTool
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +103,7 @@ _SIZE: Final = re.compile(r"([0-9]{1,6})\s*([KMG])(?:i?B)?", re.IGNORECASE)
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-class Answer(NamedTuple):
+class AgentReply(NamedTuple):
     """What an agent says to a step; an error is why it has no output."""
 
     output: bytes = b""
@@ -116,7 +122,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WorkflowOrder:
     """A workflow that is to be run: what, from where, with what, and where its record goes."""
 
     plan: Plan
@@ -141,7 +147,7 @@ class WorkflowRunner:
     def __init__(
         self,
         processes: Processes,
-        place: Place,
+        place: RunSettings,
         *,
         clock: Clock,
         agent: BlockAgents | None = None,
@@ -172,7 +178,7 @@ class WorkflowRunner:
         """Return why an agent of a workflow would hold it back."""
         return None if self._agent is None else await self._agent.why_held(plan)
 
-    async def make(self, order: Order, *, progress: Progress | None = None) -> WorkflowRun:
+    async def make(self, order: WorkflowOrder, *, progress: Progress | None = None) -> WorkflowRun:
         """Make a run that waits for its go, or raise RunError; *progress* hears of each step."""
         try:
             variables = _variables(order.plan.headlines[order.world.at].props)
@@ -212,7 +218,7 @@ async def run_workflow(
     text: str,
     *,
     name: str,
-    place: Place,
+    place: RunSettings,
     processes: Processes,
     clock: Clock,
     run: str,
@@ -245,10 +251,10 @@ async def run_workflow(
 
 
 def order_of(
-    plan: Plan, world: World, *, name: str, place: Place, run: str, now: datetime
-) -> Order:
+    plan: Plan, world: World, *, name: str, place: RunSettings, run: str, now: datetime
+) -> WorkflowOrder:
     """Return what to run of a plan that somebody named, with no receipt for it."""
-    return Order(
+    return WorkflowOrder(
         plan,
         world,
         file=name,
@@ -281,7 +287,7 @@ class WorkflowRun:
 
     def __init__(
         self,
-        order: Order,
+        order: WorkflowOrder,
         *,
         processes: Processes,
         workshop: Workshop,
@@ -312,10 +318,10 @@ class WorkflowRun:
         self._spellings = disguises(self._secrets)
         self._before = _done_before(order.resume)
         self._input = _as_output(order.directory / "input.in", order.input)
-        self._outputs: dict[int, Output] = {}  # by headline
+        self._outputs: dict[int, StepOutput] = {}  # by headline
         self._last: dict[str, str] = {}  # what those printed last that failed, by place
-        self._ready: dict[int, Ready] = {}
-        self._tools: dict[str, Found] = {}
+        self._ready: dict[int, ReadyBlock] = {}
+        self._tools: dict[str, InstalledTool] = {}
         self._benches = Benches(order.directory)
         self._following: dict[int, LiveRun] = {}  # those that begin by themselves, by headline
         self._is_chain = False  # whether no two steps can be run at the same time now
@@ -422,7 +428,7 @@ class WorkflowRun:
                     reason = f"not run, because {bad.name} ({bad.where}) cannot run"
                     self._say(stage, each, StepStatus.SKIPPED, reason)
 
-    async def _make_one(self, stage: _Stage, step: Step, hands: Hands) -> None:
+    async def _make_one(self, stage: _Stage, step: FlowStep, hands: Hands) -> None:
         note = stage.record.steps[step.number]
         at = step.component.at
         self._say(stage, note, StepStatus.BUILDING)
@@ -431,7 +437,7 @@ class WorkflowRun:
             if language.name == AGENT:
                 note.tool = await _need(self._agent).ready(at)
             else:
-                ask = Asking(
+                ask = ToolSettings(
                     hands,
                     self._environment,
                     self._order.directory / f"{at}.make",
@@ -494,7 +500,7 @@ class WorkflowRun:
             for each in done:
                 each.result()
 
-    async def _call_back(self, stage: _Stage, step: Step) -> None:
+    async def _call_back(self, stage: _Stage, step: FlowStep) -> None:
         """Return when nothing goes on that was to follow a step, unless that was done."""
         if stage.record.steps[step.number].status.is_good:
             return
@@ -504,7 +510,7 @@ class WorkflowRun:
                 run.cancel("its input was not produced")
                 await run.ended()
 
-    def _after(self, stage: _Stage, course: Course, step: Step) -> None:
+    def _after(self, stage: _Stage, course: Course, step: FlowStep) -> None:
         """Let those run that take what a step has put out, or say that they never will."""
         note = stage.record.steps[step.number]
         for number in course.end(step.number, is_good=note.status.is_good):
@@ -513,7 +519,7 @@ class WorkflowRun:
                 reason = f"depends on {note.name} ({note.where}), which was {note.status}"
                 self._say(stage, later, StepStatus.SKIPPED, reason)
 
-    async def _run_step(self, stage: _Stage, step: Step, hands: Hands) -> Step:
+    async def _run_step(self, stage: _Stage, step: FlowStep, hands: Hands) -> FlowStep:
         """Run one step, unless something speaks against it by now."""
         note = stage.record.steps[step.number]
         if note.error is not None:
@@ -543,7 +549,9 @@ class WorkflowRun:
         self._log(note, said)
         return step
 
-    async def _run_block(self, stage: _Stage, step: Step, given: Output, hands: Hands) -> bytes:
+    async def _run_block(
+        self, stage: _Stage, step: FlowStep, given: StepOutput, hands: Hands
+    ) -> bytes:
         """Run a block as a filter, note how it ended, and return what it said on stderr."""
         at = step.component.at
         bench = self._benches.take(at, self._ready[at].files)
@@ -553,7 +561,7 @@ class WorkflowRun:
             self._benches.give_back(bench)
 
     async def _filter(
-        self, stage: _Stage, step: Step, given: Output, hands: Hands, bench: Bench
+        self, stage: _Stage, step: FlowStep, given: StepOutput, hands: Hands, bench: Bench
     ) -> bytes:
         note = stage.record.steps[step.number]
         ended, output = await hands.filter(
@@ -596,7 +604,7 @@ class WorkflowRun:
         masker = Masker(self._spellings)
         return masker.feed(data) + masker.rest()
 
-    def _tells_secrets(self, output: Output) -> bool:
+    def _tells_secrets(self, output: StepOutput) -> bool:
         """Tell whether a step has put out a secret; that does not outlive the run."""
         if not self._spellings:
             return False
@@ -607,7 +615,7 @@ class WorkflowRun:
             at += len(part)
         return MASK in masker.rest()
 
-    def _recipe(self, stage: _Stage, step: Step, bench: Bench) -> Filter:
+    def _recipe(self, stage: _Stage, step: FlowStep, bench: Bench) -> Filter:
         ready, bounds = self._ready[step.component.at], stage.bounds[step.number]
         memory = bounds.memory or self._bounds.memory
         return Filter(
@@ -624,7 +632,7 @@ class WorkflowRun:
             secrets=self._secrets,
         )
 
-    def _look_ahead(self, stage: _Stage, step: Step, hands: Hands, run: LiveRun) -> None:
+    def _look_ahead(self, stage: _Stage, step: FlowStep, hands: Hands, run: LiveRun) -> None:
         """While a step runs, make ready what comes next; in a chain let it follow by itself."""
         followers = stage.flow.followers[step.number]
         later = stage.flow.steps[followers[0]] if followers else None
@@ -642,7 +650,9 @@ class WorkflowRun:
             if following is not None:
                 self._following[at] = following
 
-    async def _ask_agent(self, stage: _Stage, step: Step, given: Output, hands: Hands) -> None:
+    async def _ask_agent(
+        self, stage: _Stage, step: FlowStep, given: StepOutput, hands: Hands
+    ) -> None:
         note, bounds = stage.record.steps[step.number], stage.bounds[step.number]
         block = step.component.block
         assert self._agent is not None, "that was looked at before"
@@ -678,8 +688,8 @@ class WorkflowRun:
         self,
         stage: _Stage,
         note: StepRecord,
-        step: Step,
-        output: Output,
+        step: FlowStep,
+        output: StepOutput,
         status: StepStatus = StepStatus.DONE,
     ) -> None:
         self._outputs[step.component.at] = output
@@ -691,7 +701,7 @@ class WorkflowRun:
         note.sum, note.output = output.sum, output.path.name
         self._say(stage, note, status)
 
-    def _reuse(self, stage: _Stage, note: StepRecord, step: Step) -> bool:
+    def _reuse(self, stage: _Stage, note: StepRecord, step: FlowStep) -> bool:
         """Take what an earlier run has put out, from the same text and input, if it is there."""
         kept = self._before.get((note.name, note.digest or ""))
         if kept is None:
@@ -703,11 +713,11 @@ class WorkflowRun:
             return False
         with target.open("rb") as file:
             data = file.read()
-        output = Output(target, len(data), sha256(data).hexdigest())
+        output = StepOutput(target, len(data), sha256(data).hexdigest())
         self._take(stage, note, step, output, StepStatus.REUSED)
         return True
 
-    def _digest(self, step: Step, given: Output) -> str:
+    def _digest(self, step: FlowStep, given: StepOutput) -> str:
         ready, block = self._ready.get(step.component.at), step.component.block
         made = ready.digest if ready is not None else f"agent {block and (block.args, block.body)}"
         return sha256(f"{made}\0{given.sum}".encode(errors="replace")).hexdigest()
@@ -721,7 +731,7 @@ class WorkflowRun:
             "TMPDIR": str(scratch),
         }
 
-    def _place_error(self, note: StepRecord, step: Step, line: int | None) -> None:
+    def _place_error(self, note: StepRecord, step: FlowStep, line: int | None) -> None:
         """Note where in the plan the words of a tool point to."""
         block = step.component.block
         if line is None or block is None or not block.body.strip():
@@ -847,7 +857,7 @@ class _Stage(NamedTuple):
     record: WorldRecord
 
 
-def _staged(order: Order) -> tuple[Record, list[_Stage]]:
+def _staged(order: WorkflowOrder) -> tuple[Record, list[_Stage]]:
     """Return the record of a run before it begins, and what is to be run, parents first.
 
     Raises RunError for what can never be run: a loop, a component without a block.
@@ -883,7 +893,7 @@ def _staged(order: Order) -> tuple[Record, list[_Stage]]:
     return record, stages
 
 
-def _refuse_loop(flow: Flow, order: Order, lines: Sequence[int]) -> None:
+def _refuse_loop(flow: Flow, order: WorkflowOrder, lines: Sequence[int]) -> None:
     loop = flow.loop()
     if loop:
         names = " → ".join(step.name for step in (*loop, loop[0]))
@@ -891,7 +901,9 @@ def _refuse_loop(flow: Flow, order: Order, lines: Sequence[int]) -> None:
         raise RunError(f"{where}: these steps depend on each other: {names}; remove one :in")
 
 
-def _step_record(step: Step, flow: Flow, order: Order, lines: Sequence[int]) -> StepRecord:
+def _step_record(
+    step: FlowStep, flow: Flow, order: WorkflowOrder, lines: Sequence[int]
+) -> StepRecord:
     component = step.component
     line, block = lines[component.at], component.block
     if block is None or not block.lang:
@@ -909,7 +921,7 @@ def _step_record(step: Step, flow: Flow, order: Order, lines: Sequence[int]) -> 
     )
 
 
-def _step_bounds(step: Step, order: Order, lines: Sequence[int]) -> _StepBounds:
+def _step_bounds(step: FlowStep, order: WorkflowOrder, lines: Sequence[int]) -> _StepBounds:
     props = order.plan.headlines[step.component.at].props
     where = f"{order.file}:{lines[step.component.at]}"
     try:
@@ -923,14 +935,14 @@ def _step_bounds(step: Step, order: Order, lines: Sequence[int]) -> _StepBounds:
     return _StepBounds(timeout, memory)
 
 
-def _order(job: Job, place: Place) -> Order:
+def _order(job: Job, place: RunSettings) -> WorkflowOrder:
     filed, run = job.filed, job.run
     plan = read(job.text)
     found = worlds(plan)
     if not found:
         raise RunError(f"{filed.origin}: the entry has no workflow")
     timeout = filed.policy.timeout or place.timeout
-    return Order(
+    return WorkflowOrder(
         plan,
         found[0],
         file=filed.origin.file,
@@ -952,7 +964,7 @@ def _variables(props: Mapping[str, str]) -> tuple[str, ...]:
     return () if call is None else call.variables
 
 
-def _node_path(order: Order) -> dict[str, str]:
+def _node_path(order: WorkflowOrder) -> dict[str, str]:
     """Return where packages of JavaScript are: beside the plan and above it, up to the root."""
     above = [order.work, *order.work.parents]
     inside = [each for each in above if each.is_relative_to(order.root)]
@@ -974,7 +986,7 @@ def _done_before(directory: Path | None) -> dict[tuple[str, str], Path]:
     }
 
 
-def _command(ready: Ready, sources: Path, memory: int) -> tuple[str, ...]:
+def _command(ready: ReadyBlock, sources: Path, memory: int) -> tuple[str, ...]:
     tool = ready.found.tool
     if tool.build:
         return (ready.main,)
@@ -993,13 +1005,13 @@ def _facts(record: Mapping[str, Any], directory: Path) -> dict[str, object]:
     return {"record_file": str(directory / RECORD)}
 
 
-def _as_output(path: Path, data: bytes) -> Output:
+def _as_output(path: Path, data: bytes) -> StepOutput:
     """Return something as if a step had put it out; what is long is to be in its file."""
     short = data if len(data) <= SHORT else None
-    return Output(path, len(data), sha256(data).hexdigest(), short)
+    return StepOutput(path, len(data), sha256(data).hexdigest(), short)
 
 
-def _with(order: Order, *, input: bytes, resume: Path | None) -> Order:  # noqa: A002
+def _with(order: WorkflowOrder, *, input: bytes, resume: Path | None) -> WorkflowOrder:  # noqa: A002
     from dataclasses import replace
 
     return replace(order, input=input, resume=resume)

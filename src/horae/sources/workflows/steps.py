@@ -44,7 +44,7 @@ class Bounds:
     grace: timedelta = timedelta(seconds=2)
 
 
-class Output(NamedTuple):
+class StepOutput(NamedTuple):
     """What a step has put out: how long, its SHA-256, and where it is: here, or in a file."""
 
     path: Path
@@ -142,12 +142,12 @@ class Hands:
     async def filter(
         self,
         filter: Filter,  # noqa: A002 - the word of the house
-        given: Output,
+        given: StepOutput,
         *,
         following: LiveRun | None,
         begun: Callable[[], None],
         meanwhile: Callable[[LiveRun], None],
-    ) -> tuple[Ended, Output | None]:
+    ) -> tuple[Ended, StepOutput | None]:
         """Run something that makes one output from another; none is one that was too long.
 
         *following* is the run of it, if that began by itself. *begun* hears when there is room
@@ -159,13 +159,13 @@ class Hands:
         )
         size, digest = ended.facts.get("size"), ended.facts.get("sum")
         if not isinstance(size, int):  # its supervisor died
-            return ended, Output(filter.target, 0, "")
+            return ended, StepOutput(filter.target, 0, "")
         if size > filter.most:
             return ended, None
         if fault := ended.facts.get("fault"):
             raise RunError(str(fault))
         short = data if len(data) == size else None
-        return ended, Output(filter.target, size, str(digest), short)
+        return ended, StepOutput(filter.target, size, str(digest), short)
 
     def follow(self, before: LiveRun, filter: Filter) -> LiveRun | None:  # noqa: A002
         """Let something begin as soon as another has ended well, to take what that puts out.
@@ -180,7 +180,7 @@ class Hands:
             self._live.add(run)
         return run
 
-    def _spec(self, filter: Filter, left: timedelta, given: Output | None) -> Spec:  # noqa: A002
+    def _spec(self, filter: Filter, left: timedelta, given: StepOutput | None) -> Spec:  # noqa: A002
         """Return how something is run, with so much of the wall clock left."""
         return Spec(
             self._number,

@@ -19,7 +19,7 @@ from horae.web.page.coming import coming, firing
 from horae.web.page.count import count
 from horae.web.page.look import DAY, TINY
 from horae.web.page.scale import RECEIPTS
-from horae.web.page.sheet import Asked, PageView, Sheet
+from horae.web.page.sheet import PageRequest, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +104,7 @@ class _Cell(NamedTuple):
 
 async def calendar(house: PageContext, look: PageTime, request: Request) -> Sheet:
     """The days as today's rules have them: a month, a week, and one day in full."""
-    asked = Asked(request)
+    asked = PageRequest(request)
     is_week = asked.text("view") == "week"
     day = asked.day("day")
     month = _month(asked.text("month"), day or look.today)

@@ -15,7 +15,7 @@ from horae.core.views import RequestError
 from horae.web.edits import tag_of_entry
 from horae.web.page.coming import firing
 from horae.web.page.look import DAY, FAR
-from horae.web.page.sheet import Asked, PageView, Sheet
+from horae.web.page.sheet import PageRequest, PageView, Sheet
 from horae.web.receipts import with_obstacles
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 async def entry(house: PageContext, look: PageTime, request: Request) -> Sheet:
     """One entry: its rule in words, its next fires, and what became of those before."""
-    asked, service = Asked(request), house.front.service
+    asked, service = PageRequest(request), house.front.service
     found = await service.named(request.path_params["entry"])
     line: EntryLine = await service.entry(str(found.number))
     history = await service.history(
@@ -53,14 +53,14 @@ async def entry(house: PageContext, look: PageTime, request: Request) -> Sheet:
     return Sheet("entry.html", line.title, "", values, every=2 if busy else 30)
 
 
-def _statuses(asked: Asked) -> list[Status]:
+def _statuses(asked: PageRequest) -> list[Status]:
     status = asked.status("status")
     return [] if status is None else [status]
 
 
 async def why(house: PageContext, look: PageTime, request: Request) -> Sheet:  # noqa: ARG001
     """Why an entry ran, or did not."""
-    asked, service = Asked(request), house.front.service
+    asked, service = PageRequest(request), house.front.service
     found = await service.named(request.path_params["entry"])
     at = asked.text("at")
     ask = parse_ask(f"{found.number}@{at}") if at else parse_ask(str(found.number))

@@ -136,7 +136,7 @@ def endpoint_of(house: PageContext, show: Show) -> Callable[[Request], Awaitable
     return endpoint
 
 
-class Asked(RequestFields):
+class PageRequest(RequestFields):
     """The query of a page, field by field; what makes no sense is an error that says so."""
 
     def __init__(self, request: Request) -> None:

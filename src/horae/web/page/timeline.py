@@ -17,7 +17,7 @@ from horae.web.page.coming import coming, firing
 from horae.web.page.count import count
 from horae.web.page.look import DAY, say
 from horae.web.page.scale import RECEIPTS, Scale, TimelineMark
-from horae.web.page.sheet import Asked, PageView, Sheet
+from horae.web.page.sheet import PageRequest, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ class _Row:
     marks: list[TimelineMark] = field(default_factory=list)
 
 
-class _Filter(NamedTuple):
+class _TimelineFilter(NamedTuple):
     """Which entries are wanted; what is empty is any."""
 
     q: str = ""
@@ -62,11 +62,11 @@ class _Filter(NamedTuple):
 
 async def timeline(house: PageContext, look: PageTime, request: Request) -> Sheet:
     """What was planned and what became of it, past and to come in one picture."""
-    asked = Asked(request)
+    asked = PageRequest(request)
     span = _span(asked.text("span"))
     start = (asked.moment("from") or look.now - span * 0.4).replace(second=0, microsecond=0)
     scale = Scale(start, start + span)
-    filters = _Filter(asked.text("q"), asked.text("tag"), asked.text("agent"))
+    filters = _TimelineFilter(asked.text("q"), asked.text("tag"), asked.text("agent"))
     status = asked.status("status")
     ledger = house.ledger
     page = await ledger.receipts(
