@@ -308,3 +308,20 @@ def test_every_test_asserts_something() -> None:
         if each.name.startswith("test_") and not each.asserts and not each.calls & helpers(path)
     ]
     assert idle == []
+
+
+_NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`")
+
+
+def test_the_architecture_names_only_what_exists() -> None:
+    page = (TESTS.parent / "ARCHITECTURE.md").read_text()
+    places = (SOURCE, TESTS.parent)
+    # Files that a source may have are named without their package.
+    anywhere = {path.name for path in SOURCE.rglob("*.py")}
+    missing = [
+        name
+        for name in _NAMED.findall(page)
+        if name not in anywhere and not any((place / name).exists() for place in places)
+    ]
+    assert missing == []
+    assert len(page.splitlines()) <= 250
