@@ -49,7 +49,7 @@ class Match:
 def match(known: Iterable[KnownEntry], scanned: Sequence[Mark]) -> Match:
     """Return which of the *scanned* entries are the *known* ones.
 
-    >>> was = Known(7, Mark("plan.org::Water", "Water", "++1d", "b1"))
+    >>> was = KnownEntry(7, Mark("plan.org::Water", "Water", "++1d", "b1"))
     >>> match([was], [Mark("garden.org::Water", "Water", "++1d", "b2")]).numbers
     (7,)
     """
