@@ -44,8 +44,9 @@ from horae.core.reason import Reason, ReasonCode
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.process.processes import Processes
+from horae.process.run_settings import RunSettings
 from horae.sources.plans.arming import scan_plan
-from horae.sources.plans.runner import CommandRunner, RunSettings
+from horae.sources.plans.runner import CommandRunner
 from horae.store import carrier
 from horae.store.postgres import PostgresLedger
 

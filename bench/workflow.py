@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from horae.core.clock import SystemClock
 from horae.process.processes import Processes
-from horae.sources.plans.runner import RunSettings
+from horae.process.run_settings import RunSettings
 from horae.sources.workflows.runner import run_workflow
 from horae.sources.workflows.steps import Bounds
 

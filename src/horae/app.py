@@ -46,6 +46,7 @@ from horae.process.cgroup import CgroupLimits, delegated_cgroup
 from horae.process.logs import tidy
 from horae.process.masking import masked
 from horae.process.processes import LOG_NAME, Processes
+from horae.process.run_settings import RunSettings
 from horae.sources.board.runner import Dispatcher, DispatchRunner, busy_at
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import CommittedBoard, RecycleRunner, refuse_double
@@ -53,7 +54,7 @@ from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
 from horae.sources.crew.source import Roster
 from horae.sources.crew.tick import agent_state
 from horae.sources.plans.check import CheckClock, check_plans
-from horae.sources.plans.runner import CommandRunner, RunSettings
+from horae.sources.plans.runner import CommandRunner
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.poller import GithubPoller, PollError
 from horae.sources.triggers.runner import PromptRunner

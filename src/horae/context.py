@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from horae.files.read import StrPath
     from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
+    from horae.process.run_settings import RunSettings
     from horae.sources.crew.rules import Member
-    from horae.sources.plans.runner import RunSettings
     from horae.sources.triggers.store import AgentCard
     from horae.store.ledger import BookLedger
 

@@ -24,12 +24,13 @@ from horae.core.gate import Capacity
 from horae.core.service import Service
 from horae.core.views import EngineFacts
 from horae.process.processes import LOG_NAME, Processes
+from horae.process.run_settings import RunSettings
 from horae.sources.agents.runner import Registry
 from horae.sources.agents.source import AgentRequests
 from horae.sources.board.routes import BoardRequests
 from horae.sources.board.tasks import Board
 from horae.sources.crew.tick import agent_state
-from horae.sources.plans.runner import CommandRunner, RunSettings
+from horae.sources.plans.runner import CommandRunner
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers

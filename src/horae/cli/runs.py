@@ -557,7 +557,7 @@ def _last_lines(data: bytes, count: int | None) -> bytes:
 def _read_log(place: Place, run: Run) -> bytes:
     """Return what a run has put out; nothing if there is no such file."""
     from horae.process.processes import LOG_NAME
-    from horae.sources.plans.runner import RunSettings as RunPlace
+    from horae.process.run_settings import RunSettings as RunPlace
 
     where = RunPlace(place.directory, place.directory, {}, timedelta(0)).directory_of(run)
     try:

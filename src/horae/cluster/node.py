@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.core.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
     from horae.process.processes import Processes
-    from horae.sources.plans.runner import RunSettings
+    from horae.process.run_settings import RunSettings
     from horae.store.ledger import BookLedger
 
 log = logging.getLogger(__name__)

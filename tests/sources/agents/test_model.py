@@ -19,6 +19,7 @@ from horae.core.ports import Ended, Run
 from horae.core.secret import parse_source
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.process.processes import Processes, can_kill_trees
+from horae.process.run_settings import RunSettings
 from horae.process.secrets import NamedSecrets
 from horae.sources.agents import model
 from horae.sources.agents.model import MissingExtraError, ModelOrder, Report, is_offered, work
@@ -32,7 +33,6 @@ from horae.sources.agents.runner import (
     look_back_agent,
 )
 from horae.sources.agents.tools import MOST_SHOWN, Toolbox
-from horae.sources.plans.runner import RunSettings
 from provider import Provider, Reply, fails, says, uses
 from store.ledger_suite import story
 

@@ -18,6 +18,7 @@ from horae.core.entry import Origin
 from horae.core.ports import Run
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.process.processes import Processes, can_kill_trees
+from horae.process.run_settings import RunSettings
 from horae.sources.agents.programs import (
     ROWS,
     Answers,
@@ -30,7 +31,6 @@ from horae.sources.agents.programs import (
 )
 from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import Agent, Registry, hold_agent
-from horae.sources.plans.runner import RunSettings
 from provider import Provider, Reply, fails, says, uses
 from scale import scaled
 from store.ledger_suite import story

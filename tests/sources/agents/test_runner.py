@@ -21,6 +21,7 @@ from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError
 from horae.core.tool_policy import ToolPolicy, parse_policy
 from horae.process.processes import UNRELEASED, Processes, can_kill_trees
+from horae.process.run_settings import RunSettings
 from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import (
     LONGEST_TEXT,
@@ -36,7 +37,6 @@ from horae.sources.agents.runner import (
     look_back_agent,
     provider_of,
 )
-from horae.sources.plans.runner import RunSettings
 from horae.sources.workflows.commands import records_of
 from process.stage import until
 from sources.workflows.stage import flow, marked, only, step, tasks, yard

@@ -30,13 +30,13 @@ from horae.core.gate import Capacity
 from horae.core.ports import HeldBackError, Job, Process, Run, RunError
 from horae.core.service import Service
 from horae.process.processes import Processes, can_kill_trees
+from horae.process.run_settings import RunSettings
 from horae.sources.agents.runner import Registry
 from horae.sources.board.dispatch import rest_after
 from horae.sources.board.runner import UNCLAIMED, Dispatcher, DispatchRunner, busy_at
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board, CommittedBoard
 from horae.sources.crew.source import Roster
-from horae.sources.plans.runner import RunSettings
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
 from process.stage import until, wait_for

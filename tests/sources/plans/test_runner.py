@@ -21,7 +21,8 @@ from horae.core.launch import with_call
 from horae.core.policy import Policy
 from horae.core.ports import Ended, Filed, Followed, Job, Run, RunError, Unreleased
 from horae.process.processes import LOG_NAME, Processes
-from horae.sources.plans.runner import CommandRunner, RunSettings
+from horae.process.run_settings import RunSettings
+from horae.sources.plans.runner import CommandRunner
 from reasons import because
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from horae.core.policy import Policy
 from horae.core.ports import Filed, Job, Run
 from horae.org.document import read
 from horae.process.processes import Processes
-from horae.sources.plans.runner import RunSettings
+from horae.process.run_settings import RunSettings
 from horae.sources.workflows.runner import WorkflowRunner, order_of, run_workflow, the_world
 from horae.sources.workflows.steps import Bounds
 from reasons import because

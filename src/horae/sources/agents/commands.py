@@ -33,10 +33,10 @@ from horae.core.ports import Run
 from horae.core.reason import ReasonCode
 from horae.errors import Exit, HoraeError
 from horae.process.processes import LOG_NAME, Processes
+from horae.process.run_settings import RunSettings
 from horae.sources.agents.programs import Answers, can_keep, program_of
 from horae.sources.agents.runner import Agent, AgentNotFoundError, Registry, hold_agent
 from horae.sources.crew.source import KEEPER
-from horae.sources.plans.runner import RunSettings
 from horae.sources.triggers.rules import parse_tools
 from horae.sources.triggers.runner import agent_of
 from horae.sources.triggers.service import TriggerConflictError

@@ -36,6 +36,7 @@ from horae.process.processes import (
     guessed_secrets,
 )
 from horae.process.ready import allowed_environment, unread, why_unready
+from horae.process.run_settings import hidden_bytes, why_held
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
 from horae.sources.agents.programs import (
     Answers,
@@ -48,7 +49,6 @@ from horae.sources.agents.programs import (
     read_answer,
 )
 from horae.sources.agents.rules import AgentDefinition, RunnerKind
-from horae.sources.plans.runner import hidden_bytes, why_held
 from horae.sources.workflows.runner import AGENT_SUFFIX, AgentReply
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Held, Process, Run, Secrets
     from horae.org.plan import Plan
     from horae.process.processes import Processes
-    from horae.sources.plans.runner import RunSettings
+    from horae.process.run_settings import RunSettings
     from horae.sources.workflows.runner import WorkflowOrder
 
 SETTINGS: Final = "set agent.command in horae.toml"

@@ -34,6 +34,7 @@ from horae.errors import HoraeError
 from horae.files.git.trees import Trees
 from horae.files.read import PlanFileError
 from horae.process.processes import UNRELEASED
+from horae.process.run_settings import facts_of
 from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.dispatch import (
     GRACE,
@@ -51,7 +52,6 @@ from horae.sources.board.dispatch import (
 from horae.sources.board.rules import TaskStatuses
 from horae.sources.board.source import task_at, work_address
 from horae.sources.board.tasks import BoardMissingError, TaskAmbiguousError, TaskMissingError
-from horae.sources.plans.runner import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from horae.core.gate import Gate
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
     from horae.process.processes import Processes
+    from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Agent, Registry
     from horae.sources.board.dispatch import Assignment
     from horae.sources.board.rules import Changes
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from horae.sources.board.tasks import Card, Cards, CommittedBoard
     from horae.sources.crew.rules import Member
     from horae.sources.crew.source import Roster
-    from horae.sources.plans.runner import RunSettings
 
 log = logging.getLogger(__name__)
 

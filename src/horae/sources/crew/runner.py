@@ -42,6 +42,7 @@ from horae.files.git.trees import Trees, why_left
 from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read
 from horae.process.processes import UNRELEASED
+from horae.process.run_settings import facts_of
 from horae.sources.agents.rules import Wake
 from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.rules import blocked_text, moment
@@ -78,7 +79,6 @@ from horae.sources.crew.tick import (
     write_memory,
     write_note,
 )
-from horae.sources.plans.runner import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,13 +87,13 @@ if TYPE_CHECKING:
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Run
     from horae.org.plan import Plan
     from horae.process.processes import Processes
+    from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Agent, Registry
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import CommittedBoard
     from horae.sources.crew.briefing import Handed
     from horae.sources.crew.lifecycle import Lifecycle, State
     from horae.sources.crew.rules import Member
-    from horae.sources.plans.runner import RunSettings
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from horae.core.ports import HeldBackError, Unreleased
 from horae.core.prompt import read_order
 from horae.core.scope import api_scopes
 from horae.process.processes import UNRELEASED
+from horae.process.run_settings import facts_of
 from horae.sources.agents.rules import AgentDefinition
 from horae.sources.agents.runner import (
     Agent,
@@ -25,7 +26,6 @@ from horae.sources.agents.runner import (
     why_unable,
 )
 from horae.sources.agents.source import NAME
-from horae.sources.plans.runner import facts_of
 from horae.sources.triggers.rules import parse_tools
 from horae.timing.duration import parse_duration
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from horae.core.ports import Ended, Filed, Held, Job, Run
     from horae.core.tool_policy import ToolPolicy
     from horae.process.processes import Processes
+    from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Registry
-    from horae.sources.plans.runner import RunSettings
     from horae.sources.triggers.store import AgentCard, TriggerStore
 
 

@@ -22,7 +22,7 @@ from horae.org.document import read
 from horae.org.plan import is_id
 from horae.org.world import every, worlds
 from horae.process.processes import Processes
-from horae.sources.plans.runner import RunSettings
+from horae.process.run_settings import RunSettings
 from horae.sources.workflows.record import summary
 from horae.sources.workflows.runner import WorkflowRunner, order_of
 

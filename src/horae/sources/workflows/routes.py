@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from horae.core.ports import Clock
+    from horae.process.run_settings import RunSettings
     from horae.sources.agents.source import AgentRequests
-    from horae.sources.plans.runner import RunSettings
     from horae.web.front import Front
     from horae.web.request import RequestFields
 

@@ -37,8 +37,8 @@ from horae.org.world import every, worlds
 from horae.process.masking import MASK, Masker, disguises
 from horae.process.processes import LOG_NAME, ProcessLimits, guessed_secrets
 from horae.process.ready import allowed_environment
+from horae.process.run_settings import facts_of, hidden_bytes, why_held
 from horae.process.tree import started
-from horae.sources.plans.runner import facts_of, hidden_bytes, why_held
 from horae.sources.workflows.build_cache import (
     BuildError,
     ReadyBlock,
@@ -84,8 +84,8 @@ if TYPE_CHECKING:
     from horae.org.plan import Plan
     from horae.org.world import World
     from horae.process.processes import LiveRun, Processes
+    from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import BlockAgents, RunAgents
-    from horae.sources.plans.runner import RunSettings
     from horae.sources.workflows.dataflow import Flow, FlowStep
     from horae.sources.workflows.languages import InstalledTool
 
