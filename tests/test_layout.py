@@ -96,8 +96,6 @@ NOT_YET = {
     ("sources.board.commands", "sources.crew"),
     ("sources.board.runner", "sources.agents"),
     ("sources.board.runner", "sources.crew"),
-    ("sources.board.source", "sources.plans"),
-    ("sources.board.tasks", "sources.plans"),
     ("sources.crew.commands", "sources.agents"),
     ("sources.crew.rules", "sources.agents"),
     ("sources.crew.runner", "sources.agents"),

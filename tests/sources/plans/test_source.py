@@ -12,10 +12,12 @@ from hypothesis import given, strategies as st
 
 from horae.core.entry import Entry, Unarmed
 from horae.core.source import is_within
+from horae.files import cache
+from horae.files.cache import _covered
 from horae.files.read import PlanFileError, PlanFiles, read_plan
 from horae.sources.plans import source as org
 from horae.sources.plans.arming import scan_plan
-from horae.sources.plans.source import OrgSource, _covered
+from horae.sources.plans.source import OrgSource
 from scale import scaled
 
 if TYPE_CHECKING:
@@ -150,7 +152,7 @@ def test_after_a_restart_a_file_that_did_not_change_is_not_even_read(
         read.append(path)
         return read_plan(path, root=root, limit=limit)
 
-    monkeypatch.setattr(org, "read_plan", reading)
+    monkeypatch.setattr(cache, "read_plan", reading)
     scan = scanned(OrgSource(tmp_path), index)
     assert read == [str(tmp_path / "b.org")]
     assert (titles(scan), scan.standing) == (["b.org:1 better"], ("a.org",))
@@ -178,7 +180,7 @@ def test_a_save_that_cannot_be_told_from_outside_is_seen_all_the_same(
     source = OrgSource(tmp_path)
     index: Mapping[str, str] = {}
     for title, tick in (("One", 1), ("Two", 1), ("Two", 2), ("Six", 2)):
-        monkeypatch.setattr(org, "_stamp", lambda _, tick=tick: (tick,))
+        monkeypatch.setattr(cache, "_stamp", lambda _, tick=tick: (tick,))
         plan.write_text(workflow(title))
         scan = scanned(source, index)
         assert titles(scan) == [f"plan.org:1 {title}"]
@@ -189,7 +191,7 @@ def test_where_the_disk_tells_only_whole_seconds_a_file_is_read_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = tmp_path / "plan.org"
-    monkeypatch.setattr(org, "_stamp", lambda _: (1, 1, 0, 1_775_000_000_000_000_000))
+    monkeypatch.setattr(cache, "_stamp", lambda _: (1, 1, 0, 1_775_000_000_000_000_000))
     plan.write_text(workflow("One"))
     source = OrgSource(tmp_path)
     assert looked(source, times=3).index == {}
@@ -238,7 +240,7 @@ def test_a_directory_that_cannot_be_listed_keeps_what_is_known_of_it(
     source = OrgSource(tmp_path)
     known = looked(source)
     refused = PlanFileError(f"{tmp_path}/locked/", "cannot be listed: permission denied")
-    monkeypatch.setattr(org, "find_plans", lambda *_, **__: PlanFiles((), (refused,)))
+    monkeypatch.setattr(cache, "find_plans", lambda *_, **__: PlanFiles((), (refused,)))
     scan = scanned(source, known.index)
     assert (scan.entries, scan.problems, scan.standing) == ((), (refused,), ("locked/",))
     assert scan.index == {}
@@ -280,7 +282,7 @@ def test_a_plan_that_goes_while_it_is_looked_for_stands_until_the_next_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = PlanFiles((f"{tmp_path}/went.org",), ())
-    monkeypatch.setattr(org, "find_plans", lambda *_, **__: found)
+    monkeypatch.setattr(cache, "find_plans", lambda *_, **__: found)
     scan = scanned(OrgSource(tmp_path))
     assert (scan.entries, scan.standing, len(scan.problems)) == ((), ("went.org",), 1)
 
@@ -301,7 +303,7 @@ def test_a_large_tree_that_stands_is_looked_through_without_a_parse(
     for number in range(count):
         (tmp_path / f"{number:05}.org").write_text(workflow(f"W{number}"))
     index = looked(OrgSource(tmp_path, inline=True)).index
-    monkeypatch.setattr(org, "read_plan", None)
+    monkeypatch.setattr(cache, "read_plan", None)
     source = OrgSource(tmp_path, inline=True)
     assert len(scanned(source, index).standing) == count
     assert source._shelf._pages == {}

@@ -40,6 +40,7 @@ from horae.core.identity import Mark
 from horae.core.policy import Retry
 from horae.core.source import Scanned
 from horae.errors import ScheduleError
+from horae.files.cache import FileCache
 from horae.files.read import (
     LIMIT,
     MOST,
@@ -69,7 +70,6 @@ from horae.sources.board.tasks import (
     ambiguous,
     card_of,
 )
-from horae.sources.plans.source import FileCache
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -26,6 +26,7 @@ from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import NEVER_STARTED
 from horae.core.source import Scanned
 from horae.errors import Exit, HoraeError
+from horae.files.cache import FileCache
 from horae.files.edit import EditConflictError, Splice, create, edit, move, spliced
 from horae.files.git.committing import edit_and_commit
 from horae.files.read import (
@@ -50,7 +51,6 @@ from horae.sources.board.task import (
     parse,
     value_of,
 )
-from horae.sources.plans.source import FileCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

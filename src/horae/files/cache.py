@@ -1,0 +1,225 @@
+"""Files that hold entries, each read again only if it has changed."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from horae.core.source import Scan, unexpected
+from horae.errors import HoraeError
+from horae.files.read import (
+    LIMIT,
+    MOST,
+    PlanFileError,
+    PlanFiles,
+    PlanMissingError,
+    find_plans,
+    obstacle,
+    read_plan,
+    told,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from horae.core.source import Scanned
+    from horae.files.read import Content, StrPath
+
+_SECOND: Final = 10**9  # in the unit of stamps
+Kept = TypeVar("Kept")
+Stamp: TypeAlias = "tuple[int, ...]"
+
+
+class FileCache(Generic[Kept]):
+    """The files beneath a root that hold entries, each read only if it has changed.
+
+    *reader* says by whom and in which zone a file was understood; what another one made of
+    it is not taken over. *understand* gives what is worth keeping for the next time the file
+    changes, and its entries; what it raises is a problem of that file alone.
+    """
+
+    def __init__(
+        self,
+        root: StrPath,
+        *,
+        reader: str,
+        understand: Callable[[Content, str, Kept | None], tuple[Kept, tuple[Scanned, ...]]],
+        suffixes: tuple[str, ...] = (".org",),
+        is_flat: bool = False,
+        prefix: str = "",
+        limit: int = LIMIT,
+        most: int = MOST,
+    ) -> None:
+        self._root = os.fspath(root).rstrip("/") or "/"
+        self._top = f"{self._root.rstrip('/')}/"
+        self._reader = reader
+        self._understand = understand
+        self._suffixes = suffixes
+        self._is_flat = is_flat
+        self._prefix = prefix
+        self._limit = limit
+        self._most = most
+        self._pages: dict[str, _CachedFile[Kept]] = {}
+
+    def look(self, index: Mapping[str, str]) -> Scan:
+        """Return what stands in the files, save those that *index* knows as they are."""
+        found = self._find()
+        problems: list[HoraeError] = list(found.problems)
+        # Where there is no root there is nothing that only cannot be read.
+        hidden = [each for each in found.problems if not isinstance(each, PlanMissingError)]
+        blocked = {self._inner_name(problem.raw_path) for problem in hidden}
+        behind = self._behind(index, found)
+        for in_the_way in {each.raw_path: each for each in behind.values()}.values():
+            problems.append(in_the_way)
+            hidden.append(in_the_way)
+            blocked.add(f"{self._inner_name(in_the_way.raw_path)}/")
+        broken: dict[str, str] = {}
+        standing: dict[str, str] = {}
+        pages: dict[str, _CachedFile[Kept]] = {}
+        for path in found.plans:
+            file = self._file(path)
+            try:
+                stamp = _stamp(path)
+                if index.get(file) == self._known_as(stamp):
+                    standing[file] = index[file]
+                else:
+                    pages[file] = self._read(path, file, stamp)
+            except _UnderstandError as error:
+                problems.append(error.cause)
+                blocked.add(file)
+                cause = error.cause
+                broken[file] = cause.reason if isinstance(cause, PlanFileError) else str(cause)
+            except HoraeError as error:  # also one that went, or is being replaced, as we looked
+                problems.append(error)
+                blocked.add(file)
+        trusted = {file: page.stamp for file, page in pages.items() if page.is_trusted}
+        # Of what could not be read nothing is known by which it could be told again.
+        known = standing | {file: self._known_as(stamp) for file, stamp in trusted.items()}
+        seen = standing | {file: self._known_as(page.stamp) for file, page in pages.items()}
+        self._turn_to(pages, keep={*standing, *_covered(self._pages, blocked)})
+        return Scan(
+            tuple(each for page in pages.values() for each in page.entries),
+            (*standing, *sorted(blocked)),
+            tuple(problems),
+            known,
+            is_still=partial(self._is_still, seen),
+            is_bare=not found.plans and not hidden,
+            broken=broken,
+        )
+
+    def _behind(self, index: Mapping[str, str], found: PlanFiles) -> dict[str, PlanFileError]:
+        """Return the files known so far to which no directory leads any more, and what does."""
+        gone = {*self._pages, *index}.difference(map(self._file, found.plans))
+        ways: dict[str, PlanFileError | None] = {}
+        behind = {}
+        for file in sorted(gone):
+            above = os.path.dirname(self._path(file))
+            if above not in ways:
+                ways[above] = obstacle(above, root=self._root)
+            if (in_the_way := ways[above]) is not None:
+                behind[file] = in_the_way
+        return behind
+
+    def _file(self, path: str) -> str:
+        return f"{self._prefix}{path.removeprefix(self._top)}"
+
+    def _path(self, file: str) -> str:
+        return f"{self._top}{file.removeprefix(self._prefix)}"
+
+    def _is_still(self, seen: Mapping[str, str], file: str) -> bool:
+        try:
+            return seen.get(file) == self._known_as(_stamp(self._path(file)))
+        except HoraeError:
+            return False
+
+    def _turn_to(self, pages: dict[str, _CachedFile[Kept]], *, keep: Collection[str]) -> None:
+        """Remember what was read now, and of what was read before only what is still there."""
+        # At once and at the end: a scan that is given up while its thread goes on disturbs
+        # none that comes after it.
+        self._pages = {file: page for file, page in self._pages.items() if file in keep} | pages
+
+    def _find(self) -> PlanFiles:
+        """Return the files beneath the root; one that cannot be listed has a problem only."""
+        try:
+            return find_plans(
+                self._root, suffixes=self._suffixes, most=self._most, is_flat=self._is_flat
+            )
+        except PlanFileError as error:
+            return PlanFiles((), (error,))
+
+    def _read(self, path: str, file: str, stamp: Stamp) -> _CachedFile[Kept]:
+        """Return what stands in a file, read and parsed only as far as needed."""
+        was = self._pages.get(file)
+        is_unmoved = was is not None and was.stamp == stamp
+        if was is not None and is_unmoved and was.is_trusted:
+            return was
+        content = read_plan(path, root=self._root, limit=self._limit)
+        digest = content.digest
+        if was is not None and was.digest == digest:
+            # File systems tell time in steps: two saves within one look the same from
+            # outside. So a stamp is believed only once a second look found the same bytes,
+            # and one in whole seconds never: there, the step is longer than we wait.
+            is_trusted = is_unmoved and stamp[-1] % _SECOND != 0
+            return was._replace(stamp=stamp, is_trusted=is_trusted)
+        try:
+            kept, entries = self._understand(content, file, None if was is None else was.kept)
+        except HoraeError as error:
+            raise _UnderstandError(error) from error
+        except Exception as error:  # a bug of ours; it is told as a problem of this file
+            raise _UnderstandError(PlanFileError(path, unexpected(error))) from error
+        return _CachedFile(stamp, digest, kept, entries)
+
+    def _known_as(self, stamp: Stamp) -> str:
+        """Return the text by which a file that stands so is known."""
+        return " ".join((self._reader, *map(str, stamp)))
+
+    def _inner_name(self, path: str) -> str:
+        """Return the name that a path has from the root; the root, and what is above, has none."""
+        return self._file(path) if path.startswith(self._top) and path != self._top else ""
+
+
+class _UnderstandError(Exception):
+    """A file that was read, and cannot be understood."""
+
+    def __init__(self, cause: HoraeError) -> None:
+        self.cause = cause
+        super().__init__(str(cause))
+
+
+class _CachedFile(NamedTuple, Generic[Kept]):
+    """What stood in a file when it was last read."""
+
+    stamp: Stamp
+    digest: str
+    kept: Kept
+    entries: tuple[Scanned, ...]
+    is_trusted: bool = False
+
+
+def _stamp(path: str) -> Stamp:
+    """Return what changes when a file is written or replaced."""
+    with told(path):
+        status = Path(path).lstat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _covered(files: Iterable[str], names: Collection[str]) -> list[str]:
+    """Return the files that are named, or beneath a directory that is; "" is beneath all.
+
+    >>> _covered(["a.org", "in/b.org", "in/deep/c.org"], {"a.org", "in/deep/"})
+    ['a.org', 'in/deep/c.org']
+    """
+    if not names:
+        return []
+    return [file for file in files if file in names or any(each in names for each in _above(file))]
+
+
+def _above(file: str) -> Iterator[str]:
+    """Yield the directories that a file is in, the outermost first."""
+    yield ""
+    at = file.find("/")
+    while at >= 0:
+        yield file[: at + 1]
+        at = file.find("/", at + 1)
