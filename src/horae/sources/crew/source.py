@@ -24,6 +24,7 @@ from horae.files.read import PlanFileError, PlanMissingError, read_plan
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.agents.rules import AgentError, agent_name, check_agent, parse_agent
 from horae.sources.agents.runner import Agent
+from horae.sources.crew.check import UNREAD, NamedFile, check_crew, check_day
 from horae.sources.crew.rules import (
     STAGGER,
     first_delay,
@@ -31,7 +32,6 @@ from horae.sources.crew.rules import (
     parse_crew,
     parse_seconds,
 )
-from horae.sources.plans.check import UNREAD, NamedFile, check_crew, check_day
 from horae.timing.duration import format_duration
 
 if TYPE_CHECKING:

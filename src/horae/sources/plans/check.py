@@ -1,9 +1,7 @@
-"""What the kernel's check cannot know: findings that need the meaning of time.
+"""Findings of `check` that need the meaning of a schedule.
 
-The kernel says what is written; here it is known what that means, so a rule that
-cannot be read, that never comes, that a clock change meets, or that says something
-else than the words around it can be named. The same is done for a crew: its manifest, and
-the definitions and days that it names.
+A rule that cannot be read, that never fires, or that a clock change affects; `org.check` has the
+findings that the text alone shows.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from shlex import quote
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.core.after import AfterError
 from horae.core.clock_changes import seams
@@ -23,9 +21,6 @@ from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
 from horae.org.check.finding import SectionFinding, place_of, shown
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.agents.rules import check_agent
-from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
-from horae.sources.crew.rules import parse_crew
 from horae.sources.plans.arming import rule_of
 from horae.sources.plans.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by
 from horae.timing.cron import Cron, CronError
@@ -33,14 +28,12 @@ from horae.timing.duration import format_duration
 from horae.timing.zone import ZoneError, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from horae.core.entry import Rule
     from horae.org.plan import Headline, Plan, SectionPlace
-    from horae.sources.crew.rules import Member
 
 FLOOR: Final = timedelta(minutes=1)
-UNREAD: Final = "member-file"  # the code of a file that an agent needs and that cannot be read
 _YEAR: Final = timedelta(days=366)
 _SAMPLE: Final = 20
 
@@ -62,62 +55,6 @@ def check_plans(
     found = kernel_check(known)
     found.extend(each for name, plan in known for each in _check_plan(name, plan, clock, extra))
     return sorted(found, key=lambda each: (each.file, each.line, each.column, each.code))
-
-
-class NamedFile(NamedTuple):
-    """A file that a manifest names: what it is called, and what it says or why that is unknown."""
-
-    name: str
-    text: str | None
-    problem: str = ""
-
-
-def check_crew(
-    text: str,
-    file: str,
-    pages: Mapping[str, NamedFile],
-    *,
-    continuous: bool = False,
-    breather: timedelta = timedelta(seconds=45),
-) -> list[Diagnostic]:
-    """Return what is odd in a manifest and in the definitions and days of its members.
-
-    *pages* has each file by the path that the manifest writes; the rest are the settings. What
-    is odd in a page that several members share is said once.
-    """
-    crew = parse_crew(text, file)
-    found = [*crew.diagnostics]
-    for member in crew.members:
-        every = member.every(continuous=continuous, breather=breather)
-        found += _check_member(member, file, pages, every=every)
-    return sorted(
-        dict.fromkeys(found), key=lambda each: (each.file, each.line, each.column, each.code)
-    )
-
-
-def check_day(page: NamedFile, *, every: timedelta) -> list[Diagnostic]:
-    """Return what is odd in a lifecycle, for an agent that ticks this often."""
-    day, found = parse_lifecycle(page.text or "", page.name)
-    return [*found, *(check_gates(day, every=every) if day is not None else ())]
-
-
-def _check_member(
-    member: Member, file: str, pages: Mapping[str, NamedFile], *, every: timedelta
-) -> Iterator[Diagnostic]:
-    """Yield what is odd in the files that a member names, or that they cannot be read."""
-    for key, path in (("DEF", member.definition), ("LIFECYCLE", member.lifecycle)):
-        page = None if path is None else pages.get(path)
-        if page is None:
-            continue
-        if page.text is None:
-            message = f"the :{key}: of {member.name} cannot be read: {page.problem}"
-            fix = "write a path relative to the manifest, or an absolute path"
-            place = (file, member.line, 1)
-            yield Diagnostic(*place, UNREAD, Severity.ERROR, message, fix)
-        elif key == "DEF":
-            yield from check_agent(page.text, page.name)
-        else:
-            yield from check_day(page, every=every)
 
 
 @dataclass(frozen=True, slots=True)
