@@ -221,7 +221,7 @@ def test_of_fifty_threads_that_decide_at_once_one_is_first(tmp_path: Path) -> No
 DECIDE_FOR_EVER = """
 import asyncio, sys
 from pathlib import Path
-from horae.core.ports import Process, Step
+from horae.core.ports import Process, EntryStep
 from horae.core.decide import Status, decide
 from horae.store.sqlite import SqliteLedger
 from reasons import because
@@ -233,7 +233,7 @@ async def main():
     [entry] = await scanned(ledger, "org", found, now=NOW)
     while True:
         now = entry.accounted_to + MINUTE
-        [filed] = await ledger.decide([Step(entry, decide(entry, now=now))], now=now, term=1)
+        [filed] = await ledger.decide([EntryStep(entry, decide(entry, now=now))], now=now, term=1)
         print("waiting", filed.number, filed.receipt.key, flush=True)
         run = await ledger.start(filed.number, now=now, term=1)
         await ledger.running(run.number, Process(1, 1), now=now, term=1)
@@ -403,7 +403,7 @@ async def test_a_ledger_from_before_actors_and_codes_is_read_and_has_the_schema_
 FILL_THE_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
-from horae.core.ports import LedgerWriteError, Step
+from horae.core.ports import LedgerWriteError, EntryStep
 from horae.core.decide import decide
 from horae.store.sqlite import SqliteLedger
 from store.ledger_suite import MINUTE, NOW, known, plan, scanned, workflow
@@ -417,7 +417,7 @@ async def main():
     while failed < 3:
         now = entry.accounted_to + MINUTE
         try:
-            [filed] = await ledger.decide([Step(entry, decide(entry, now=now))], now=now, term=1)
+            [filed] = await ledger.decide([EntryStep(entry, decide(entry, now=now))], now=now, term=1)
         except LedgerWriteError as error:
             failed += 1
             print("refused", error.exit_code, error, flush=True)
@@ -426,7 +426,7 @@ async def main():
         entry = await known(ledger, entry.number)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     now = entry.accounted_to + MINUTE
-    [filed] = await ledger.decide([Step(entry, decide(entry, now=now))], now=now, term=1)
+    [filed] = await ledger.decide([EntryStep(entry, decide(entry, now=now))], now=now, term=1)
     print("kept", filed.number, filed.receipt.key, flush=True)
     await ledger.close()
 
