@@ -407,34 +407,14 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
     agents = block_agents(context.agents, host.processes, host.place, card=card)
     workflows = WorkflowRunner(host.processes, host.place, clock=clock, agent=agents)
     runners = _runners(context, host, workflows, dispatches, keeper)
-    crew = crew_source(
-        config,
-        started_at=clock.now(),
-        data=host.place.data if config.store is None else None,
-        follow_up=None if keeper is None else keeper.settle,
-        now=clock.now,
-        root=root,
+    sources = _sources(
+        context,
+        host,
+        dispatcher=dispatcher,
+        dispatches=dispatches,
+        keeper=keeper,
+        triggers=triggers,
     )
-    sources: list[Source] = [
-        OrgSource(root, zone_name=context.zone_name, limit=limit, most=most),
-        BoardSource(
-            root,
-            now=clock.now,
-            tasks=tasks,
-            limit=limit,
-            most=most,
-            follow_up=dispatches.settle,
-            changed=None if dispatcher is None else dispatcher.note_change,
-            ledger=ledger,
-            term=term,
-        ),
-        *([] if crew is None else [crew]),
-        TriggerSource(
-            context.trigger_store,
-            follow=triggers.follow,
-            has_files=partial(has_files, str(root)),
-        ),
-    ]
     shared = context.shared
     engine = Engine(
         clock=clock,
@@ -442,7 +422,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         runner=runners,
         sources=sources,
         capacity=Capacity(config.gate_slots, config.crew_max_concurrent),
-        doorman=triggers,
+        approvals=triggers,
         obstacle=runners.obstacle,
         revise=None if context.shared is not None else _commits(context).of,
         term=term,
@@ -465,6 +445,48 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         host.processes.notes,
         dispatcher,
     )
+
+
+def _sources(
+    context: Context,
+    host: Host,
+    *,
+    dispatcher: Dispatcher | None,
+    dispatches: DispatchRunner,
+    keeper: KeeperRunner | None,
+    triggers: Triggers,
+) -> list[Source]:
+    """Return where the entries of a context come from."""
+    config, clock, root = context.config, context.clock, context.root
+    limit, most = config.plan_max_bytes, config.plan_max_files
+    crew = crew_source(
+        config,
+        started_at=clock.now(),
+        data=host.place.data if config.store is None else None,
+        follow_up=None if keeper is None else keeper.settle,
+        now=clock.now,
+        root=root,
+    )
+    return [
+        OrgSource(root, zone_name=context.zone_name, limit=limit, most=most),
+        BoardSource(
+            root,
+            now=clock.now,
+            tasks=context.tasks,
+            limit=limit,
+            most=most,
+            follow_up=dispatches.settle,
+            changed=None if dispatcher is None else dispatcher.note_change,
+            ledger=context.ledger,
+            term=context.term,
+        ),
+        *([] if crew is None else [crew]),
+        TriggerSource(
+            context.trigger_store,
+            follow=triggers.follow,
+            has_files=partial(has_files, str(root)),
+        ),
+    ]
 
 
 def _leader_launch(

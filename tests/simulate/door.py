@@ -29,7 +29,7 @@ APPROVAL: Final = timedelta(hours=6)  # so long somebody may approve; then it ne
 _CREW: Final = frozenset({Work.TICK, Work.DISPATCH})
 
 
-class SimDoorman:
+class SimApprovals:
     """Holds some receipts until somebody has approved them."""
 
     def __init__(self, world: World, life: Life, ledger: Ledger) -> None:

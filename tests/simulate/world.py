@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.ports import LedgerBusyError, LedgerWriteError, StaleTermError
-from simulate.door import SimDoorman, WatchedGate
+from simulate.door import SimApprovals, WatchedGate
 from simulate.faults import PACES, Fault, Level, weather
 from simulate.invent import STARTS, invent
 from simulate.ledger import unsteady
@@ -358,7 +358,7 @@ class World:
     def _make(self, life: Life) -> Engine:
         ledger = unsteady(self, life)
         capacity = Capacity(self.setting.slots, self.setting.crew)
-        doorman = SimDoorman(self, life, ledger)
+        approvals = SimApprovals(self, life, ledger)
         engine = self._engine_type(
             clock=self._clock_of(life),
             ledger=ledger,
@@ -366,10 +366,10 @@ class World:
             sources=[source(self, life) for source in SOURCES],
             capacity=capacity,
             term=life.term,
-            doorman=doorman if self.roll is not None else None,
+            approvals=approvals if self.roll is not None else None,
         )
         engine.gate = WatchedGate(self, capacity)
-        doorman.poke = engine.note_change
+        approvals.poke = engine.note_change
         return engine
 
     def _clock_of(self, life: Life) -> SimClock:  # noqa: ARG002 - of several each has its own

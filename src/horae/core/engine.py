@@ -65,15 +65,15 @@ _ALL: Final = 1 << 30
 STOPPED: Final = Reason(ReasonCode.ENGINE_STOPPED, "horae was stopped")
 
 
-class Doorman(Protocol):
-    """Whoever says which receipts may go to the gate at all."""
+class Approvals(Protocol):
+    """Decides which waiting receipts may go to the gate."""
 
     async def admit(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
-        """Return which of some waiting receipts may; the others are held or skipped by now."""
+        """Return the receipts that may go on; the others are held or skipped."""
         ...
 
     async def lapse(self) -> datetime | None:
-        """Refuse what nobody approved in time; return when the next one comes to that."""
+        """Reject runs that were not approved in time; return when the next one expires."""
         ...
 
 
@@ -92,14 +92,14 @@ class Engine:
         sources: Iterable[Source] = (),
         capacity: Capacity | None = None,
         term: int = 1,
-        doorman: Doorman | None = None,
+        approvals: Approvals | None = None,
         obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
         revise: Revise | None = None,
         launch: Callable[[Gate, Left], Launch] | None = None,
         home: str = "",
     ) -> None:
         self._clock = clock
-        self._doorman = doorman
+        self._approvals = approvals
         self._obstacle = obstacle  # why a receipt that is held back would be so again
         self._revise = revise  # in which commit some files stand, if they do
         self._ledger = ledger
@@ -387,8 +387,8 @@ class Engine:
             self._has_unsettled = True
             self._forget_followers()
         await self._decide_all(now)
-        if self._doorman is not None:
-            self._lapse_at = await self._doorman.lapse()
+        if self._approvals is not None:
+            self._lapse_at = await self._approvals.lapse()
         self._start_all(now)
 
     async def _catch_up_with_the_ledger(self) -> None:
@@ -609,7 +609,7 @@ class Engine:
 
     async def _admitted(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
         """Return what of some waiting receipts may go to the gate at all."""
-        return receipts if self._doorman is None else await self._doorman.admit(receipts)
+        return receipts if self._approvals is None else await self._approvals.admit(receipts)
 
     async def _forget_skipped(self) -> None:
         if self.gate.has_line:
