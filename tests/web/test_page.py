@@ -182,6 +182,9 @@ async def test_an_error_is_a_page_that_says_what_would_be_right(tmp_path: Path) 
         assert "follow a link" in await open_.page("/receipts/none", 404)
         assert "no receipt 999" in await open_.page("/receipts/999", 404)
         assert "no run 999" in await open_.page("/runs/999", 404)
+        html = {"Accept": "text/html,*/*"}
+        assert "there is no page" in (await open_.client.get("/nope", headers=html)).text
+        assert "there is no page" not in (await open_.client.get("/nope")).text
         assert "month must look like 2026-06" in await open_.page("/calendar?month=2026-13", 400)
         assert "2026-06-06" in await open_.page("/calendar?day=yesterday", 400)
         await open_.page("/timeline?from=now", 400)

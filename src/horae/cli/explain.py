@@ -172,7 +172,7 @@ def _print(said: Explanation) -> None:
         echo(f"{item.title}  {item.origin}")
         echo(said.told)
     if isinstance(item, Unarmed):
-        echo(f"not armed: {item.reason}")
+        echo(f"{'never runs' if item.origin.file == '-' else 'not armed'}: {item.reason}")
         return
     echo(f"{words(item.rule, zone_name=item.zone)} ({item.zone})")
     if item.pause is not None:

@@ -122,6 +122,8 @@ def init(*, root: str) -> int:
         os.makedirs(root, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise click.UsageError(f"{root}: is not a directory; name a directory.") from None
+    except OSError as error:
+        raise click.UsageError(f"{root}: cannot be created ({error.strerror}).") from None
     place = machine_zone()
     today = wall_text(local(SystemClock().now(), place)).rpartition(" ")[0]
     texts = {"plan.org": PLAN.format(today=today), "horae.toml": SETTINGS.format(zone=place.key)}

@@ -146,15 +146,15 @@ class Ledgers:
         self._known: dict[str, KnownEntries | None] = {}
         self.exit_code: int = Exit.OK
 
-    def of_root(self, root: str) -> KnownEntries | None:
+    def of_root(self, root: str, *, says: bool = True) -> KnownEntries | None:
         """Return what is known of a plan root; None if it has no ledger."""
         if root not in self._known:
-            self._known[root] = self._read(root)
+            self._known[root] = self._read(root, says=says)
         return self._known[root]
 
     def pauses(self, root: str) -> dict[str, Pause]:
         """Return the pauses of a plan root's entries, by address."""
-        known = self.of_root(root)
+        known = self.of_root(root, says=False)
         return {} if known is None else known.pauses()
 
     def of_file(self, file: str) -> KnownEntries | None:
@@ -198,8 +198,8 @@ class Ledgers:
                 return None
             here = os.path.dirname(here)
 
-    def _read(self, root: str) -> KnownEntries | None:
-        """Read the ledger of a root, and say that it is used; nothing is said if there is none."""
+    def _read(self, root: str, *, says: bool) -> KnownEntries | None:
+        """Read the ledger of a root, if there is one; *says* prints that it is used."""
         settings = load(root)
         if settings.store is None and not settings.data.is_dir():
             return None
@@ -216,7 +216,7 @@ class Ledgers:
             return None
         if not self._is_engine_asked or place.zone.key != self._zone:
             engine = replace(engine, is_running=False)  # or the files are read in another zone
-        if self._output.form is Form.TABLE:
+        if says and self._output.form is Form.TABLE:
             echo(f"horae: {_source(engine)}", err=True)
         if engine.is_running and engine.pid is not None:
             from horae.cli.client import Far

@@ -244,6 +244,9 @@ def simulate(
         simulation.trace = tell
         receipts = asyncio.run(_simulated(simulation, history))
     _print(Days(simulation, place, receipts), output)
+    if broken := sum(1 for scanned in plans.values() for one in scanned if one.broken):
+        count = "1 entry is" if broken == 1 else f"{broken} entries are"
+        echo(f"horae: {count} not armed because of errors; see `horae check`", err=True)
     if simulation.broken is not None:
         return Exit.FINDINGS
     return sources.exit_code or ledgers.exit_code

@@ -60,7 +60,9 @@ def words(rule: Rule, *, zone_name: str) -> str:
         case OnDemandRule():
             return "on request"
         case AfterRule(occasions, of):
-            return f"after {of or 'any entry'} ({' or '.join(occasions)})"
+            *first, last = occasions
+            either = f"{', '.join(first)} or {last}" if first else last
+            return f"after {of or 'any entry'} ({either})"
 
 
 def entry_words(entry: Entry, *, zone_name: str) -> str:

@@ -109,6 +109,9 @@ def prepare(directory: Path) -> None:
         except FileExistsError as error:
             reason = "not a directory"
             raise LedgerWriteError(str(directory), reason, remedy="move or remove it") from error
+        except (FileNotFoundError, PermissionError) as error:
+            reason, remedy = f"cannot be created ({error.strerror})", "use another directory"
+            raise LedgerWriteError(str(directory), reason, remedy=remedy) from error
         if directory.stat().st_mode & 0o077:
             directory.chmod(0o700)
         _write_once(directory, ".gitignore")

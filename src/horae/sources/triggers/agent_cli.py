@@ -144,7 +144,10 @@ def agent(ctx: click.Context, *, is_json: bool, root: str, data: str | None) -> 
 
 @agent.group()
 def orchestrator() -> None:
-    """Manage agents and workflows one by one."""
+    """Manage agents and workflows one by one.
+
+    A workflow of these commands is a trigger of `horae trigger`.
+    """
 
 
 def _command(
@@ -394,7 +397,8 @@ def validate_template(call: AgentCall, template: str | None, *, file: str | None
     said = validate_template(text)
     lines = ["Template is valid." if said["valid"] else "Template has problems:"]
     lines += [f"  - {each}" for each in said["warnings"]]
-    lines.append(f"Known variables: {', '.join(said['known_variables'])}")
+    if said["valid"]:
+        lines.append(f"Known variables: {', '.join(said['known_variables'])}")
     return call.print_one(said, lines)
 
 
@@ -633,7 +637,7 @@ def clear_context(call: AgentCall, name: str) -> int:
     Each run of an agent starts with an empty context in any case.
     """
     said = call.write(lambda triggers: triggers.clear_context(name))
-    return call.print_one(said, ["Context cleared."])
+    return call.print_one(said, ["Context cleared: each run starts with an empty context."])
 
 
 @_command("send-message")
@@ -675,7 +679,7 @@ def _agent_lines(card: Mapping[str, Any]) -> list[str]:
         "Status": card["status"],
         "Activity": card["activity"],
         "Working Dir": config["working_dir"],
-        "Command": " ".join(config.get("command", ())) or "the default",
+        "Command": " ".join(config.get("command", ())) or "that of the setting agent.command",
         "Model": config.get("model", ""),
         "Tool Policy": config["tool_policy"]["mode"],
         "Created": card["created_at"].replace("T", " ").replace("Z", " UTC"),

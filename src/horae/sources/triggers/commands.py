@@ -395,7 +395,11 @@ def run_(call: TriggerCall, /, name: str, *, key: str | None, **task: str) -> No
 @_page_options
 @_call
 def history(call: TriggerCall, /, name: str, **part: int) -> None:
-    """List the receipts of a trigger, newest first."""
+    """List the receipts of a trigger, newest first.
+
+    The status is that of the trigger API, where `completed` means done or no_work; `horae history`
+    shows the status in the ledger.
+    """
     page = call.read(lambda triggers: triggers.history(name, **part))
     rows = [
         (

@@ -334,6 +334,8 @@ class GithubKind(TriggerKind):
     @classmethod
     def of_option(cls, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         owner, _, repo = value.partition("/")
+        if not owner or not repo:
+            raise TriggerError(f"{value[:60]!r} is not a repository; write OWNER/REPO")
         labels = list(given.get("labels", ()))
         return {"type": cls.type, "owner": owner, "repo": repo, "labels": labels}
 

@@ -670,7 +670,8 @@ class Triggers:
         trigger = await self.find(word)
         task = checked_task(data)
         if not trigger.definition.is_enabled:
-            raise TriggerError(f"Workflow {trigger.id} is not enabled")
+            enable = f"enable it with `horae trigger enable {trigger.definition.name}`"
+            raise TriggerError(f"Workflow {trigger.id} is not enabled; {enable}")
         if key is not None and not (0 < len(key) <= 200 and key.isprintable()):
             raise TriggerError("an Idempotency-Key must have 1 to 200 printable characters")
         if trigger.definition.kind.is_exclusive and key is None:

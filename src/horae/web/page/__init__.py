@@ -13,7 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from starlette.routing import Route
+from starlette.datastructures import Headers
+from starlette.routing import Match, Route
 
 from horae.sources.board import page as board
 from horae.sources.crew import page as agents
@@ -21,15 +22,17 @@ from horae.sources.plans import page as plan
 from horae.web.front import offered
 from horae.web.page import calendar, entry, nodes, now, run, timeline
 from horae.web.page.papers import PageError, Papers
-from horae.web.page.sheet import PageContext, endpoint_of, templates
+from horae.web.page.sheet import PageContext, Sheet, endpoint_of, templates
 from horae.web.page.static import Static
 from horae.web.page.tags import Tags
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Scope
 
     from horae.web.front import Front
+    from horae.web.page.look import PageTime
 
 __all__ = ["VIEWS", "PageError", "Papers", "routes"]
 
@@ -59,8 +62,22 @@ def routes(front: Front, papers: Papers | None = None) -> list[Route]:
     async def icon(_: Request) -> Response:
         return static.answer(static.version, "mark.svg")
 
+    async def no_page(_: PageContext, __: PageTime, request: Request) -> Sheet:
+        raise PageError(f"there is no page {request.url.path[:200]!r}")
+
     return [
         Route("/static/{version}/{name}", file, methods=["GET"]),
         Route("/favicon.ico", icon, methods=["GET"]),
         *(Route(each.path, endpoint_of(house, each.show), methods=["GET"]) for each in views),
+        BrowserRoute("/{path:path}", endpoint_of(house, no_page), methods=["GET"]),
     ]
+
+
+class BrowserRoute(Route):
+    """A route for browsers only: a program that asks for no HTML gets errors as JSON."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        wants_html = "text/html" in Headers(scope=scope).get("accept", "")
+        if not wants_html or scope["path"].startswith("/api/"):
+            return Match.NONE, {}
+        return super().matches(scope)
