@@ -51,7 +51,7 @@ from horae.sources.board.runner import Dispatcher, DispatchRunner, busy_at
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import CommittedBoard, RecycleRunner, refuse_double
 from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
-from horae.sources.crew.source import Roster
+from horae.sources.crew.source import NoCrew, Roster
 from horae.sources.crew.tick import agent_state
 from horae.sources.plans.check import CheckClock, check_plans
 from horae.sources.plans.runner import CommandRunner
@@ -467,6 +467,8 @@ def _sources(
         now=clock.now,
         root=root,
     )
+    # Without the setting, members of before are removed; but a node of a cluster may lack it.
+    crews: list[Source] = [crew] if crew is not None else [NoCrew()] * (config.store is None)
     return [
         OrgSource(root, zone_name=context.zone_name, limit=limit, most=most),
         BoardSource(
@@ -480,7 +482,7 @@ def _sources(
             ledger=context.ledger,
             term=context.term,
         ),
-        *([] if crew is None else [crew]),
+        *crews,
         TriggerSource(
             context.trigger_store,
             follow=triggers.follow,

@@ -342,3 +342,15 @@ def test_it_names_the_line_of_what_is_no_setting(tmp_path: Path) -> None:
     (tmp_path / "horae.toml").write_text("[gate]\nfoo = 1\n")
     err = up_for("0.1", tmp_path, "--log", "plain").err
     assert "horae.toml:2: there is no setting 'gate.foo'; it is ignored" in err
+
+
+def test_members_of_a_crew_that_is_no_longer_set_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "keep.org").write_text("* keep :agent:\n:PROPERTIES:\n:COMMAND: true\n:END:\n")
+    settings = tmp_path / "horae.toml"
+    settings.write_text('[keeper]\ndef = "keep.org"\n')
+    rows = ["list", "--root", str(tmp_path), "--json"]
+    up_for("0.5", tmp_path)
+    assert [each["title"] for each in run_command("horae", *rows).data] == ["keep"]
+    settings.write_text("")
+    up_for("0.5", tmp_path)
+    assert run_command("horae", *rows).data == []

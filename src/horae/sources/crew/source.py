@@ -121,6 +121,18 @@ class Roster:
         return self.manifest.parent / path
 
 
+class NoCrew:
+    """The source of a plan root whose settings name no crew: its members, if any, are removed."""
+
+    name = "crew"
+
+    async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002
+        return Scan(())
+
+    async def settle(self, receipt: Filed) -> None:
+        pass
+
+
 class CrewSource:
     """The members of a crew, in the order of the manifest; or a single keeper."""
 
