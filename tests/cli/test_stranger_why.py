@@ -92,3 +92,11 @@ def test_the_same_holds_for_an_entry_that_only_the_plan_has(call: Call) -> None:
 def test_an_entry_whose_title_has_an_at_is_found_by_it(kept: Call) -> None:
     Path("plan.org").write_text(POLL.replace("Poll", "Poll@home"))
     assert kept("why", "Poll@home").code == 0
+
+
+def test_an_entry_whose_id_another_file_has_says_so(call: Call) -> None:
+    for name, title in {"a": "One", "b": "Two"}.items():
+        text = f"* {title}\n:PROPERTIES:\n:ID: same\n:SCHEDULE: 0 9 * * *\n:COMMAND: true\n:END:\n"
+        Path(f"{name}.org").write_text(text)
+    call("run", "One", "--wait")
+    assert "a.org:1 has the same :ID:" in call("why", "Two").out

@@ -114,12 +114,10 @@ def names_beside(paths: Sequence[str]) -> set[str]:
 
         names.update(member_names(load(root).crew_def))
         with suppress(HoraeError):  # what cannot be read is no suggestion
-            names.update(
-                each.name
-                for each in read_folder(
-                    f"{root}/{_TRIGGERS}", environ=os.environ, base=root
-                ).workflows
-            )
+            folder = read_folder(f"{root}/{_TRIGGERS}", environ=os.environ, base=root)
+            names.update(each.name for each in folder.workflows)
+            # A file that cannot be read defines a trigger, most likely of its own name.
+            names.update(os.path.basename(each.file).split(".")[0] for each in folder.problems)
         for tasks in find_boards([root]).values():
             with suppress(HoraeError):  # what cannot be read is no suggestion
                 cards = Board(f"{root}/{tasks}").read().tasks

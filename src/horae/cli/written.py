@@ -34,6 +34,7 @@ class WrittenEntry:
     now: datetime
     source: str = "org"
     broken: str = ""  # why its text cannot be read, if it cannot
+    twin: Origin | None = None  # of another entry with its :ID:
 
     @property
     def next_at(self) -> datetime | None:
@@ -44,6 +45,8 @@ class WrittenEntry:
     def said(self) -> str:
         if not isinstance(self.item, Entry):
             return f"it does not run: {self.item.reason}"
+        if self.twin is not None:
+            return f"it does not run: {self.twin} has the same :ID:; give one of them another :ID:"
         said = "no engine has read the entry yet, so it has no receipts; start one with `horae up`"
         if self.next_at is None:
             return said
@@ -103,12 +106,15 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
     zone_name = place.zone.key
     items: list[tuple[Entry | Unarmed, str]] = []
     broken: dict[Origin, str] = {}
+    by_id: dict[str, list[Origin]] = {}
     for source in Sources((place.root,), output, may_be_empty=True):
         name = os.path.relpath(source.name, place.root).replace(os.sep, "/")
         called = [(item, "org") for item in _called(source, word, place, zone_name)]
         items += called
-        for each in scan_plan(source.plan, file=name, zone_name=zone_name) if called else ():
-            broken[each.item.origin] = each.broken
+        for each in entries_of(source.plan, file=name, zone_name=zone_name):
+            by_id.setdefault(each.address, []).append(each.origin)
+        for found in scan_plan(source.plan, file=name, zone_name=zone_name) if called else ():
+            broken[found.item.origin] = found.broken
     if not items:
         for item in beside((place.root,), output, now=now).items:
             if word.casefold() in {item.title.casefold(), str(item.origin)}:
@@ -120,6 +126,7 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
             now,
             source,
             broken.get(item.origin, ""),
+            next((at for at in by_id.get(item.address, ()) if at != item.origin), None),
         )
         for item, source in items
     ]
