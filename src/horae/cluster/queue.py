@@ -39,17 +39,14 @@ class SharedLedger(Ledger, Protocol):
 
     async def assign(self, receipt: int, machine: str, *, now: datetime, term: int) -> bool:
         """Say which machine runs a waiting receipt, and send it word, in one commit."""
-        ...
 
     async def machines(self) -> tuple[Machine, ...]: ...
 
     async def under_way(self) -> list[Filed]:
         """Return the receipts that run, or wait for a machine that was told to run them."""
-        ...
 
     async def assigned_to(self, machine: str) -> list[Filed]:
         """Return the receipts that wait for a machine."""
-        ...
 
 
 class Carried(Launch):

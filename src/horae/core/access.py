@@ -78,7 +78,6 @@ class Tokens(Protocol):
 
     async def add(self, token: Token, digest: str) -> bool:
         """Keep a new token; False: its name is taken."""
-        ...
 
     async def all(self) -> list[Token]: ...
 
@@ -86,11 +85,9 @@ class Tokens(Protocol):
 
     async def revoke(self, name: str, *, now: datetime) -> bool:
         """Forget a token and the sessions that it began; False: there is none of that name."""
-        ...
 
     async def touch(self, name: str, *, now: datetime) -> None:
         """Write down that a token was used, at most once a minute."""
-        ...
 
 
 class NoSessionError(HoraeError):
@@ -133,23 +130,18 @@ class Sessions(Protocol):
 
     async def begin(self, digest: str, *, token: str, agent: str, now: datetime) -> bool:
         """Keep a new session; False: there is no such token."""
-        ...
 
     async def find(self, digest: str, *, now: datetime) -> Session | None:
         """Return the session that has a digest, if it still lasts and its token does, too."""
-        ...
 
     async def renew(self, digest: str, *, now: datetime) -> None:
         """Let a session last from now on, at most once a minute."""
-        ...
 
     async def all(self, *, now: datetime) -> list[Session]:
         """Return every session that lasts, the last used one first."""
-        ...
 
     async def end(self, session: str | None, *, now: datetime) -> list[Session]:
         """End the session of an id, or all of them; return those that are ended."""
-        ...
 
 
 async def end_sessions(sessions: Sessions, which: str, *, now: datetime) -> list[Session]:

@@ -70,11 +70,9 @@ class Approvals(Protocol):
 
     async def admit(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
         """Return the receipts that may go on; the others are held or skipped."""
-        ...
 
     async def lapse(self) -> datetime | None:
         """Reject runs that were not approved in time; return when the next one expires."""
-        ...
 
 
 class Engine:

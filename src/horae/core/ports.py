@@ -269,15 +269,12 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return this moment, in UTC."""
-        ...
 
     def elapsed(self) -> timedelta:
         """Return how long it has run; nobody can set this."""
-        ...
 
     async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
         """Return when the moment has come or the event is set, whichever is first."""
-        ...
 
 
 class Ledger(Protocol):
@@ -288,7 +285,6 @@ class Ledger(Protocol):
 
         Of a file whose entries stand though it could not be read, that is nothing.
         """
-        ...
 
     async def scan(
         self,
@@ -306,15 +302,12 @@ class Ledger(Protocol):
         missing is gone when a scan that comes *patience* later misses it, too. *revision* is
         where in git this was read; what was read before it was committed is found there, too.
         """
-        ...
 
     async def knows(self, source: str) -> bool:
         """Tell whether a source has entries that are not gone."""
-        ...
 
     async def loose(self, source: str) -> list[str]:
         """Return the files of a source that hold what is in no commit, as far as is known."""
-        ...
 
     async def entry(self, number: int) -> Listed | None: ...
 
@@ -324,42 +317,33 @@ class Ledger(Protocol):
         A word is an entry's number, its address, the `:ID:` in it, its title, or `file:line`;
         of these the first that any entry goes by.
         """
-        ...
 
     async def entries(self, *, source: str | None = None) -> list[Listed]:
         """Return every entry that was ever known, the longest known first."""
-        ...
 
     async def coming(self, *, limit: int = 20) -> list[Listed]:
         """Return the armed entries that come next, the earliest first."""
-        ...
 
     async def count_entries(self, *, due_before: datetime) -> EntryCounts:
         """Return how many entries may fire, and how many were due before a moment."""
-        ...
 
     async def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]:
         """Return the first entries of which something can be said, the longest known first."""
-        ...
 
     async def followers(self) -> list[Listed]:
         """Return the armed entries that follow others."""
-        ...
 
     async def due(self, *, now: datetime, limit: int = 1000) -> list[DueEntry]:
         """Return the armed entries whose next moment has come, the earliest first."""
-        ...
 
     async def wake_at(self) -> datetime | None:
         """Return when the next moment of all comes, or the next pause ends; None is never."""
-        ...
 
     async def decide(self, steps: Sequence[EntryStep], *, now: datetime, term: int) -> list[Filed]:
         """Move watermarks and file receipts, all at once; return what was filed.
 
         An entry that is no longer as it was read is left alone: somebody else decided.
         """
-        ...
 
     async def add(
         self,
@@ -376,15 +360,12 @@ class Ledger(Protocol):
         *agents*, if given, are needed instead of the entry's own. Nothing is returned if there
         is no such entry any more, or it is not armed.
         """
-        ...
 
     async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
         """Take a waiting receipt and open its run; None means that it does not wait."""
-        ...
 
     async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
         """Record which process the run is, before it is let go."""
-        ...
 
     async def give_back(
         self, run: int, *, reason: Reason, now: datetime, term: int, died: bool = False
@@ -393,7 +374,6 @@ class Ledger(Protocol):
 
         A run that is written down as running was not let go either, if nobody said go.
         """
-        ...
 
     async def end(
         self,
@@ -416,23 +396,18 @@ class Ledger(Protocol):
         policy, it is not tried again. *memory* is for the entry's next run; an end that is
         not counted leaves the streaks as they are. None: it was over.
         """
-        ...
 
     async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
         """Keep a waiting receipt from starting until it is released."""
-        ...
 
     async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
         """Let a held receipt wait for its start again."""
-        ...
 
     async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int:
         """Record that all that follows from these receipts is done; return of how many."""
-        ...
 
     async def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
         """Return the final receipts after a number that are not settled, oldest first."""
-        ...
 
     async def pause(
         self,
@@ -444,15 +419,12 @@ class Ledger(Protocol):
         until: datetime | None = None,
     ) -> bool:
         """Let an entry rest; what waits of it is skipped. False: gone, or resting already."""
-        ...
 
     async def resume(self, entry: int, *, now: datetime, term: int) -> bool:
         """Let a resting entry go on from now; what came meanwhile is one skipped range."""
-        ...
 
     async def wake(self, *, now: datetime, term: int) -> list[int]:
         """Resume every entry whose pause has come to its end; return their numbers."""
-        ...
 
     async def set_back(self, *, now: datetime, term: int) -> int:
         """Let entries go on from now whose watermark a clock that ran ahead has left beyond it.
@@ -460,7 +432,6 @@ class Ledger(Protocol):
         What ran keeps its key, so it never runs again; what was decided without a run about a
         moment that is now to come again gives its key up. Return how many entries it was.
         """
-        ...
 
     async def receipt(self, number: int) -> Filed | None: ...
 
@@ -475,28 +446,23 @@ class Ledger(Protocol):
         limit: int = 100,
     ) -> ReceiptPage:
         """Return receipts, newest first, planned in a window (ranges that touch it too)."""
-        ...
 
     async def late(self, *, since: datetime, by: timedelta, limit: int = 1000) -> list[Filed]:
         """Return what ran, was planned since a moment, and was decided so much later, newest first.
 
         What was asked for beside a plan may be among them.
         """
-        ...
 
     async def runs_of(self, receipt: int) -> list[Run]:
         """Return every attempt of a receipt, in order."""
-        ...
 
     async def run(self, number: int) -> Run | None: ...
 
     async def open_runs(self) -> list[tuple[Filed, Run]]:
         """Return the runs that have not ended, each with its receipt, oldest first."""
-        ...
 
     async def remember(self, entry: int, memory: str, *, term: int) -> None:
         """Let an entry's next run, and whoever asks meanwhile, know something."""
-        ...
 
     async def note(
         self,
@@ -509,19 +475,15 @@ class Ledger(Protocol):
         facts: Mapping[str, object] | None = None,
     ) -> None:
         """Write down something that happened."""
-        ...
 
     async def newest_event(self) -> int:
         """Return the number of the last event; 0 is none."""
-        ...
 
     async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
         """Return what happened after an event, in order."""
-        ...
 
     async def job(self, filed: Filed, run: Run) -> Job | None:
         """Return all that the run of a receipt needs; None: the text that it runs is not here."""
-        ...
 
     async def text(self, digest: str) -> str | None: ...
 
@@ -529,7 +491,6 @@ class Ledger(Protocol):
         self, *, before: datetime, now: datetime, term: int, dry_run: bool = False
     ) -> Pruned:
         """Fold settled receipts from before a moment into ranges, and drop what hangs on them."""
-        ...
 
 
 class RunError(HoraeError):
@@ -610,41 +571,33 @@ class Secrets(Protocol):
     @property
     def unread(self) -> Mapping[str, SecretError]:
         """What could not be read when it was needed last."""
-        ...
 
     @property
     def hidden(self) -> frozenset[str]:
         """The values of secrets that are known by now; no output shows them."""
-        ...
 
     def is_named(self, name: str) -> bool: ...
 
     def why_not(self, texts: Iterable[str]) -> SecretError | None:
         """Return why a secret that texts name cannot be read, as far as a look tells."""
-        ...
 
     async def filled(self, text: str) -> str:
         """Return a text with the values of the secrets that it names."""
-        ...
 
     async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
         """Return the variables that a run asks for, as NAME or NAME=${SECRET}, and its own."""
-        ...
 
     async def look_again(self) -> bool:
         """Read again what could not be read; tell whether any of it can be now."""
-        ...
 
     async def keep(self, name: str, text: str) -> str:
         """Keep a text that somebody gave outside of the ledger; return what stands for it.
 
         Where it cannot be kept a secret raises LiteralSecretError, and another text stays.
         """
-        ...
 
     async def forget(self, texts: Iterable[str]) -> None:
         """Remove what is kept for texts that nothing refers to any more."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -697,18 +650,15 @@ class Held(Protocol):
 
     def go(self) -> None:
         """Let it begin; before this nothing of it has run."""
-        ...
 
     def cancel(self, reason: str) -> None:
         """End it and all that it started: asked first, then without asking.
 
         One that was never let go ends, too, without having run.
         """
-        ...
 
     async def ended(self) -> Ended:
         """Return how it ended, once nothing of it is left."""
-        ...
 
 
 class Runner(Protocol):
@@ -720,11 +670,9 @@ class Runner(Protocol):
         Raises RunError if it cannot be made, LauncherLostError if it may be asked again, and
         HeldBackError if somebody has to do something first.
         """
-        ...
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         """Return how a run ended that an engine before this one made; None is unknown.
 
         Nothing of it is alive any more when this returns.
         """
-        ...

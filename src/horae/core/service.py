@@ -106,7 +106,6 @@ MOST: Final = 10_000  # moments of one backfill
 class Dial(Protocol):
     def now(self) -> datetime:
         """Return this moment, in UTC."""
-        ...
 
 
 class Service:

@@ -110,7 +110,6 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """The word that its entries are kept under in the ledger."""
-        ...
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
         """Return all that it holds now; what cannot be read is a problem beside the rest.
@@ -118,8 +117,6 @@ class Source(Protocol):
         *index* is what the ledger remembers of its last scan; what is still known by the
         same need not be read.
         """
-        ...
 
     async def settle(self, receipt: Filed) -> None:
         """Do what follows from a receipt that is final; to be asked twice changes nothing."""
-        ...
