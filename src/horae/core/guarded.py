@@ -73,6 +73,19 @@ def as_values(leaves: Mapping[Way, object]) -> Values:
     }
 
 
+def leaves_of(tables: Mapping[str, object]) -> dict[Way, object]:
+    """Return each value of tables by its way; an empty table is a value, too."""
+    leaves: dict[Way, object] = {}
+    stack: list[tuple[Way, object]] = [((), tables)]
+    while stack:
+        way, value = stack.pop()
+        if isinstance(value, dict) and value:
+            stack += [((*way, key), inner) for key, inner in value.items()]
+        elif way:
+            leaves[way] = value
+    return leaves
+
+
 def values_of(text: str) -> Values | None:
     """Return the guarded settings of a file; None if it cannot be read."""
     import tomllib
@@ -83,15 +96,7 @@ def values_of(text: str) -> Values | None:
         tables = tomllib.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return None
-    leaves: dict[Way, object] = {}
-    stack: list[tuple[Way, object]] = [((), tables)]
-    while stack:
-        way, value = stack.pop()
-        if isinstance(value, dict):
-            stack += [((*way, key), inner) for key, inner in value.items()]
-        else:
-            leaves[way] = value
-    return as_values(leaves)
+    return as_values(leaves_of(tables))
 
 
 def in_force(written: Values, arrivals: Arrivals | None) -> Values:
