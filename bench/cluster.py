@@ -37,10 +37,10 @@ import psycopg
 from horae.cluster.lease import NodeDescription
 from horae.cluster.queue import Worker
 from horae.core.clock import SystemClock
-from horae.core.decide import Receipt, Status, decide
+from horae.core.decide import decide
 from horae.core.entry import Entry
 from horae.core.ports import Ended, EntryStep, Process
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.process.processes import Processes
@@ -53,7 +53,8 @@ from horae.store.postgres import PostgresLedger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
-    from horae.core.ports import Filed, Job, Run, Runner
+    from horae.core.ports import Job, Run, Runner
+    from horae.core.receipt import Filed
 
 WIDTH = 64  # runs under way for each worker
 SLICE = 5_000  # entries in one scan

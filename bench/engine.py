@@ -34,11 +34,10 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from horae.core.clock import SystemClock
-from horae.core.decide import Status
 from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.ports import Ended, Process
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode, Status
 from horae.org.collector import calm_collector
 from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
@@ -46,7 +45,8 @@ from horae.store.sqlite import SqliteLedger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from horae.core.ports import EntryStep, Filed, Job, Run, Unreleased
+    from horae.core.ports import EntryStep, Job, Run, Unreleased
+    from horae.core.receipt import Filed
 
 Numbers: TypeAlias = dict[str, float]
 

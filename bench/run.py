@@ -34,8 +34,7 @@ from horae.store.sqlite import SqliteLedger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from horae.core.decide import Status
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed, Status
 
 ROUNDS = 5
 RUNS = 400  # in a round

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode
 
 
 def because(words: str) -> Reason:

@@ -22,8 +22,8 @@ from horae.app import FOLDERS, build, keep, read_again
 from horae.cli.group import horae
 from horae.cli.run import run
 from horae.config import SettingError, load
-from horae.core.decide import Status
 from horae.core.ports import LedgerWriteError
+from horae.core.receipt import Status
 from horae.errors import Exit, HoraeError
 from scale import by_turns
 from walks.stage import EIGHT, MINUTE, Engine, HandClock, story

@@ -71,7 +71,8 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.core.gate import Gate
     from horae.core.launch import Launch
-    from horae.core.ports import Clock, Ended, Filed, Held, Job, Process, Run, Runner, Unreleased
+    from horae.core.ports import Clock, Ended, Held, Job, Process, Run, Runner, Unreleased
+    from horae.core.receipt import Filed
     from horae.core.source import Source
     from horae.core.views import ReceiptLine
     from horae.org.plan import Diagnostic

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.core.decide import Status
 from horae.core.ports import Ended, Process
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from horae.core.ports import Filed, Job, Run, Unreleased
+    from horae.core.ports import Job, Run, Unreleased
+    from horae.core.receipt import Filed
 
 _QUIET: Final = 8  # beats of the event loop in which nobody begins to wait: all are at rest
 

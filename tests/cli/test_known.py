@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.core.decide import Status, decide
+from horae.core.decide import decide
 from horae.core.entry import Entry
 from horae.core.ports import EntryStep, Process
+from horae.core.receipt import Status
 from horae.core.source import Scan, Scanned
 from horae.org.document import read
 from horae.sources.board.source import BoardSource

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.cli.connection import Place, copy
-from horae.core.decide import Status, decide
+from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
+from horae.core.receipt import Status
 from horae.core.source import Revision, Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.decide import Receipt, Status, decide
+from horae.core.decide import decide
 from horae.core.ports import EntryStep
+from horae.core.receipt import Receipt, Status
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan

@@ -12,7 +12,7 @@ from horae.cluster.lease import NodeDescription as Card
 from horae.cluster.node import open_member
 from horae.cluster.queue import Carried
 from horae.config import load
-from horae.core.decide import Status
+from horae.core.receipt import Status
 from horae.store.postgres import PostgresLedger
 from reasons import because
 from store.ledger_suite import asked, story

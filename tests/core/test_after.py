@@ -6,9 +6,9 @@ import pytest
 
 from horae import check
 from horae.core.after import AfterError, follows, occasions, parse_after
-from horae.core.decide import Status
 from horae.core.entry import AfterRule, Occasion
 from horae.core.project import next_moment
+from horae.core.receipt import Status
 from horae.core.text import words
 from horae.sources.plans.arming import entries
 

@@ -15,11 +15,10 @@ from functools import wraps
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from horae.core.decide import Status
 from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.core.ports import Ended, Process
-from horae.core.receipt import ENDS
+from horae.core.receipt import ENDS, Status
 from horae.core.service import Service
 from horae.core.views import EngineFacts
 from horae.org.document import read
@@ -54,7 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
-    from horae.core.ports import Filed, Job, Run, Unreleased
+    from horae.core.ports import Job, Run, Unreleased
+    from horae.core.receipt import Filed
     from horae.sources.crew.lifecycle import Lifecycle
     from horae.sources.crew.tick import AgentMemory, TickPlan
 

@@ -17,8 +17,6 @@ from horae.core.decide import (
     GRACE,
     WINDOW,
     Decision,
-    Receipt,
-    Status,
     begin,
     behind_words,
     close,
@@ -27,15 +25,18 @@ from horae.core.decide import (
 )
 from horae.core.entry import (
     CadenceRule,
+    CatchUp,
     CronRule,
     Entry,
     OnceRule,
     OnDemandRule,
     Origin,
+    Overlap,
+    Policy,
     RepeaterRule,
 )
-from horae.core.policy import CatchUp, Overlap, Policy
 from horae.core.project import decided, next_moment, project
+from horae.core.receipt import Receipt, Status
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_repeater
 from reasons import because

@@ -22,10 +22,10 @@ from core.world import (
     story,
     world,
 )
-from horae.core.decide import Receipt, Status
 from horae.core.engine import LONGEST_REST
 from horae.core.entry import Entry
-from horae.core.ports import EntryStep, Filed, LedgerBusyError, LedgerWriteError, StaleTermError
+from horae.core.ports import EntryStep, LedgerBusyError, LedgerWriteError, StaleTermError
+from horae.core.receipt import Filed, Receipt, Status
 from horae.testing import Ending
 from reasons import because
 from scale import scaled

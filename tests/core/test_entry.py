@@ -10,17 +10,19 @@ from hypothesis import given, strategies as st
 
 from horae.core.entry import (
     CadenceRule,
+    CatchUp,
     CronRule,
     Entry,
     OnceRule,
     OnDemandRule,
     Origin,
+    Overlap,
+    Policy,
     RepeaterRule,
     Rule,
     Unarmed,
     key_time,
 )
-from horae.core.policy import CatchUp, Overlap, Policy
 from horae.core.project import project
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_repeater

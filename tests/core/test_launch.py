@@ -10,7 +10,6 @@ import pytest
 
 from core.world import DAY, HOUR, MINUTE, NINE, SECOND, World, cron, story, world
 from horae.core.actor import acting
-from horae.core.decide import Receipt, Status
 from horae.core.entry import Occasion
 from horae.core.ports import (
     Ended,
@@ -22,13 +21,15 @@ from horae.core.ports import (
     RunError,
     Unreleased,
 )
+from horae.core.receipt import Receipt, Status
 from horae.testing import Ending
 from reasons import because
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from horae.core.ports import Filed, Held, Run
+    from horae.core.ports import Held, Run
+    from horae.core.receipt import Filed
 
 FULL = LedgerWriteError("ledger", "the disk is full", remedy="make room")
 DIGEST = cron("Digest", "0 9 * * *")

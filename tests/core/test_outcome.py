@@ -5,8 +5,17 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.core.decide import Status
-from horae.core.receipt import LAST, SHOWN, EndCause, RunFinish, Verdict, last_words, shown, verdict
+from horae.core.receipt import (
+    LAST,
+    SHOWN,
+    EndCause,
+    RunFinish,
+    Status,
+    Verdict,
+    last_words,
+    shown,
+    verdict,
+)
 
 
 def after(first: str, code: int = 0) -> Verdict:

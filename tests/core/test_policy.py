@@ -11,9 +11,8 @@ import pytest
 
 from core.world import cron, story, world
 from horae.core.decide import begin, decide
-from horae.core.entry import Entry, OnceRule, Origin
+from horae.core.entry import PROPERTIES, Entry, OnceRule, Origin, Policy, PolicyError, policy_of
 from horae.core.explain import policy_words
-from horae.core.policy import PROPERTIES, Policy, PolicyError, policy_of
 from horae.core.project import next_moment, project
 from horae.extras.exporters.schedule import to_crontab
 from horae.extras.importers.rule import UnfitError

@@ -21,9 +21,9 @@ from horae.core.entry import (
     OnDemandRule,
     Origin,
     Pause,
+    Policy,
     RepeaterRule,
 )
-from horae.core.policy import Policy
 from horae.core.project import Moment, decided, next_moment, project
 from horae.timing.cron import Cron
 from horae.timing.repeater import Repeater, RepeaterKind, Unit, parse_repeater

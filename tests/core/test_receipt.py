@@ -7,9 +7,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.core.decide import Status
-from horae.core.policy import Retry
-from horae.core.receipt import BAD, ENDS, FINAL, OPEN, RETRY_CAP, after_end, is_planned, may_become
+from horae.core.entry import Retry
+from horae.core.receipt import (
+    BAD,
+    ENDS,
+    FINAL,
+    OPEN,
+    RETRY_CAP,
+    Status,
+    after_end,
+    is_planned,
+    may_become,
+)
 
 NOW = datetime(2026, 4, 1, 9, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from core.world import DAY, HOUR, MINUTE, NOW, cron, stamped, story
-from horae.core.decide import Receipt, Status, decide
+from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
-from horae.core.receipt import FINAL, is_planned
+from horae.core.receipt import FINAL, Receipt, Status, is_planned
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
@@ -28,7 +28,7 @@ from scale import scaled
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
 
 LEDGER = "ledger.db"
 

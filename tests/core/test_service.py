@@ -15,12 +15,12 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from horae.core.actor import acting
-from horae.core.decide import GRACE, Receipt, Status, decide
-from horae.core.entry import Entry, Origin, key_time
+from horae.core.decide import GRACE, decide
+from horae.core.entry import Entry, Origin, Policy, key_time
 from horae.core.explain import AskedMomentError, WhyQuestion, _Kept, answer_of, parse_ask
-from horae.core.policy import Policy
-from horae.core.ports import EntryStep, Filed, Process
+from horae.core.ports import EntryStep, Process
 from horae.core.project import project
+from horae.core.receipt import Filed, Receipt, Status
 from horae.core.service import MOST, Service
 from horae.core.source import Scan
 from horae.core.views import (

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import horae
-from horae.core.decide import Status, decide
+from horae.core.decide import decide
 from horae.core.entry import Entry, Unarmed, Work
 from horae.core.ports import PATIENCE, EntryStep, Process
+from horae.core.receipt import Status
 from horae.sources.board.source import BoardSource
 from horae.sources.crew.source import CrewCadence, CrewSource
 from horae.sources.plans.source import OrgSource
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from horae.core.source import Scan, Source
 
 HOUSE = Path(horae.__file__).parent

@@ -19,7 +19,7 @@ from horae.testing import Ending, ManualClock, ScriptedRunner, at_once
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
 
 SECOND, MINUTE, HOUR, DAY = (
     timedelta(seconds=1),

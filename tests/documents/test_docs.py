@@ -44,7 +44,7 @@ from documents.story import Teller, agrees, answers, programs_of, stories_of, ty
 from horae.cli.group import horae as horae_group
 from horae.cli.run import run
 from horae.cli.wb import wb as wb_group
-from horae.core.decide import Status
+from horae.core.receipt import Status
 from horae.errors import Exit
 from horae.org.plan import Severity
 from horae.sources.triggers.kinds import KINDS

@@ -23,9 +23,10 @@ from calling import Ending
 from commands import is_healthy, run_command
 from horae.cli.run import run
 from horae.core.clock import SystemClock
-from horae.core.decide import Status, decide
+from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
 from horae.core.prompt import read_order
+from horae.core.receipt import Status
 from horae.sources.triggers.agent_cli import agent
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import TriggerSource
@@ -37,7 +38,7 @@ from reasons import because
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
 
 # An agent is a program that is told something: this one writes down what.
 AGENT = "import sys; print(sys.stdin.read(), file=open('told.txt', 'a'))"

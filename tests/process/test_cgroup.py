@@ -16,8 +16,8 @@ from hypothesis import given, strategies as st
 
 from horae.app import limits_of
 from horae.config import SettingError, load
-from horae.core.decide import Status
 from horae.core.ports import Ended
+from horae.core.receipt import Status
 from horae.process.cgroup import (
     CgroupLimits,
     CgroupStatus,

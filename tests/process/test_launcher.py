@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from horae.core.decide import Status
 from horae.core.ports import Ended, LauncherLostError
+from horae.core.receipt import Status
 from horae.process import launcher
 from horae.process.processes import UNRELEASED, Processes, can_kill_trees, read_end
 from process.stage import (

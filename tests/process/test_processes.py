@@ -19,8 +19,8 @@ from urllib.parse import quote
 
 import pytest
 
-from horae.core.decide import Status
 from horae.core.ports import Held, RunError
+from horae.core.receipt import Status
 from horae.process import launcher
 from horae.process.processes import (
     UNRELEASED,

@@ -9,11 +9,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.core.decide import Status
-from horae.core.entry import Work
+from horae.core.entry import Overlap, Work
 from horae.core.gate import Gate
-from horae.core.policy import Overlap
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode, Status
 from simulate.faults import Fault
 
 if TYPE_CHECKING:
@@ -21,7 +19,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.gate import Capacity
-    from horae.core.ports import Filed, Ledger
+    from horae.core.ports import Ledger
+    from horae.core.receipt import Filed
     from simulate.loop import Life
     from simulate.world import World
 

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from simulate.watch import Span
     from simulate.world import World
 

@@ -6,11 +6,10 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.core.decide import Receipt, Status
 from horae.core.entry import CronRule, Entry, RepeaterRule
 from horae.core.ports import LedgerBusyError, LedgerWriteError
 from horae.core.project import decided, project
-from horae.core.reason import HELD_BACK, Reason, ReasonCode
+from horae.core.receipt import HELD_BACK, Reason, ReasonCode, Receipt, Status
 from simulate.faults import Fault
 from simulate.invent import workflow
 from simulate.loop import LIFE

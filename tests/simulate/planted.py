@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from horae.core import after, decide as misfire, engine, gate, launch, project, receipt
-from horae.core.decide import GRACE, Decision, Status
+from horae.core.decide import GRACE, Decision
 from horae.core.gate import Gate
 from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
 from horae.core.project import Moment
+from horae.core.receipt import Status
 from horae.store import arming, book, numbers
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import is_fold, local, zone
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Entry, Occasion
     from horae.core.gate import Waiting
-    from horae.core.ports import Filed, Ledger, Run
-    from horae.core.reason import Reason
+    from horae.core.ports import Ledger, Run
+    from horae.core.receipt import Filed, Reason
     from horae.timing.cron import Cron
 
     Plant = Callable[[pytest.MonkeyPatch], None]

@@ -8,7 +8,6 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from horae.core.decide import Status
 from horae.core.ports import (
     Ended,
     HeldBackError,
@@ -17,15 +16,15 @@ from horae.core.ports import (
     RunError,
     Unreleased,
 )
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import NEVER_STARTED
+from horae.core.receipt import NEVER_STARTED, Reason, ReasonCode, Status
 from simulate.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from horae.core.ports import Filed, Job, Run
+    from horae.core.ports import Job, Run
+    from horae.core.receipt import Filed
     from simulate.loop import Life
     from simulate.world import World
 

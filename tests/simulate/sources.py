@@ -11,9 +11,20 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from horae.core.entry import CadenceRule, Entry, OnceRule, Origin, Work, cron_rule, key_time
+from horae.core.entry import (
+    CadenceRule,
+    CatchUp,
+    Entry,
+    OnceRule,
+    Origin,
+    Overlap,
+    Policy,
+    Retry,
+    Work,
+    cron_rule,
+    key_time,
+)
 from horae.core.identity import Mark
-from horae.core.policy import CatchUp, Overlap, Policy, Retry
 from horae.core.receipt import FINAL
 from horae.core.source import Scan, Scanned
 from horae.errors import HoraeError
@@ -24,7 +35,7 @@ from simulate.faults import Fault
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from simulate.loop import Life
     from simulate.world import World
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.decide import Status
+from horae.core.receipt import Status
 from scale import SCALE, scaled
 from simulate import oracle
 from simulate.loop import SimLoop, Standstill

@@ -29,10 +29,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.decide import GRACE, Status
-from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, RepeaterRule
-from horae.core.policy import Overlap
-from horae.core.reason import ReasonCode
+from horae.core.decide import GRACE
+from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Overlap, RepeaterRule
+from horae.core.receipt import ReasonCode, Status
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import is_fold, local, zone
 from simulate.door import WatchedGate
@@ -41,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from horae.core.engine import Engine
-    from horae.core.ports import EntryStep, Event, Filed, Listed
+    from horae.core.ports import EntryStep, Event, Listed
+    from horae.core.receipt import Filed
     from simulate.runner import Child
     from simulate.world import World
 

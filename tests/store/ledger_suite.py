@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ParamSpec
 import pytest
 
 from horae.core.actor import acting
-from horae.core.decide import Receipt, Status, decide
+from horae.core.decide import decide
 from horae.core.entry import (
     AfterRule,
     CadenceRule,
@@ -25,13 +25,14 @@ from horae.core.entry import (
     OnceRule,
     Origin,
     Pause,
+    Policy,
+    Retry,
     Unarmed,
     Work,
 )
 from horae.core.identity import Mark
-from horae.core.policy import Policy, Retry
 from horae.core.ports import DueEntry, EntryStep, Process, StaleTermError, Trait
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.core.source import Revision, Scan, Scanned
 from horae.errors import HoraeError
 from horae.org.document import read
@@ -44,7 +45,8 @@ from scale import scaled
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-    from horae.core.ports import Filed, Ledger
+    from horae.core.ports import Ledger
+    from horae.core.receipt import Filed
     from horae.store.ledger import BookLedger
 
 P = ParamSpec("P")

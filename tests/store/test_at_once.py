@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from horae.core.decide import Status, decide
+from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
+from horae.core.receipt import Status
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 from scale import scaled

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from horae.core.decide import Status, decide
+from horae.core.decide import decide
 from horae.core.entry import CadenceRule, Entry
 from horae.core.ports import EntryStep, Process
 from horae.core.project import next_moment
-from horae.core.receipt import ENDS, FINAL, may_become
+from horae.core.receipt import ENDS, FINAL, Status, may_become
 from horae.core.source import Scan
 from horae.store.sqlite import SqliteLedger
 from reasons import because
@@ -26,7 +26,8 @@ from store.server import opening
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
-    from horae.core.ports import Filed, Ledger, Listed
+    from horae.core.ports import Ledger, Listed
+    from horae.core.receipt import Filed
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ import pytest
 
 from horae.cluster.lease import LostLease, NodeDescription
 from horae.core.access import Token
-from horae.core.decide import Status, decide
+from horae.core.decide import decide
 from horae.core.ports import (
     EntryStep,
     LedgerBusyError,
@@ -28,7 +28,7 @@ from horae.core.ports import (
     Process,
     StaleTermError,
 )
-from horae.core.reason import ReasonCode
+from horae.core.receipt import ReasonCode, Status
 from horae.core.scope import Scope
 from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from horae.store.book import Book
     from horae.store.pg_wire import Timeouts
     from horae.store.postgres import MemberLedger

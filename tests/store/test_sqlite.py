@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.decide import Status, decide
+from horae.core.decide import decide
 from horae.core.entry import Entry
 from horae.core.ports import (
     EntryStep,
@@ -34,7 +34,7 @@ from horae.core.ports import (
     Process,
     StaleTermError,
 )
-from horae.core.reason import ReasonCode
+from horae.core.receipt import ReasonCode, Status
 from horae.core.source import Scan
 from horae.errors import Exit
 from horae.store import database
@@ -64,7 +64,7 @@ from store.ledger_suite import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from horae.store.book import Book
 
 TESTS = Path(__file__).parent.parent
@@ -222,7 +222,7 @@ DECIDE_FOR_EVER = """
 import asyncio, sys
 from pathlib import Path
 from horae.core.ports import Process, EntryStep
-from horae.core.decide import Status, decide
+from horae.core.decide import decide; from horae.core.receipt import Status
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 from store.ledger_suite import MINUTE, NOW, known, plan, scanned, workflow

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.core.decide import Status, decide
+from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
+from horae.core.receipt import Status
 from reasons import because
 from store.ledger_suite import NINE, NOW, asked, history, story, taken, workflow
 from store.server import opening

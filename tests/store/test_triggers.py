@@ -13,11 +13,11 @@ import pytest
 
 from horae.core.actor import acting
 from horae.core.command import Unready
-from horae.core.decide import Status, decide
-from horae.core.entry import Entry, OnceRule, Unarmed, Work
-from horae.core.policy import CatchUp
+from horae.core.decide import decide
+from horae.core.entry import CatchUp, Entry, OnceRule, Unarmed, Work
 from horae.core.ports import PATIENCE, EntryStep, LedgerBusyError, Process
 from horae.core.prompt import AgentUnavailableError
+from horae.core.receipt import Status
 from horae.core.source import Scan
 from horae.errors import HoraeError
 from horae.sources.triggers.kinds import TriggerError
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import NoReturn
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from horae.core.tool_policy import ToolPolicy
     from horae.store.ledger import BookLedger
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from calling import Ending
     from horae.app import App
-    from horae.core.decide import Status
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed, Status
 
 SECOND, MINUTE, HOUR, DAY = (
     timedelta(seconds=1),

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from horae.core.decide import Status
 from horae.core.entry import Entry
+from horae.core.receipt import Status
 from horae.process.processes import can_kill_trees
 from horae.sources.crew.lifecycle import StateKind, parse_lifecycle
 from walks.stage import (

@@ -24,8 +24,7 @@ import pytest
 import horae
 from horae.cli.client import Far
 from horae.config import load
-from horae.core.decide import Status
-from horae.core.receipt import FINAL
+from horae.core.receipt import FINAL, Status
 from horae.process.processes import can_kill_trees
 from walks.stage import (
     DAY,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from horae.app import read_again
 from horae.cli.group import horae
 from horae.cli.run import run
-from horae.core.decide import Status
+from horae.core.receipt import Status
 from horae.sources.triggers.rules import TriggerDefinition
 from walks.stage import EIGHT, HOUR, MINUTE, engine, story
 

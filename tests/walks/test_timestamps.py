@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import horae
-from horae.core.decide import Status
+from horae.core.receipt import Status
 from horae.process.processes import can_kill_trees
 from walks.stage import DAY, HOUR, MINUTE, engine, story, typed
 

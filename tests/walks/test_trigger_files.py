@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from horae.app import read_again
-from horae.core.decide import Status
 from horae.core.explain import WhyQuestion
+from horae.core.receipt import Status
 from horae.process.processes import can_kill_trees
 from horae.sources.triggers.apply import judge_files
 from walks.stage import DAY, EIGHT, HOUR, MINUTE, engine, story, type_, typed

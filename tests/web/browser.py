@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.app import build, keep
 from horae.config import load
 from horae.core.clock import SystemClock
-from horae.core.decide import Status, decide
+from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
+from horae.core.receipt import Status
 from horae.core.source import Scan
 from horae.files.read import find_plans, read_plan
 from horae.org.document import read

@@ -20,11 +20,11 @@ from horae.core.entry import (
     OnceRule,
     OnDemandRule,
     Origin,
+    Policy,
     RepeaterRule,
     Rule,
     cron_rule,
 )
-from horae.core.policy import Policy
 from horae.core.project import project
 from horae.org.document import read
 from horae.sources.plans.arming import entries_of

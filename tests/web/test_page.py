@@ -18,10 +18,10 @@ from hypothesis import given, settings, strategies as st
 from starlette.applications import Starlette
 
 import horae.web.page as page_module
-from horae.core.decide import Receipt, Status
 from horae.core.entry import Entry
 from horae.core.ports import Listed
 from horae.core.project import project
+from horae.core.receipt import Receipt, Status
 from horae.files.read import find_plans, read_plan
 from horae.org.document import read
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle

@@ -16,8 +16,8 @@ from core.world import story
 from horae.app import App, build, keep, run_once
 from horae.config import load
 from horae.core.access import RunTokens
-from horae.core.decide import Status
-from horae.core.policy import Policy, PolicyError, policy_of
+from horae.core.entry import Policy, PolicyError, policy_of
+from horae.core.receipt import Status
 from horae.sources.agents.rules import AgentError, parse_agent
 from horae.sources.board.rules import complaints
 from horae.sources.board.task import parse
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
 
 
 @dataclass(frozen=True)

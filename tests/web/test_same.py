@@ -28,12 +28,11 @@ from core.world import story
 from horae.cli.export import ics
 from horae.cli.simulate import simulate
 from horae.cli.times import agenda, next_
-from horae.core.decide import Status
 from horae.core.engine import Engine
 from horae.core.entry import Entry
 from horae.core.gate import Capacity
 from horae.core.ports import Process
-from horae.core.receipt import is_planned
+from horae.core.receipt import Status, is_planned
 from horae.core.service import Service
 from horae.core.views import EngineFacts
 from horae.sources.board.recycle import trigger_of

@@ -20,8 +20,8 @@ from horae.cli.output import echo
 from horae.config import load
 from horae.core.actor import acting, own_actor, own_run, user_name
 from horae.core.clock import SystemClock
-from horae.core.decide import Status
 from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
+from horae.core.receipt import Status
 from horae.core.service import Service
 from horae.core.views import BackfillResult, EngineFacts, PauseResult, ReceiptLine
 from horae.errors import Exit, HoraeError, ScheduleError

@@ -12,8 +12,7 @@ from horae.cli.connection import NoLedgerError, Place, engine_of, read, refuse_n
 from horae.cli.options import at_option, data_option, root_argument
 from horae.cli.output import Form, Output, echo, form_options, print_rows
 from horae.core.clock import SystemClock
-from horae.core.decide import Status
-from horae.core.receipt import FINAL
+from horae.core.receipt import FINAL, Status
 from horae.core.text import moment_text
 from horae.errors import Exit
 

@@ -37,7 +37,7 @@ from horae.cli.output import (
 )
 from horae.config import load, untrusted
 from horae.core.clock import SystemClock
-from horae.core.decide import GRACE, Status
+from horae.core.decide import GRACE
 from horae.core.explain import (
     AskedMomentError,
     at_the_gate,
@@ -49,8 +49,7 @@ from horae.core.explain import (
     run_words,
 )
 from horae.core.ports import LedgerError
-from horae.core.reason import Reason
-from horae.core.receipt import FINAL
+from horae.core.receipt import FINAL, Reason, Status
 from horae.core.text import in_zone, moment_text, pause_words
 from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError

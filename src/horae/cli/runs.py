@@ -28,9 +28,7 @@ from horae.cli.output import Form, Output, clean, echo, form_options, print_answ
 from horae.config import load
 from horae.core.actor import own_run
 from horae.core.clock import SystemClock
-from horae.core.decide import Status
-from horae.core.reason import HELD_BACK, ReasonCode
-from horae.core.receipt import FINAL, OPEN, is_planned
+from horae.core.receipt import FINAL, HELD_BACK, OPEN, ReasonCode, Status, is_planned
 from horae.core.text import moment_text
 from horae.core.views import EntryNotFoundError, RunNotFoundError, RunStateError
 from horae.errors import Exit
@@ -43,8 +41,9 @@ if TYPE_CHECKING:
 
     from horae.app import App
     from horae.config import Config
-    from horae.core.ports import Filed, Run
+    from horae.core.ports import Run
     from horae.core.prompt import PromptOrder
+    from horae.core.receipt import Filed
     from horae.core.service import Service
     from horae.core.views import ReceiptLine, RunLine
 

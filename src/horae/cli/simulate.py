@@ -22,9 +22,10 @@ from horae.cli.options import paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
-from horae.core.decide import GRACE, Status
+from horae.core.decide import GRACE
 from horae.core.entry import Entry
 from horae.core.gate import Capacity
+from horae.core.receipt import Status
 from horae.core.source import Scan
 from horae.core.text import clock_text, moment_text, wall_text
 from horae.errors import Exit
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from horae.cli.known import KnownEntries
     from horae.core.entry import Origin
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from horae.core.source import Scanned
 
 _ORG: Final = "org"  # the source that plans are of

@@ -16,7 +16,7 @@ from horae.cli.connection import Place, read
 from horae.cli.options import data_option, root_argument
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.config import load
-from horae.core.decide import Status
+from horae.core.receipt import Status
 from horae.errors import Exit, HoraeError
 from horae.store.lock import holder_of
 from horae.timing.duration import format_duration, parse_duration

@@ -24,10 +24,9 @@ from horae.cli.output import echo
 from horae.config import load
 from horae.core.actor import ENGINE, acting, actor_words, user_name
 from horae.core.clock import SystemClock, machine_zone
-from horae.core.decide import Status
 from horae.core.entry import key_time
 from horae.core.ports import LedgerError, LedgerWholeError
-from horae.core.receipt import FINAL
+from horae.core.receipt import FINAL, Status
 from horae.errors import Exit
 from horae.org.collector import calm_collector
 from horae.process.launcher import allow_descriptors

@@ -36,9 +36,8 @@ from horae.config import ListenAddress, load
 from horae.context import Context
 from horae.core.access import REVOKED, SESSION_ENDED
 from horae.core.clock import SharedClock, SystemClock
-from horae.core.decide import Status
 from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
@@ -60,7 +59,8 @@ if TYPE_CHECKING:
     from horae.app import App
     from horae.cluster.lease import Leader, Membership
     from horae.config import Config
-    from horae.core.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
+    from horae.core.ports import Ended, Event, Held, Job, Run, Runner, Unreleased
+    from horae.core.receipt import Filed
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
     from horae.store.ledger import BookLedger

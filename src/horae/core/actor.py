@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from horae.core.ports import Filed, Ledger
+    from horae.core.ports import Ledger
+    from horae.core.receipt import Filed
 
 __all__ = [
     "ENGINE",

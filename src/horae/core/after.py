@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from horae.core.decide import GRACE, Status
+from horae.core.decide import GRACE
 from horae.core.entry import AfterRule, Occasion
-from horae.core.receipt import BAD, BROKEN, ENDS
+from horae.core.receipt import BAD, BROKEN, ENDS, Status
 from horae.errors import ScheduleError
 
 if TYPE_CHECKING:

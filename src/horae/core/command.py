@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode
 from horae.core.secret import NAME, OWN, is_own, is_reference, names_in
 from horae.errors import ScheduleError
 from horae.org.document import read

@@ -10,15 +10,22 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.entry import CadenceRule, CronRule, Entry, OnceRule, RepeaterRule, key_time
-from horae.core.policy import CatchUp, Overlap
+from horae.core.entry import (
+    CadenceRule,
+    CatchUp,
+    CronRule,
+    Entry,
+    OnceRule,
+    Overlap,
+    RepeaterRule,
+    key_time,
+)
 from horae.core.project import Moment, decided, next_moment, project, unpaused
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.timing.cron_count import count_any
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind
@@ -35,36 +42,6 @@ GRACE: Final = timedelta(minutes=1)  # how late a moment may be found and still 
 _TINY: Final = timedelta(microseconds=1)
 _DAWN: Final = datetime.min.replace(tzinfo=UTC)
 WINDOW: Final = timedelta(hours=24)  # how late a cron moment may still run
-
-
-class Status(StrEnum):
-    """Where a receipt stands."""
-
-    WAITING = "waiting"  # it will run
-    HELD = "held"  # it waits for something that is missing
-    STARTING = "starting"  # its run is being made
-    RUNNING = "running"
-    DONE = "done"
-    NO_WORK = "no_work"
-    FAILED = "failed"
-    KILLED = "killed"  # it outlived its wall clock
-    INTERRUPTED = "interrupted"  # the engine died under it
-    SKIPPED = "skipped"  # it was not meant to run: overlap, pause, removal
-    COALESCED = "coalesced"  # a later moment runs for it
-    MISSED = "missed"  # nobody looked in time
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What was decided about one planned moment, or about a range of them."""
-
-    key: str
-    status: Status
-    reason: Reason
-    planned_at: datetime
-    start_at: datetime  # planned, and jitter
-    through_at: datetime | None = None  # the last moment of a range
-    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

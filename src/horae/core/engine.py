@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from horae.core.actor import ENGINE, acting
 from horae.core.after import LOOKED_BACK, follows, occasions
-from horae.core.decide import Receipt, Status, behind_words, decide
-from horae.core.entry import AfterRule, Entry, key_time
+from horae.core.decide import behind_words, decide
+from horae.core.entry import AfterRule, Entry, Overlap, key_time
 from horae.core.gate import Gate
 from horae.core.launch import Launch
-from horae.core.policy import Overlap
 from horae.core.ports import (
     PATIENCE,
     EntryStep,
@@ -32,8 +31,16 @@ from horae.core.ports import (
     LedgerWriteError,
     Trait,
 )
-from horae.core.reason import HELD_BACK, Reason, ReasonCode
-from horae.core.receipt import OPEN, followed_by, is_planned
+from horae.core.receipt import (
+    HELD_BACK,
+    OPEN,
+    Reason,
+    ReasonCode,
+    Receipt,
+    Status,
+    followed_by,
+    is_planned,
+)
 from horae.core.source import Revision, Scan, SourceError
 from horae.errors import HoraeError
 
@@ -41,7 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
-    from horae.core.ports import Clock, DueEntry, Filed, Ledger, Listed, Runner
+    from horae.core.ports import Clock, DueEntry, Ledger, Listed, Runner
+    from horae.core.receipt import Filed
     from horae.core.source import Source
 
     Left: TypeAlias = Callable[[int, Filed | None], None]

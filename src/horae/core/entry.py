@@ -1,28 +1,279 @@
-"""Everything that has a when becomes an entry: a rule, a work and a policy.
+"""Entries: a rule, a work and a policy, whatever plan, crew, board or trigger they come from.
 
-An entry is plain data. Where it came from (a plan, a crew, a board, a trigger) no
-longer matters to anything that looks at it: `project` lays its rule onto time,
-`decide` says what should happen, and neither asks a clock.
+Each policy property is declared once, as a field of `Policy`. Headlines, triggers, tasks, the
+ledger, `check`, `explain`, exports, the command line and the documentation read `PROPERTIES`. A
+new property is a new field, and the code that obeys it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from horae.core.policy import DEFAULT, Policy, PolicyError
+from horae.core.scope import API_FIX, api_scopes
+from horae.errors import HoraeError, ScheduleError
+from horae.org.timestamp import parse_timestamp
 from horae.timing.cron import Cron
-from horae.timing.rfc3339 import format_rfc3339
+from horae.timing.duration import format_duration, parse_duration
+from horae.timing.repeater import parse_at
+from horae.timing.rfc3339 import format_rfc3339, parse_rfc3339
+from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from collections.abc import Callable, Mapping
 
     from horae.timing.repeater import Repeater
 
 COMMENTED: Final = " is commented out"
 ARCHIVED: Final = " is archived"
 _MOST_EXPRESSIONS: Final = 50
+HOST_FIX: Final = "write labels of a node, such as gpu, or its name"
+_SHOWN: Final = 60
+_TINY: Final = timedelta(microseconds=1)
+_LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_RFC3339: Final = re.compile(r"[0-9-]{10}[Tt]")
+
+
+# Policies
+
+
+class CatchUp(StrEnum):
+    """What becomes of moments that passed while nobody looked."""
+
+    ALL = "all"  # the newest ten run, oldest first
+    LATEST = "latest"  # one late run stands for all
+    NONE = "none"  # none runs; each leaves its receipt
+
+
+class Overlap(StrEnum):
+    """What becomes of a moment that comes while the last run still goes on."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    ALLOW = "allow"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a run that ended badly is tried again, and after how long at first."""
+
+    attempts: int
+    wait: timedelta
+
+    def __str__(self) -> str:
+        many = self.attempts
+        words = "up to 1 retry," if many == 1 else f"up to {many} retries, the first"
+        return f"{words} after {format_duration(self.wait)}"
+
+
+class PolicyError(ScheduleError):
+    """A property that says how an entry wants to be kept, and cannot be read."""
+
+    code = "policy"
+
+    def __init__(self, key: str, value: str, *, reason: str) -> None:
+        self.key = key
+        self.value = value
+        shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
+        super().__init__(f":{key}: {shown}: {reason}")
+
+
+def _retry(text: str) -> Retry:
+    """Return the retries of `3 30s`; the wait may be left out."""
+    attempts, _, wait = text.partition(" ")
+    if not attempts.isascii() or not attempts.isdecimal() or not 0 < int(attempts[:6]) <= 100:
+        raise ValueError
+    return Retry(int(attempts), parse_duration(wait.strip() or "30s"))
+
+
+def _from(text: str, zone_name: str) -> datetime:
+    return _bound(text, zone_name, days=0)
+
+
+def _until(text: str, zone_name: str) -> datetime:
+    return _bound(text, zone_name, days=1)
+
+
+def _bound(text: str, zone_name: str, *, days: int) -> datetime:
+    """Return a time; of a date without one, its first moment, or the last one before *days*."""
+    if _RFC3339.match(text):
+        return parse_rfc3339(text)
+    stamp = parse_timestamp(text if text.startswith(("<", "[")) else f"<{text}>")
+    if stamp is None:
+        raise ValueError
+    anchor = parse_at(stamp.at)
+    place = zone(zone_name)
+    if anchor.has_time or not days:
+        return instant(anchor.start, place)
+    # Up to the next midnight, as the last hour of a day may come twice.
+    try:
+        return instant(anchor.start + timedelta(days=days), place) - _TINY
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def labels(text: str) -> tuple[str, ...]:
+    """Return the labels that a machine must have, each once; ValueError: some are none.
+
+    >>> labels("gpu, berlin gpu")
+    ('gpu', 'berlin')
+    """
+    found = tuple(dict.fromkeys(re.split(r"[\s,]+", text.strip())))
+    if not all(map(_LABEL.fullmatch, found)):
+        raise ValueError(text)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyProperty:
+    """What is known of a property; a value is read from text and the name of a zone."""
+
+    key: str  # in the drawer of a headline
+    type: type  # of its values
+    parse: Callable[[str, str], object]
+    words: str  # a value as part of a sentence
+    fix: str  # said of a text that cannot be read
+    help: str
+    name: str = ""  # of the field of a policy
+    option: str = ""  # in the file of a trigger or a task, in JSON and in the ledger
+    default: object = None
+    in_tasks: bool = False  # a recurring task may have it, as headlines and triggers may
+    decides_times: bool = False  # what has another one fires at other times, or never
+    unfit: str = ""  # why other schedulers cannot have an entry with it
+    other_names: tuple[str, ...] = ()  # what other schedulers call it
+
+    @property
+    def metavar(self) -> str:
+        """The value of an option, in the help of a command."""
+        return {timedelta: "LENGTH", int: "N", datetime: "DATE"}.get(self.type, "TEXT")
+
+    def of(self, policy: Policy) -> Any:
+        return getattr(policy, self.name)
+
+
+def _known(*known: Any, **more: Any) -> dict[str, PolicyProperty]:
+    return {"property": PolicyProperty(*known, **more)}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How an entry wants to be kept; what is None is as its rule has it."""
+
+    # fmt: off
+    catchup: CatchUp | None = field(default=None, metadata=_known(
+        "CATCHUP", CatchUp, lambda text, _: CatchUp(text.lower()), "catch-up {}",
+        fix="write all, latest or none",
+        help="What to run after an outage: all, latest or none.",
+        in_tasks=True,
+        other_names=("MISFIRE", "MISFIRE_GRACE_TIME", "PERSISTENT", "COALESCE"),
+    ))
+    overlap: Overlap = field(default=Overlap.SKIP, metadata=_known(
+        "OVERLAP", Overlap, lambda text, _: Overlap(text.lower()), "overlap {}",
+        fix="write skip, queue or allow",
+        help="What to do while the previous run is running: skip, queue or allow.",
+        other_names=("CONCURRENCY", "CONCURRENCY_POLICY", "MAX_CONCURRENT", "MAX_INSTANCES"),
+    ))
+    retry: Retry | None = field(default=None, metadata=_known(
+        "RETRY", Retry, lambda text, _: _retry(text), "{}",
+        fix="write the number of retries (at most 100) and the first wait, such as 3 30s",
+        help="How many times to retry a failed run, and the first delay: 2 5m.",
+        other_names=(
+            "RETRIES", "MAX_RETRIES", "RETRY_DELAY",
+            "ATTEMPTS", "MAX_ATTEMPTS", "BACKOFF",
+        ),
+    ))
+    timeout: timedelta | None = field(default=None, metadata=_known(
+        "TIMEOUT", timedelta, lambda text, _: parse_duration(text), "time limit {}",
+        fix="write a duration such as 15m",
+        help="The time limit of a run, such as 15m.",
+        other_names=("TIME_LIMIT", "MAX_RUNTIME", "MAX_DURATION", "RUNTIMEMAXSEC"),
+    ))
+    jitter: timedelta = field(default=timedelta(0), metadata=_known(
+        "JITTER", timedelta, lambda text, _: parse_duration(text), "jitter up to {}",
+        fix="write a duration such as 5m",
+        help="Start a run up to this much later, such as 5m.",
+        other_names=("RANDOM_DELAY", "RANDOMIZEDDELAYSEC", "SPLAY"),
+    ))
+    pause_after: int | None = field(default=None, metadata=_known(
+        "PAUSE-AFTER", int, lambda text, _: _number(text), "pauses after {} failures in a row",
+        fix="write a number of failures, such as 5",
+        help="Pause after this many failures in a row.",
+        other_names=("MAX_FAILURES", "FAILURE_THRESHOLD"),
+    ))
+    from_at: datetime | None = field(default=None, metadata=_known(
+        "FROM", datetime, _from, "from {}", option="from",
+        fix="write a date such as 2026-06-01",
+        help="The first day on which runs start.",
+        in_tasks=True, decides_times=True, unfit="the entry has a start date (:FROM:)",
+        other_names=("START_DATE", "STARTDATE", "NOT_BEFORE"),
+    ))
+    until: datetime | None = field(default=None, metadata=_known(
+        "UNTIL", datetime, _until, "until {}",
+        fix="write a date such as 2026-12-31",
+        help="The last day on which runs start.",
+        in_tasks=True, decides_times=True, unfit="the entry has an end date (:UNTIL:)",
+        other_names=("END_DATE", "ENDDATE", "DTEND"),
+    ))
+    requires: tuple[str, ...] = field(default=(), metadata=_known(
+        "HOST", tuple, lambda text, _: labels(text), "on a node with {}",
+        fix=HOST_FIX,
+        help="The labels that a node of a cluster must have.",
+    ))
+    api: tuple[str, ...] = field(default=(), metadata=_known(
+        "API", tuple, lambda text, _: api_scopes(text), "with an API token for {}",
+        fix=API_FIX,
+        help="The scopes of the API token that the agent gets.",
+    ))
+    # fmt: on
+
+    def clip(self, start: datetime, end: datetime) -> tuple[datetime, datetime]:
+        """Return the part of a window, after *start* and up to *end*, in which a rule may fire."""
+        if self.from_at is not None:
+            start = max(start + _TINY, self.from_at) - _TINY
+        return start, end if self.until is None else min(end, self.until)
+
+    def allows(self, moment: datetime) -> bool:
+        is_early = self.from_at is not None and moment < self.from_at
+        return not is_early and (self.until is None or moment <= self.until)
+
+
+DEFAULT: Final = Policy()
+PROPERTIES: Final[tuple[PolicyProperty, ...]] = tuple(
+    replace(
+        (known := each.metadata["property"]),
+        name=each.name,
+        option=known.option or each.name,
+        default=each.default,
+    )
+    for each in fields(Policy)
+)
+
+
+def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
+    """Return the policy that properties ask for; raises PolicyError if one cannot be read."""
+    values: dict[str, Any] = {}
+    for each in PROPERTIES:
+        text = props.get(each.key)
+        if text is None:
+            continue
+        try:
+            values[each.name] = each.parse(text, zone_name)
+        except (HoraeError, ValueError) as error:
+            reason = str(error) if isinstance(error, HoraeError) else each.fix
+            raise PolicyError(each.key, text, reason=reason) from None
+    return Policy(**values) if values else DEFAULT
+
+
+# Rules
 
 
 class Work(StrEnum):

@@ -11,20 +11,20 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.actor import ENGINE, actor_words
-from horae.core.decide import Status, usual_catchup
+from horae.core.decide import usual_catchup
 from horae.core.entry import (
+    PROPERTIES,
     AfterRule,
     CadenceRule,
+    CatchUp,
     CronRule,
     Entry,
     OnceRule,
     OnDemandRule,
     RepeaterRule,
 )
-from horae.core.policy import PROPERTIES, CatchUp
 from horae.core.project import next_moment, tick_delay
-from horae.core.reason import ReasonCode
-from horae.core.receipt import is_planned
+from horae.core.receipt import ReasonCode, Status, is_planned
 from horae.core.text import entry_words, moment_text, pause_words
 from horae.errors import Exit, HoraeError
 from horae.timing.backoff import delay_after
@@ -36,10 +36,10 @@ from horae.timing.zone import instant, zone
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from horae.core.decide import Receipt
-    from horae.core.policy import Policy
-    from horae.core.ports import Filed, Listed, Run
+    from horae.core.entry import Policy
+    from horae.core.ports import Listed, Run
     from horae.core.project import Moment
+    from horae.core.receipt import Filed, Receipt
 
 _TINY: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
@@ -417,7 +417,7 @@ def entry_policy_words(entry: Entry) -> str:
 def policy_words(policy: Policy, *, zone_name: str, usual: CatchUp | None = None) -> str:
     """Return a policy in words; *usual* is the catch-up of a policy that names none.
 
-    >>> from horae.core.policy import CatchUp, Policy, Retry
+    >>> from horae.core.entry import CatchUp, Policy, Retry
     >>> policy = Policy(retry=Retry(3, timedelta(seconds=30)))
     >>> policy_words(policy, zone_name="UTC", usual=CatchUp.LATEST)
     'catch-up latest, overlap skip, up to 3 retries, the first after 30s'

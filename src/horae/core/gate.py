@@ -29,14 +29,13 @@ from heapq import heappop, heappush
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
-from horae.core.entry import Work
-from horae.core.policy import Overlap
-from horae.core.reason import Reason, ReasonCode
+from horae.core.entry import Overlap, Work
+from horae.core.receipt import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
 
 # What only one run at a time may have: an agent by its name, an entry by its number.
 Need: TypeAlias = str | int

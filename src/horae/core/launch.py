@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from horae.core.actor import ENGINE, acting, current_actor
 from horae.core.command import call_in
-from horae.core.decide import Status
 from horae.core.entry import Work
 from horae.core.ports import (
     Ended,
@@ -29,8 +28,7 @@ from horae.core.ports import (
     RunError,
     Unreleased,
 )
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import ENGINE_EXITED
+from horae.core.receipt import ENGINE_EXITED, Reason, ReasonCode, Status
 from horae.core.source import unexpected
 from horae.errors import HoraeError, ScheduleError
 
@@ -38,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from horae.core.ports import Clock, Filed, Held, Job, Ledger, Run, Runner
+    from horae.core.ports import Clock, Held, Job, Ledger, Run, Runner
+    from horae.core.receipt import Filed
 
 log = logging.getLogger(__name__)
 

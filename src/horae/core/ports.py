@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from horae.core.actor import ENGINE
-from horae.core.entry import Entry, Work
-from horae.core.reason import NO_REASON, Reason, ReasonCode, coded
+from horae.core.entry import Entry
+from horae.core.receipt import NO_REASON, Reason, ReasonCode, coded
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from horae.core.command import Call
-    from horae.core.decide import Decision, Receipt, Status
-    from horae.core.entry import Occasion, Origin, Pause, Unarmed
+    from horae.core.decide import Decision
+    from horae.core.entry import Occasion, Pause, Unarmed
     from horae.core.identity import Mark
-    from horae.core.policy import Policy
+    from horae.core.receipt import Filed, Receipt, Status
     from horae.core.source import Revision, Scan
 
 
@@ -122,46 +122,6 @@ class EntryStep:
 
     entry: Entry
     decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
-class Filed:
-    """A receipt as the ledger keeps it.
-
-    `attempts` counts the runs that were let go or could not be made; those that were
-    given back before have done nothing. `deaths` counts the engines that died over it, and
-    `parent` is the receipt inside whose run it was asked for, if it was.
-    """
-
-    number: int
-    entry: int
-    receipt: Receipt
-    decided_at: datetime
-    origin: Origin
-    digest: str
-    commit: str | None
-    policy: Policy
-    source: str = ""
-    title: str = ""
-    work: Work = Work.WORKFLOW
-    agents: tuple[str, ...] = ()
-    parent: int | None = None
-    attempts: int = 0
-    deaths: int = 0
-    ended_at: datetime | None = None
-    settled_at: datetime | None = None
-    machine: str = ""  # which member of a cluster is to run it, once that is decided
-    actor: str = ENGINE  # who requested it
-
-    @property
-    def status(self) -> Status:
-        """Where the receipt stands."""
-        return self.receipt.status
-
-    @property
-    def lateness(self) -> timedelta:
-        """How long after its planned moment it was decided."""
-        return self.decided_at - self.receipt.planned_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The life of a receipt: what it may become, and what follows when its run ends.
+"""Receipts: their status and its reason, what they may become, and what the end of a run means.
 
     waiting ⇄ held                   something that it needs is missing
     waiting, held → skipped          its entry was removed or paused
@@ -7,7 +7,8 @@
     starting → failed                its run could not be made
     running → waiting                a bad end, and a retry is left; or it was never let go
 
-What is skipped, coalesced or missed, and what has ended, never changes again.
+What is skipped, coalesced or missed, and what has ended, never changes again. The words of a
+reason may change with every version; a code never changes its meaning and is never used again.
 """
 
 from __future__ import annotations
@@ -18,13 +19,218 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Receipt, Status
-from horae.core.entry import key_time
-from horae.core.reason import Reason, ReasonCode
+from horae.core.actor import ENGINE
+from horae.core.entry import Work, key_time
 from horae.timing.duration import format_duration
 
 if TYPE_CHECKING:
-    from horae.core.policy import Retry
+    from typing import Self
+
+    from horae.core.entry import Origin, Policy, Retry
+
+
+class Status(StrEnum):
+    """Where a receipt stands."""
+
+    WAITING = "waiting"  # it will run
+    HELD = "held"  # it waits for something that is missing
+    STARTING = "starting"  # its run is being made
+    RUNNING = "running"
+    DONE = "done"
+    NO_WORK = "no_work"
+    FAILED = "failed"
+    KILLED = "killed"  # it outlived its wall clock
+    INTERRUPTED = "interrupted"  # the engine died under it
+    SKIPPED = "skipped"  # it was not meant to run: overlap, pause, removal
+    COALESCED = "coalesced"  # a later moment runs for it
+    MISSED = "missed"  # nobody looked in time
+
+
+class ReasonCode(StrEnum):
+    """What a reason says, for programs."""
+
+    # Decided by the schedule and its policies.
+    DUE = "due"  # the scheduled time was reached
+    CAUGHT_UP = "caught_up"  # the scheduled time was missed, and catch-up runs it now
+    DELAY_DUE = "delay_due"  # the time of a delay was missed; a delay stays due until it runs
+    ADDED_LATE = "added_late"  # the entry was added after its only scheduled time
+    CATCHUP_NONE = "catchup_none"  # missed while the engine was down, and catch-up is none
+    CATCHUP_LIMIT = "catchup_limit"  # catch-up is all, and more was missed than its limit
+    CATCHUP_WINDOW = "catchup_window"  # catch-up is latest, and the time is too long ago
+    CATCHUP_LATEST = "catchup_latest"  # catch-up is latest, and a later time runs instead
+    OVERLAP_RUNNING = "overlap_running"  # the previous run was running, and overlap is skip
+    OVERLAP_HELD = "overlap_held"  # the previous run is held, and overlap is skip
+    OVERLAP_WAITING = "overlap_waiting"  # the previous run waits to start, and overlap is skip
+
+    # Ended with the entry, its schedule or the ledger.
+    PAUSED = "paused"  # the entry was paused
+    RULE_CHANGED = "rule_changed"  # the schedule of the entry was changed
+    NOT_ARMED = "not_armed"  # the entry is still in the plan and cannot run
+    ENTRY_REMOVED = "entry_removed"  # the entry is not, or was not, in the plan
+    ENTRY_BROKEN = "entry_broken"  # an edit cannot be read; the last valid version stays armed
+    LEDGER_RESTORED = "ledger_restored"  # a backup was restored
+    LEDGER_NEW = "ledger_new"  # not known whether it ran, since the ledger was newly created
+
+    # Requested.
+    REQUESTED = "requested"  # a run was requested
+    BACKFILL = "backfill"  # a run for a past time was requested
+    RETRY_REQUESTED = "retry_requested"  # a held run was requested again
+    AFTER_ENTRY = "after_entry"  # another entry or workflow ended
+    MESSAGE = "message"  # a webhook received a message
+    GITHUB = "github"  # GitHub lists a new issue or pull request
+    AGENT_EVENT = "agent_event"  # something happened to an agent, such as the start of a session
+    ASSIGNED = "assigned"  # the board assigned a task to an agent
+
+    # Held, released, rejected.
+    APPROVAL_REQUIRED = "approval_required"  # the run waits for an approval
+    AGENT_UNAVAILABLE = "agent_unavailable"  # the agent does not exist or is disabled
+    AGENT_BUSY = "agent_busy"  # the agent is, or was, busy with another run
+    NOT_READY = "not_ready"  # the run needs something that is missing, such as a program
+    SECRET_UNREADABLE = "secret_unreadable"  # noqa: S105 - the run needs a secret that cannot be read
+    APPROVED = "approved"  # the run was approved
+    REJECTED = "rejected"  # the run was rejected
+    APPROVAL_EXPIRED = "approval_expired"  # the run was not approved in time
+    POLICY_CHANGED = "policy_changed"  # the tool policy of the workflow was changed
+    AGENT_AVAILABLE = "agent_available"  # the agent is available again
+    ENGINE_RESTARTED = "engine_restarted"  # the engine was restarted, and tries a held run again
+    READY = "ready"  # the cause of the hold is resolved
+
+    # Starting, and given back before anything has run.
+    STARTING = "starting"  # the run is being started
+    STARTED = "started"  # the run has started
+    START_UNCONFIRMED = "start_unconfirmed"  # the ledger could not confirm the start
+    LAUNCHER_LOST = "launcher_lost"  # the launcher ended, or did not answer
+    STOPPED_BEFORE_START = "stopped_before_start"  # the engine or the node was stopped before
+    EXITED_BEFORE_START = "exited_before_start"  # the engine exited before
+    LOST_BEFORE_START = "lost_before_start"  # the node was lost before
+    NEVER_STARTED = "never_started"  # the run was made and never started
+
+    # Ends.
+    COMPLETED = "completed"  # the run ended well
+    NO_WORK = "no_work"  # the run found nothing to do
+    EXIT_CODE = "exit_code"  # the exit code was not 0
+    SIGNAL = "signal"  # a signal ended the process
+    REPORTED = "reported"  # the run itself reported a failure
+    STEP_FAILED = "step_failed"  # a step of the workflow failed
+    CANNOT_START = "cannot_start"  # the run could not be made or started
+    INTERNAL_ERROR = "internal_error"  # an unexpected error of the engine
+    EDIT_FAILED = "edit_failed"  # the engine could not write a rest page or a task file
+    RECORD_UNWRITABLE = "record_unwritable"  # the record of the run cannot be written
+    DEADLOCK = "deadlock"  # the run needs what cannot become free before it ends
+    TIME_LIMIT = "time_limit"  # the run exceeded its time limit
+    MEMORY_LIMIT = "memory_limit"  # the run exceeded its memory limit, or memory ran out
+    CANCELLED = "cancelled"  # the run was cancelled
+    ENGINE_STOPPED = "engine_stopped"  # the engine or the node was stopped during the run
+    ENGINE_EXITED = "engine_exited"  # the engine exited during the run
+    LEASE_EXPIRED = "lease_expired"  # the engine did not renew its lease in time
+    NODE_LOST = "node_lost"  # the node was lost during the run
+    SUPERVISOR_LOST = "supervisor_lost"  # the supervisor of the run died
+    RESULT_UNREADABLE = "result_unreadable"  # the result of the run cannot be read
+    GAVE_UP = "gave_up"  # the engine exited too often over this run
+    REST_WRITTEN = "rest_written"  # an agent's rest wrote its page
+    REST_QUIET = "rest_quiet"  # an agent's rest had nothing to write
+    TASK_MOVED = "task_moved"  # a recurring task was moved back to todo
+    TASK_NOT_MOVED = "task_not_moved"  # a recurring task stays where it is
+    TASK_NOT_STARTED = "task_not_started"  # the task changed before its run began
+
+    # Why a waiting run does not start at the moment; shown, and never stored.
+    CAN_START = "can_start"  # the run is ready to start
+    NO_SLOT = "no_slot"  # every slot is taken
+    NO_NODE = "no_node"  # no node with the required labels is up
+    NODE_FULL = "node_full"  # every slot of the nodes that can take the run is taken
+    CREW_FULL = "crew_full"  # the crew has no free slot
+    CREW_RESERVED = "crew_reserved"  # the next slot of the crew is reserved for another run
+    AGENT_RESERVED = "agent_reserved"  # the agent is reserved for another run
+    ENTRY_BUSY = "entry_busy"  # another run of the entry is not over
+    ENTRY_RESERVED = "entry_reserved"  # another run of the entry is first in the queue
+
+    OTHER = "other"  # none of these
+
+
+# What the engine tries again at its next start, or when the cause is resolved.
+HELD_BACK: Final = frozenset({ReasonCode.NOT_READY, ReasonCode.SECRET_UNREADABLE})
+
+
+class Reason(str):
+    """A reason in words that carries its code; what is made of the words alone has none.
+
+    >>> why = Reason(ReasonCode.PAUSED, "paused by ada")
+    >>> why, str(why.code)
+    ('paused by ada', 'paused')
+    """
+
+    __slots__ = ("code",)
+
+    code: str  # a ReasonCode; another word in the ledger of a newer version, "" in an older one
+
+    def __new__(cls, code: str, words: str) -> Self:
+        reason = str.__new__(cls, words)
+        reason.code = code
+        return reason
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # a word more
+        return self.code, str(self)
+
+
+NO_REASON: Final = Reason("", "")  # of what has not ended
+
+
+def coded(words: str, code: ReasonCode) -> Reason:
+    return words if isinstance(words, Reason) else Reason(code, words)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was decided about one planned moment, or about a range of them."""
+
+    key: str
+    status: Status
+    reason: Reason
+    planned_at: datetime
+    start_at: datetime  # planned, and jitter
+    through_at: datetime | None = None  # the last moment of a range
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """A receipt as the ledger keeps it.
+
+    `attempts` counts the runs that were let go or could not be made; those that were
+    given back before have done nothing. `deaths` counts the engines that died over it, and
+    `parent` is the receipt inside whose run it was asked for, if it was.
+    """
+
+    number: int
+    entry: int
+    receipt: Receipt
+    decided_at: datetime
+    origin: Origin
+    digest: str
+    commit: str | None
+    policy: Policy
+    source: str = ""
+    title: str = ""
+    work: Work = Work.WORKFLOW
+    agents: tuple[str, ...] = ()
+    parent: int | None = None
+    attempts: int = 0
+    deaths: int = 0
+    ended_at: datetime | None = None
+    settled_at: datetime | None = None
+    machine: str = ""  # which member of a cluster is to run it, once that is decided
+    actor: str = ENGINE  # who requested it
+
+    @property
+    def status(self) -> Status:
+        """Where the receipt stands."""
+        return self.receipt.status
+
+    @property
+    def lateness(self) -> timedelta:
+        """How long after its planned moment it was decided."""
+        return self.decided_at - self.receipt.planned_at
+
 
 BAD: Final = frozenset({Status.FAILED, Status.KILLED, Status.INTERRUPTED})
 ENDS: Final = BAD | {Status.DONE, Status.NO_WORK}
@@ -100,7 +306,7 @@ def may_become(status: Status, then: Status, *, has_retry: bool = False) -> bool
 def after_end(outcome: Status, *, attempts: int, retry: Retry | None, now: datetime) -> NextStatus:
     """Return what a receipt becomes when its run, the *attempts*-th, has ended.
 
-    >>> from horae.core.policy import Retry
+    >>> from horae.core.entry import Retry
     >>> now, twice = datetime(2026, 4, 1), Retry(2, timedelta(seconds=30))
     >>> for attempts in (1, 2, 3):
     ...     then = after_end(Status.FAILED, attempts=attempts, retry=twice, now=now)

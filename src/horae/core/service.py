@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from horae.core.actor import by_words, one_line
-from horae.core.decide import GRACE, Decision, Receipt, Status
+from horae.core.decide import GRACE, Decision
 from horae.core.entry import (
     AfterRule,
     CadenceRule,
@@ -40,8 +40,17 @@ from horae.core.explain import (
 from horae.core.gate import no_machine
 from horae.core.ports import PATIENCE, EntryStep, Trait
 from horae.core.project import decided, next_moment, project, tick_delay, unpaused
-from horae.core.reason import NO_REASON, Reason, ReasonCode
-from horae.core.receipt import BAD, ENDS, OPEN, is_planned
+from horae.core.receipt import (
+    BAD,
+    ENDS,
+    NO_REASON,
+    OPEN,
+    Reason,
+    ReasonCode,
+    Receipt,
+    Status,
+    is_planned,
+)
 from horae.core.text import entry_words, moment_text
 from horae.core.views import (
     AgentLine,
@@ -86,8 +95,9 @@ if TYPE_CHECKING:
     from horae.core.command import Unready
     from horae.core.explain import WhyQuestion
     from horae.core.gate import Machine
-    from horae.core.ports import Filed, Ledger, Listed, Pruned
+    from horae.core.ports import Ledger, Listed, Pruned
     from horae.core.project import Moment
+    from horae.core.receipt import Filed
     from horae.core.views import EngineFacts
 
 BATCH: Final = 1000  # receipts in one commit, or on one page

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Entry, Unarmed
     from horae.core.identity import Mark
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
 
 
 @dataclass(frozen=True, slots=True)

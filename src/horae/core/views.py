@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from horae.core.command import Unready
-    from horae.core.decide import Status
     from horae.core.entry import Origin, Pause
     from horae.core.explain import WhyAnswer, Window
-    from horae.core.ports import Event, Filed, Listed, Run
-    from horae.core.reason import Reason
+    from horae.core.ports import Event, Listed, Run
+    from horae.core.receipt import Filed, Reason, Status
 
 
 @dataclass(frozen=True, slots=True)

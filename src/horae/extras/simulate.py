@@ -10,11 +10,10 @@ from hashlib import sha256
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from horae.core.decide import Status
 from horae.core.engine import Engine
-from horae.core.policy import Overlap
+from horae.core.entry import Overlap
 from horae.core.ports import Ended, Process
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.source import Scan
 from horae.testing import ManualClock
 
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Origin
     from horae.core.gate import Capacity
-    from horae.core.ports import Filed, Job, Ledger, Run
+    from horae.core.ports import Job, Ledger, Run
+    from horae.core.receipt import Filed
     from horae.core.source import Scanned
 
 LAST_EVENTS: Final = 50  # shown with a broken guarantee

@@ -29,10 +29,19 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from horae.core.decide import Status
 from horae.core.ports import Ended, LauncherLostError, Process, RunError
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import BAD, NEVER_STARTED, EndCause, RunFinish, Verdict, last_lines, verdict
+from horae.core.receipt import (
+    BAD,
+    NEVER_STARTED,
+    EndCause,
+    Reason,
+    ReasonCode,
+    RunFinish,
+    Status,
+    Verdict,
+    last_lines,
+    verdict,
+)
 from horae.core.secret import guessed_in
 from horae.errors import Exit, HoraeError
 from horae.process.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing

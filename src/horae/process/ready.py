@@ -12,7 +12,7 @@ from shutil import which
 from typing import TYPE_CHECKING, Final
 
 from horae.core.command import Unready
-from horae.core.reason import ReasonCode
+from horae.core.receipt import ReasonCode
 from horae.core.secret import is_own
 
 if TYPE_CHECKING:

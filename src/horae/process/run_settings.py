@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.access import RunTokens
-    from horae.core.ports import Filed, Followed, Given, Job, Run, Secrets
-    from horae.core.reason import Reason
+    from horae.core.ports import Followed, Given, Job, Run, Secrets
+    from horae.core.receipt import Filed, Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from horae.core.actor import by_words
-from horae.core.decide import Decision, Status, begin, close
+from horae.core.decide import Decision, begin, close
 from horae.core.entry import CadenceRule, Entry, OnceRule, key_time
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import BAD
+from horae.core.receipt import BAD, Reason, ReasonCode, Status
 from horae.store.rows import item_of, next_at
 
 if TYPE_CHECKING:
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from horae.core.ports import Filed, Listed
+    from horae.core.ports import Listed
+    from horae.core.receipt import Filed
     from horae.store.book import Book
 
 

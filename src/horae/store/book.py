@@ -15,25 +15,26 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 
 from horae.core.actor import ENGINE
 from horae.core.after import LOOKED_BACK, occasions
-from horae.core.decide import Status
 from horae.core.entry import AfterRule, CadenceRule, Entry, key_time
 from horae.core.ports import (
     FRESH_LEDGER,
     DueEntry,
     EntryCounts,
-    Filed,
     Followed,
     Job,
     Pruned,
     ReceiptPage,
     Run,
 )
-from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import (
     BAD,
     ENDS,
     FINAL,
     OPEN,
+    Filed,
+    Reason,
+    ReasonCode,
+    Status,
     after_end,
     followed_by,
     is_planned,
@@ -68,8 +69,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from horae.core.decide import Decision, Receipt
+    from horae.core.decide import Decision
     from horae.core.ports import EntryStep, Event, Listed, Process, Trait
+    from horae.core.receipt import Receipt
 
 T = TypeVar("T")
 

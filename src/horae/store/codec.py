@@ -14,6 +14,7 @@ from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never, overload
 
 from horae.core.entry import (
+    PROPERTIES,
     AfterRule,
     CadenceRule,
     CronRule,
@@ -22,10 +23,11 @@ from horae.core.entry import (
     OnceRule,
     OnDemandRule,
     Origin,
+    Policy,
     RepeaterRule,
+    Retry,
     Work,
 )
-from horae.core.policy import PROPERTIES, Policy, Retry
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_repeater
 

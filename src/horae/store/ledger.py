@@ -9,8 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from horae.core.decide import Status
 from horae.core.ports import PATIENCE as MISSING
+from horae.core.receipt import Status
 from horae.org.collector import collector_paused
 from horae.store import arming, scanning
 from horae.store.book import Book, Foreseen
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from pathlib import Path
 
-    from horae.core.decide import Receipt
     from horae.core.ports import (
         DueEntry,
         EntryCounts,
         EntryStep,
         Event,
-        Filed,
         Job,
         Listed,
         Process,
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
         Run,
         Trait,
     )
-    from horae.core.reason import Reason
+    from horae.core.receipt import Filed, Reason, Receipt
     from horae.core.source import Revision, Scan
 
 T = TypeVar("T")

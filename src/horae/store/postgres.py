@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from horae.cluster.lease import LostLease
 from horae.core.access import REVOKED
-from horae.core.decide import Status
 from horae.core.entry import Work
 from horae.core.gate import Machine
 from horae.core.ports import LedgerError, StaleTermError
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import followed_by
+from horae.core.receipt import Reason, ReasonCode, Status, followed_by
 from horae.core.scope import OPERATOR
 from horae.store import arming
 from horae.store.book import (
@@ -55,8 +53,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from horae.cluster.lease import Membership
-    from horae.core.decide import Receipt
-    from horae.core.ports import EntryStep, Filed, Run
+    from horae.core.ports import EntryStep, Run
+    from horae.core.receipt import Filed, Receipt
     from horae.store.pg_wire import ForeseenQuery, PostgresConnection, Timeouts
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]

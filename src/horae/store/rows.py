@@ -7,12 +7,11 @@ from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from horae.core.decide import Receipt, Status
 from horae.core.entry import CadenceRule, Entry, Origin, Pause, RepeaterRule, Unarmed, Work
 from horae.core.identity import Mark
-from horae.core.ports import DueEntry, Event, Filed, LedgerDamagedError, Listed, Process, Run
+from horae.core.ports import DueEntry, Event, LedgerDamagedError, Listed, Process, Run
 from horae.core.project import next_moment, unpaused
-from horae.core.reason import Reason
+from horae.core.receipt import Filed, Reason, Receipt, Status
 from horae.store.codec import ENTRY, micros, moment, read_agents, read_entry, read_policy
 from horae.timing.repeater import RepeaterKind
 

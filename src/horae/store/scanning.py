@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.decide import Decision
 from horae.core.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time
 from horae.core.identity import KnownEntry, Mark, match
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import GONE, broken_receipt
+from horae.core.receipt import GONE, Reason, ReasonCode, broken_receipt
 from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule, first_seen
 from horae.store.book import Arrival
 from horae.store.codec import clock_of, micros, moment, plain, write_entry

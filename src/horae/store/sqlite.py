@@ -26,7 +26,7 @@ from horae.core.ports import (
     LedgerWriteError,
     StaleTermError,
 )
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
 from horae.store.book import Book, Foreseen

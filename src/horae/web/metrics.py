@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from horae.core.decide import Status
 from horae.core.explain import late
-from horae.core.receipt import ENDS, is_planned
+from horae.core.receipt import ENDS, Status, is_planned
 from horae.core.scope import Scope
 from horae.web.answer import HEADERS, harmless
 from horae.web.shapes import TEXT

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import StreamingResponse
 
-from horae.core.decide import Status
 from horae.core.explain import AskedMomentError, at_the_gate, parse_ask
+from horae.core.receipt import Status
 from horae.core.scope import Scope
 from horae.web.answer import HEADERS
 from horae.web.request import path_number
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from horae.core.ports import Run
-    from horae.core.reason import Reason
+    from horae.core.receipt import Reason
     from horae.core.views import WhyReport
     from horae.web.answer import HasData
     from horae.web.front import Front

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.decide import Status
-from horae.core.reason import ReasonCode
+from horae.core.receipt import ReasonCode, Status
 
 if TYPE_CHECKING:
     from horae.web.table import Schema

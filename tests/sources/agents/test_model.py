@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Run
+from horae.core.receipt import Status
 from horae.core.secret import parse_source
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.process.processes import Processes, can_kill_trees

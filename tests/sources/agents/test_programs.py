@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Run
+from horae.core.receipt import Status
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.process.processes import Processes, can_kill_trees
 from horae.process.run_settings import RunSettings

@@ -16,9 +16,9 @@ import pytest
 import horae
 from horae.app import build, run_once
 from horae.config import load
-from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError
+from horae.core.receipt import Status
 from horae.core.tool_policy import ToolPolicy, parse_policy
 from horae.process.processes import UNRELEASED, Processes, can_kill_trees
 from horae.process.run_settings import RunSettings

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.core.decide import Status
+from horae.core.receipt import Status
 from horae.sources.board.dispatch import (
     TTL,
     candidates,

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from horae.core.decide import Receipt, Status, begin, decide
+from horae.core.decide import begin, decide
 from horae.core.entry import CronRule, Entry, OnceRule, Origin, Work, key_time
+from horae.core.receipt import Receipt, Status
 from horae.sources.board.recycle import (
     NET,
     NOT_DONE,

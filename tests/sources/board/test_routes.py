@@ -12,7 +12,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from core.world import story
-from horae.core.decide import Receipt, Status
+from horae.core.receipt import Receipt, Status
 from horae.sources.board.source import BoardSource
 from horae.web.api import asgi_app
 from reasons import because

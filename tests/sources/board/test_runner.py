@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.clock import SystemClock
-from horae.core.decide import Receipt, Status
 from horae.core.engine import Engine
 from horae.core.entry import Work, key_time
 from horae.core.explain import parse_ask
 from horae.core.gate import Capacity
 from horae.core.ports import HeldBackError, Job, Process, Run, RunError
+from horae.core.receipt import Receipt, Status
 from horae.core.service import Service
 from horae.process.processes import Processes, can_kill_trees
 from horae.process.run_settings import RunSettings
@@ -47,7 +47,7 @@ from store.ledger_suite import HOUR, MINUTE, SECOND, story
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from horae.sources.board.task import Task
 
 pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="runs need pidfds")

@@ -14,13 +14,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.decide import Receipt, Status
 from horae.core.engine import Engine
-from horae.core.entry import Entry, OnceRule, OnDemandRule, Origin, Unarmed, Work, key_time
+from horae.core.entry import (
+    CatchUp,
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    Origin,
+    Policy,
+    Unarmed,
+    Work,
+    key_time,
+)
 from horae.core.identity import KnownEntry, match
-from horae.core.policy import CatchUp, Policy
-from horae.core.ports import Ended, Filed, Job, Process, Run, Unreleased
+from horae.core.ports import Ended, Job, Process, Run, Unreleased
 from horae.core.project import next_moment
+from horae.core.receipt import Filed, Receipt, Status
 from horae.core.service import Service
 from horae.core.views import AmbiguousEntryError
 from horae.files.read import PlanFileError

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings
 
-from horae.core.decide import Status
-from horae.core.receipt import ENDS
+from horae.core.receipt import ENDS, Status
 from horae.org.document import read
 from horae.sources.crew.briefing import BoardTask, hand, survey
 from horae.sources.crew.diary import (

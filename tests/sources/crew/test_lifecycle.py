@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.decide import Status
 from horae.core.entry import CadenceRule, Entry, Origin
 from horae.core.project import next_moment
-from horae.core.receipt import ENDS
+from horae.core.receipt import ENDS, Status
 from horae.org.plan import Severity
 from horae.sources.crew.lifecycle import (
     MOST_HEADINGS,

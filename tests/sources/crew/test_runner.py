@@ -26,8 +26,7 @@ from horae.cli.client import Far
 from horae.cli.ledger import print_status
 from horae.config import load
 from horae.core.clock import SystemClock
-from horae.core.decide import Status
-from horae.core.receipt import FINAL
+from horae.core.receipt import FINAL, Status
 from horae.core.service import Service
 from horae.sources.crew.source import CrewSource
 from horae.sources.crew.tick import agent_state, read_memory
@@ -38,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 
     from horae.app import App
-    from horae.core.ports import Filed, Run
+    from horae.core.ports import Run
+    from horae.core.receipt import Filed
     from horae.core.views import AgentLine
 
 PERSON = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.decide import Status
+from horae.core.receipt import Status
 from horae.sources.crew.lifecycle import Position, parse_lifecycle
 from horae.sources.crew.rules import position_file, ran_file, seconds_text
 from horae.sources.crew.tick import (

@@ -8,18 +8,23 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.core.entry import (
+    CatchUp,
     CronRule,
     Entry,
     OnceRule,
     OnDemandRule,
+    Overlap,
+    Policy,
+    PolicyError,
     RepeaterRule,
+    Retry,
     Task,
     Unarmed,
     Work,
     cron_rule,
+    policy_of,
 )
 from horae.core.headline import agent_blocks
-from horae.core.policy import CatchUp, Overlap, Policy, PolicyError, Retry, policy_of
 from horae.core.project import next_moment
 from horae.errors import ScheduleError
 from horae.org.document import read

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.core.decide import Receipt, Status
-from horae.core.entry import Occasion, Origin, Work
+from horae.core.entry import Occasion, Origin, Policy, Work
 from horae.core.launch import with_call
-from horae.core.policy import Policy
-from horae.core.ports import Ended, Filed, Followed, Job, Run, RunError, Unreleased
+from horae.core.ports import Ended, Followed, Job, Run, RunError, Unreleased
+from horae.core.receipt import Filed, Receipt, Status
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.plans.runner import CommandRunner

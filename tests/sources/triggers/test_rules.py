@@ -10,10 +10,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.decide import Status
-from horae.core.entry import CronRule, Entry, OnceRule, OnDemandRule, Unarmed, Work
-from horae.core.policy import CatchUp, Overlap
+from horae.core.entry import (
+    CatchUp,
+    CronRule,
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    Overlap,
+    Unarmed,
+    Work,
+)
 from horae.core.prompt import PromptOrder, read_order
+from horae.core.receipt import Status
 from horae.core.tool_policy import Mode, ToolPolicy
 from horae.sources.triggers.kinds import (
     KINDS,

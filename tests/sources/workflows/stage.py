@@ -9,10 +9,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from horae.core.clock import SystemClock
-from horae.core.decide import Receipt, Status
-from horae.core.entry import Origin
-from horae.core.policy import Policy
-from horae.core.ports import Filed, Job, Run
+from horae.core.entry import Origin, Policy
+from horae.core.ports import Job, Run
+from horae.core.receipt import Filed, Receipt, Status
 from horae.org.document import read
 from horae.process.processes import Processes
 from horae.process.run_settings import RunSettings

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.clock import SystemClock
-from horae.core.decide import Status
 from horae.core.ports import RunError
+from horae.core.receipt import Status
 from horae.process.processes import can_kill_trees
 from horae.sources.workflows.build_cache import Workshop
 from horae.sources.workflows.languages import (

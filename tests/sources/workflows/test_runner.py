@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from horae.core.decide import Status
 from horae.core.ports import Ended, Held, RunError, Runner, Unreleased
+from horae.core.receipt import Status
 from horae.process.processes import can_kill_trees
 from horae.sources.workflows.record import RECORD, read_record
 from horae.sources.workflows.steps import clear

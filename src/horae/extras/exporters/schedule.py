@@ -10,8 +10,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.entry import CronRule, OnceRule, RepeaterRule
-from horae.core.policy import PROPERTIES, CatchUp
+from horae.core.entry import PROPERTIES, CatchUp, CronRule, OnceRule, RepeaterRule
 from horae.extras.importers.crontab import foreign_rule
 from horae.extras.importers.job import prove
 from horae.extras.importers.oncalendar import read_event

@@ -28,9 +28,8 @@ from horae.cli.trigger_access import TriggerAccess
 from horae.config import load, secrets_of
 from horae.context import AgentLookup, find_agents
 from horae.core.clock import SystemClock
-from horae.core.decide import Status
 from horae.core.ports import Run
-from horae.core.reason import ReasonCode
+from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit, HoraeError
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings

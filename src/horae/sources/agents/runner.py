@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from horae.core.command import Unready
-from horae.core.decide import Status
 from horae.core.headline import agent_blocks
 from horae.core.ports import Ended, Given, RunError, SecretError
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import EndCause, RunFinish, shown, verdict
+from horae.core.receipt import EndCause, Reason, ReasonCode, RunFinish, Status, shown, verdict
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
 from horae.process.masking import Masker, disguises

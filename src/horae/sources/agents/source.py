@@ -12,20 +12,18 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.actor import by_words
-from horae.core.decide import Receipt, Status
-from horae.core.entry import Entry, OnDemandRule, Origin, Work
+from horae.core.entry import Entry, OnDemandRule, Origin, Overlap, Policy, Work
 from horae.core.identity import Mark
-from horae.core.policy import Overlap, Policy
 from horae.core.prompt import AgentUnavailableError, PromptOrder
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import OPEN
+from horae.core.receipt import OPEN, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
 from horae.web.request import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from horae.core.ports import Clock, Filed, Ledger, Run
+    from horae.core.ports import Clock, Ledger, Run
+    from horae.core.receipt import Filed
 
 NAME: Final = "asked"  # what these entries are kept under
 MOST: Final = 100  # requests for one agent that wait or run

@@ -21,8 +21,7 @@ from horae.cli.options import at_option, root_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.config import load
 from horae.core.clock import SystemClock
-from horae.core.entry import cron_rule, key_time
-from horae.core.policy import policy_of
+from horae.core.entry import cron_rule, key_time, policy_of
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of
@@ -58,8 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from horae.core.entry import Pause
-    from horae.core.policy import PolicyProperty
+    from horae.core.entry import Pause, PolicyProperty
     from horae.sources.board.rules import Changes, Value
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import Cards

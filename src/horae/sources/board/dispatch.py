@@ -10,9 +10,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Status
 from horae.core.entry import key_time
-from horae.core.receipt import shown
+from horae.core.receipt import Status, shown
 from horae.sources.board.rules import (
     TaskReadiness,
     TaskStatuses,

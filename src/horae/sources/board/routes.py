@@ -7,9 +7,8 @@ import logging
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.entry import cron_rule
+from horae.core.entry import cron_rule, policy_of
 from horae.core.explain import stamp
-from horae.core.policy import policy_of
 from horae.core.ports import LedgerError, Trait
 from horae.core.scope import Scope
 from horae.errors import Exit, HoraeError

@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from horae.core.entry import key_time
-from horae.core.policy import policy_of
+from horae.core.entry import key_time, policy_of
 from horae.core.scope import API_FIX
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.sources.board.task import TASK_PROPERTIES
@@ -25,7 +24,7 @@ from horae.timing.zone import ZoneError, zone
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from horae.core.policy import Policy
+    from horae.core.entry import Policy
     from horae.sources.board.task import Task
 
 STATUSES: Final = ("backlog", "todo", "in-progress", "review", "blocked", "done", "archived")

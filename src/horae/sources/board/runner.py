@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.core.decide import Receipt, Status
 from horae.core.entry import Work, key_time
 from horae.core.ports import (
     Ended,
@@ -28,8 +27,7 @@ from horae.core.ports import (
     RunError,
     Unreleased,
 )
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import BAD, FINAL, OPEN
+from horae.core.receipt import BAD, FINAL, OPEN, Reason, ReasonCode, Receipt, Status
 from horae.errors import HoraeError
 from horae.files.git.trees import Trees
 from horae.files.read import PlanFileError
@@ -58,7 +56,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.gate import Gate
-    from horae.core.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
+    from horae.core.ports import Clock, Held, Job, Ledger, Listed, Run
+    from horae.core.receipt import Filed
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Agent, Registry

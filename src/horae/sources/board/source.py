@@ -25,11 +25,11 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Status
 from horae.core.entry import (
     Entry,
     OnDemandRule,
     Origin,
+    Retry,
     Task as Gate,
     Unarmed,
     Work,
@@ -37,7 +37,7 @@ from horae.core.entry import (
     key_time,
 )
 from horae.core.identity import Mark
-from horae.core.policy import Retry
+from horae.core.receipt import Status
 from horae.core.source import Scanned
 from horae.errors import ScheduleError
 from horae.files.cache import FileCache
@@ -74,7 +74,8 @@ from horae.sources.board.tasks import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from horae.core.ports import Filed, Ledger
+    from horae.core.ports import Ledger
+    from horae.core.receipt import Filed
     from horae.core.source import Scan
     from horae.errors import HoraeError
     from horae.files.read import Content, StrPath

@@ -16,7 +16,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.policy import PROPERTIES
+from horae.core.entry import PROPERTIES
 from horae.files.yaml import YamlError, YamlMap, read_yaml
 from horae.org.plan import Diagnostic, Severity, Span
 

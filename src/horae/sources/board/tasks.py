@@ -18,12 +18,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Status
 from horae.core.entry import Origin, Unarmed, key_time
 from horae.core.identity import Mark
 from horae.core.ports import Ended, Process, RunError, Unreleased
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import NEVER_STARTED
+from horae.core.receipt import NEVER_STARTED, Reason, ReasonCode, Status
 from horae.core.source import Scanned
 from horae.errors import Exit, HoraeError
 from horae.files.cache import FileCache
@@ -55,7 +53,8 @@ from horae.sources.board.task import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from horae.core.ports import Clock, Filed, Job, Run
+    from horae.core.ports import Clock, Job, Run
+    from horae.core.receipt import Filed
     from horae.files.git.repository import CommitResult
     from horae.files.read import Content, StrPath
     from horae.org.plan import Diagnostic

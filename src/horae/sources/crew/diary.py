@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from horae.core.decide import Status
-from horae.core.receipt import BAD, ENDS, shown
+from horae.core.receipt import BAD, ENDS, Status, shown
 from horae.core.text import moment_text
 from horae.org.document import read
 

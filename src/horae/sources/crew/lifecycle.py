@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Status
+from horae.core.receipt import Status
 from horae.org.check.finding import shown
 from horae.org.document import read
 from horae.org.element import bare

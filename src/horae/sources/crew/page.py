@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.core.ports import Filed, Listed
+    from horae.core.ports import Listed
+    from horae.core.receipt import Filed
     from horae.core.views import AgentLine
     from horae.sources.crew.lifecycle import Lifecycle
     from horae.web.page.look import PageTime

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from horae.core.policy import HOST_FIX, labels
+from horae.core.entry import HOST_FIX, labels
 from horae.org.check.finding import shown
 from horae.org.plan import Diagnostic, Severity, is_id
 from horae.sources.agents.rules import Wake, choices

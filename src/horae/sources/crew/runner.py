@@ -21,7 +21,6 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Final
 
-from horae.core.decide import Status
 from horae.core.entry import Work
 from horae.core.ports import (
     Ended,
@@ -32,8 +31,7 @@ from horae.core.ports import (
     RunError,
     Unreleased,
 )
-from horae.core.reason import Reason, ReasonCode
-from horae.core.receipt import ENDS, ENGINE_EXITED, NEVER_STARTED
+from horae.core.receipt import ENDS, ENGINE_EXITED, NEVER_STARTED, Reason, ReasonCode, Status
 from horae.errors import HoraeError
 from horae.files.edit import EditConflictError, Splice, create, edit
 from horae.files.git.committing import edit_and_commit
@@ -84,7 +82,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
-    from horae.core.ports import Clock, Filed, Held, Job, Ledger, Run
+    from horae.core.ports import Clock, Held, Job, Ledger, Run
+    from horae.core.receipt import Filed
     from horae.org.plan import Plan
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings

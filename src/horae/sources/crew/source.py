@@ -14,9 +14,8 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from horae.core.entry import CadenceRule, Entry, Origin, Unarmed, Work
+from horae.core.entry import CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.core.identity import Mark
-from horae.core.policy import Policy
 from horae.core.ports import RunError
 from horae.core.source import Scan, Scanned
 from horae.errors import HoraeError
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from horae.files.read import StrPath
     from horae.sources.crew.rules import Member
 

@@ -32,7 +32,7 @@ from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from horae.core.decide import Status
+    from horae.core.receipt import Status
     from horae.core.views import PositionData
     from horae.sources.crew.lifecycle import Lifecycle, State
 

@@ -23,10 +23,10 @@ from horae.core.entry import (
     Unarmed,
     Work,
     cron_rule,
+    policy_of,
 )
 from horae.core.headline import agent_blocks, hidden_by, is_entry
 from horae.core.identity import Mark
-from horae.core.policy import policy_of
 from horae.core.source import Scanned
 from horae.errors import ScheduleError
 from horae.org.check.layout import unread

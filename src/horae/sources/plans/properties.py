@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from horae.core.entry import PROPERTIES
 from horae.core.headline import is_entry
-from horae.core.policy import PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.command import Call
-    from horae.core.ports import Filed, Given, Held, Job, Run
+    from horae.core.ports import Given, Held, Job, Run
+    from horae.core.receipt import Filed
     from horae.process.processes import Processes
 
 POST: Final = ("-I", "-m", "horae.sources.plans.post")

@@ -20,7 +20,7 @@ from horae.sources.plans.arming import scan_plan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from horae.core.source import Scan, Scanned
     from horae.files.read import Content, StrPath
     from horae.org.plan import Plan

@@ -15,9 +15,8 @@ from horae.cli.output import Form, Output, echo, form_options, print_answer, pri
 from horae.cli.trigger_access import TriggerAccess
 from horae.config import known_names, load
 from horae.core.actor import actor_words
-from horae.core.decide import Status
-from horae.core.policy import PROPERTIES
-from horae.core.reason import ReasonCode
+from horae.core.entry import PROPERTIES
+from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.apply import apply_changes, plan_files, plan_teardown
 from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of

@@ -11,12 +11,19 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.decide import Status
-from horae.core.entry import Entry, Origin, Unarmed, Work
+from horae.core.entry import (
+    PROPERTIES,
+    Entry,
+    Origin,
+    Policy,
+    PolicyError,
+    Unarmed,
+    Work,
+    policy_of,
+)
 from horae.core.identity import Mark
-from horae.core.policy import PROPERTIES, Policy, PolicyError, policy_of
 from horae.core.prompt import PromptOrder, problems
-from horae.core.receipt import GONE
+from horae.core.receipt import GONE, Status
 from horae.core.scope import API_FIX, api_scopes
 from horae.core.secret import is_own, names_in
 from horae.core.source import Scanned

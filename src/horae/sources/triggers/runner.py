@@ -32,7 +32,8 @@ from horae.timing.duration import parse_duration
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from horae.core.ports import Ended, Filed, Held, Job, Run
+    from horae.core.ports import Ended, Held, Job, Run
+    from horae.core.receipt import Filed
     from horae.core.tool_policy import ToolPolicy
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings

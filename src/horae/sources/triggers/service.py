@@ -15,9 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from horae.core.actor import actor_words, by_words, current_actor
-from horae.core.decide import Receipt, Status
-from horae.core.entry import Entry, key_time
-from horae.core.policy import Overlap
+from horae.core.entry import Entry, Overlap, key_time
 from horae.core.ports import SecretError, UnaskedSecretError
 from horae.core.prompt import (
     NO_VARIABLES,
@@ -26,8 +24,7 @@ from horae.core.prompt import (
     read_order,
     variables,
 )
-from horae.core.reason import HELD_BACK, Reason, ReasonCode
-from horae.core.receipt import OPEN
+from horae.core.receipt import HELD_BACK, OPEN, Reason, ReasonCode, Receipt, Status
 from horae.core.secret import WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, looks_secret
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.kinds import (
@@ -67,8 +64,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.command import Unready
-    from horae.core.ports import Filed, Ledger, Run, Secrets
+    from horae.core.ports import Ledger, Run, Secrets
     from horae.core.prompt import PromptOrder
+    from horae.core.receipt import Filed
     from horae.core.service import Dial
     from horae.core.tool_policy import ToolPolicy
     from horae.sources.triggers.rules import Trigger, TriggerDefinition

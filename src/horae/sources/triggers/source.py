@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from horae.core.ports import Filed
+    from horae.core.receipt import Filed
     from horae.files.read import StrPath
     from horae.sources.triggers.apply import FileChange
     from horae.sources.triggers.files import AgentFile, WorkflowFile

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
-from horae.core.decide import Status
 from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark
 from horae.core.ports import PATIENCE
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.source import Scan, Scanned
 from horae.sources.triggers.kinds import WebhookKind
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, digest_of, scanned
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from horae.core.decide import Receipt
-    from horae.core.ports import Filed, Listed
+    from horae.core.ports import Listed
+    from horae.core.receipt import Filed, Receipt
     from horae.store.book import Book
     from horae.store.ledger import BookLedger
 

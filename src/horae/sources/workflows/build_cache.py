@@ -16,9 +16,8 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Status
 from horae.core.ports import RunError
-from horae.core.receipt import shown
+from horae.core.receipt import Status, shown
 from horae.sources.workflows.languages import (
     PROGRAM,
     InstalledTool,

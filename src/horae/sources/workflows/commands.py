@@ -15,7 +15,7 @@ from horae.cli.sources import plan_root
 from horae.config import load, secrets_of, state_directory
 from horae.context import block_agents, find_agents
 from horae.core.clock import SystemClock
-from horae.core.decide import Status
+from horae.core.receipt import Status
 from horae.errors import Exit
 from horae.files.read import PlanMissingError, read_plan
 from horae.org.document import read

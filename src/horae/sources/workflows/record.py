@@ -16,9 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.decide import Status
 from horae.core.entry import key_time
-from horae.core.reason import NO_REASON, Reason
+from horae.core.receipt import NO_REASON, Reason, Status
 from horae.sources.workflows.dataflow import flow_of
 from horae.timing.rfc3339 import format_with_offset
 

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.command import call_of
-from horae.core.decide import Status
 from horae.core.ports import Ended, HeldBackError, Process, RunError, Unreleased
-from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import (
     EndCause,
+    Reason,
+    ReasonCode,
     RunFinish,
+    Status,
     last_lines,
     shown,
     timed_out,
@@ -80,7 +81,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from horae.core.ports import Clock, Filed, Given, Held, Job, Run
+    from horae.core.ports import Clock, Given, Held, Job, Run
+    from horae.core.receipt import Filed
     from horae.org.plan import Plan
     from horae.org.world import World
     from horae.process.processes import LiveRun, Processes

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Status
 from horae.core.ports import Ended, LauncherLostError, RunError
-from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import Reason, ReasonCode, Status
 from horae.process.cgroup import CgroupLimits
 from horae.process.processes import LOG_NAME, ProcessLimits, Spec, boot_seconds
 from horae.sources.workflows.record import put

@@ -10,9 +10,9 @@ from datetime import date, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Status
 from horae.core.explain import Window, nearest
 from horae.core.project import project
+from horae.core.receipt import Status
 from horae.core.views import RequestError
 from horae.timing.zone import local
 from horae.web.page.coming import coming, firing
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.entry import Entry
-    from horae.core.ports import Filed, Listed
+    from horae.core.ports import Listed
+    from horae.core.receipt import Filed
     from horae.web.page.look import PageTime
     from horae.web.page.sheet import PageContext
 

@@ -21,7 +21,7 @@ from horae.web.receipts import with_obstacles
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from horae.core.decide import Status
+    from horae.core.receipt import Status
     from horae.core.views import EntryLine
     from horae.web.page.look import PageTime
     from horae.web.page.sheet import PageContext

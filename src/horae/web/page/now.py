@@ -6,8 +6,7 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Status
-from horae.core.receipt import ENDS
+from horae.core.receipt import ENDS, Status
 from horae.web.edits import tag_of_entry
 from horae.web.page.coming import coming
 from horae.web.page.log import tail

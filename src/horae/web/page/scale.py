@@ -7,8 +7,8 @@ from datetime import datetime, time, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Status
 from horae.core.project import project
+from horae.core.receipt import Status
 from horae.timing.zone import instant, local
 from horae.web.page.coming import firing
 from horae.web.page.look import DAY, TINY, say
@@ -16,7 +16,8 @@ from horae.web.page.look import DAY, TINY, say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.core.ports import Filed, Listed
+    from horae.core.ports import Listed
+    from horae.core.receipt import Filed
     from horae.web.page.look import PageTime
 
 RECEIPTS: Final = 1000  # in one picture

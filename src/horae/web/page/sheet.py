@@ -14,8 +14,8 @@ import jinja2
 from starlette.responses import HTMLResponse, Response
 
 from horae.core.actor import actor_words
-from horae.core.decide import Status
 from horae.core.explain import length_text
+from horae.core.receipt import Status
 from horae.core.views import RequestError
 from horae.errors import HoraeError
 from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless

@@ -9,9 +9,9 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.decide import Status
 from horae.core.entry import Entry
 from horae.core.project import project
+from horae.core.receipt import Status
 from horae.timing.duration import format_duration, parse_duration
 from horae.web.page.coming import coming, firing
 from horae.web.page.count import count
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.core.ports import Filed, Listed
+    from horae.core.ports import Listed
+    from horae.core.receipt import Filed
     from horae.web.page.look import PageTime
     from horae.web.page.sheet import PageContext
 
