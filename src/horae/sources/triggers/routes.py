@@ -5,38 +5,27 @@ What we call a trigger is a workflow there, and what we call a receipt is a disp
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
 import horae
 from horae.core.scope import Scope
-from horae.sources.triggers.service import EDITS, RUNS, answer as do
-from horae.web.answer import HEADERS, told
+from horae.sources.triggers.service import EDITS, RUNS, answer
+from horae.web.answer import HEADERS
 from horae.web.front import offered
 from horae.web.request import idempotency_key, path_number
 from horae.web.shapes import FACTS, NUMBER, TEXT, listed, maybe, named, page_of, shape
-from horae.web.table import (
-    Access,
-    Field,
-    FieldKind,
-    Operation,
-    Takes,
-    Voice,
-    number,
-    text,
-    thing,
-)
+from horae.web.table import Access, Operation, Takes, Voice, number, text, thing
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from starlette.requests import Request
 
     from horae.sources.triggers.service import Triggers
     from horae.web.front import Front
     from horae.web.request import RequestFields
-
-_WHAT: Final = "triggers"
 
 
 async def alive(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
@@ -48,116 +37,66 @@ async def alive(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     return {"status": "ok", "service": "horae", "version": horae.__version__, "details": details}
 
 
-async def workflows(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
-    """List workflows, newest first."""
-    triggers = _triggers(front)
-    return await triggers.page(limit=asked.number("limit"), offset=asked.number("offset"))
+def _id(request: Request) -> str:
+    return str(request.path_params["id"])
 
 
-async def workflow(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
-    """Show one workflow by id or name."""
-    return await _triggers(front).get(request.path_params["id"])
+def _part(asked: RequestFields) -> dict[str, int | None]:
+    return {name: asked.number(name) for name in ("limit", "offset")}
 
 
-async def create_workflow(front: Front, _: Request, asked: RequestFields) -> Response:
-    """Create a workflow and arm it."""
-    return told(await _triggers(front).create(asked.given), HTTPStatus.CREATED)
+async def _delete(triggers: Triggers, request: Request, _: RequestFields) -> Response:
+    await triggers.delete(_id(request))
+    return Response(status_code=204, headers=HEADERS)
 
 
-async def update_workflow(front: Front, request: Request, asked: RequestFields) -> dict[str, Any]:
-    """Update a workflow; fields that are null stay unchanged."""
-    return await _triggers(front).update(request.path_params["id"], asked.given)
+async def _deliver(triggers: Triggers, request: Request, asked: RequestFields) -> dict[str, Any]:
+    return {"receipt": await triggers.deliver(_id(request), asked.raw, request.headers.items())}
 
 
-async def delete_workflow(front: Front, request: Request, _: RequestFields) -> Response:
-    """Delete a workflow; its dispatches remain."""
-    await _triggers(front).delete(request.path_params["id"])
-    return Response(status_code=HTTPStatus.NO_CONTENT, headers=HEADERS)
+async def _approvals(triggers: Triggers, _: Request, __: RequestFields) -> dict[str, Any]:
+    return {"approvals": await triggers.approvals()}
 
 
-async def workflow_history(front: Front, request: Request, asked: RequestFields) -> dict[str, Any]:
-    """List the dispatches of a workflow, newest first."""
-    return await _triggers(front).history(
-        request.path_params["id"], limit=asked.number("limit"), offset=asked.number("offset")
-    )
+def _route(  # noqa: PLR0917 - a row of the table below
+    method: str,
+    path: str,
+    access: Scope | Access,
+    name: str,
+    about: str,
+    work: Callable[[Triggers, Request, RequestFields], Awaitable[Any]],
+    says: Any,
+    **more: Any,
+) -> Operation:
+    """Return a route that the service answers; those of agentd say errors as `{"error": …}`."""
+
+    async def called(front: Front, request: Request, asked: RequestFields) -> Any:
+        return await work(offered(front.triggers, "triggers"), request, asked)
+
+    called.__name__ = name
+    more.setdefault("also", (404, 409) if method != "GET" else (404,))
+    more.setdefault("voice", Voice.PROBLEM if path.startswith("/api/") else Voice.PLAIN)
+    if "body" in more:
+        more.setdefault("takes", Takes.LOOSE)
+    return Operation(method, path, access, called, says, about=about, **more)
 
 
-async def trigger_workflow(front: Front, request: Request, asked: RequestFields) -> dict[str, Any]:
-    """Run a workflow now; the same Idempotency-Key returns the same dispatch."""
-    return await _triggers(front).trigger_now(
-        request.path_params["id"], dict(asked.given), key=idempotency_key(request)
-    )
+def _verb(verb: str, about: str, scope: Scope) -> Operation:
+    """Return the route by which a command calls a method of the service."""
+    path, about = f"/api/v1/triggers/{verb}", f"{about}, as the command line does."
 
+    def call(triggers: Triggers, _: Request, asked: RequestFields) -> Awaitable[dict[str, Any]]:
+        return answer(triggers, verb, asked.given)
 
-async def webhook(front: Front, request: Request, asked: RequestFields) -> Response:
-    """Deliver a message to a workflow, signed in the scheme of its webhook."""
-    headers = request.headers.items()
-    receipt = await _triggers(front).deliver(request.path_params["id"], asked.raw, headers)
-    return told({"receipt": receipt}, HTTPStatus.ACCEPTED)
-
-
-async def trigger_agents(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
-    """List the agents that workflows start, newest first."""
-    return await _triggers(front).agents(
-        limit=asked.number("limit"),
-        offset=asked.number("offset"),
-        status=asked.text("status") or None,
-    )
-
-
-async def trigger_agent(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
-    """Show one agent by id or name."""
-    return await _triggers(front).agent(request.path_params["id"])
-
-
-async def create_agent(front: Front, _: Request, asked: RequestFields) -> Response:
-    """Create an agent."""
-    return told(await _triggers(front).create_agent(asked.given), HTTPStatus.CREATED)
-
-
-async def delete_agent(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
-    """Delete an agent that no workflow starts."""
-    return await _triggers(front).delete_agent(request.path_params["id"])
-
-
-async def message_agent(front: Front, request: Request, asked: RequestFields) -> dict[str, Any]:
-    """Run an agent once with a message as its prompt."""
-    return await _triggers(front).send_message(
-        request.path_params["id"], asked.given.get("content")
-    )
-
-
-async def agent_usage(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
-    """Show the usage of an agent's last run and of all its runs."""
-    return await _triggers(front).usage(request.path_params["id"])
-
-
-async def approvals(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
-    """List the receipts that wait for approval, oldest first."""
-    return {"approvals": await _triggers(front).approvals()}
-
-
-async def approve(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
-    """Approve a receipt that waits for approval."""
-    return await _triggers(front).approve(path_number(request))
-
-
-async def deny(front: Front, request: Request, asked: RequestFields) -> dict[str, Any]:
-    """Reject a receipt that waits for approval."""
-    return await _triggers(front).deny(path_number(request), reason=asked.text("reason"))
-
-
-def _triggers(front: Front) -> Triggers:
-    return offered(front.triggers, _WHAT)
+    name = f"command_{verb}"
+    return _route("POST", path, scope, name, about, call, FACTS, takes=Takes.LOOSE)
 
 
 _PAGE: Final = (
     number("limit", "maximum number of results, up to 200; default: 50"),
     number("offset", "number of the newest results to skip"),
 )
-_STATUS: Final = Field(
-    "status", FieldKind.TEXT, "only agents with this status, `running` or `stopped`"
-)
+_STATUS: Final = text("status", "only agents with this status, `running` or `stopped`")
 _WORKFLOW: Final = (
     text("name", "unique name of the workflow"),
     text("agent_id", "the agent to start"),
@@ -179,157 +118,78 @@ _TASK: Final = (
     thing("body", "body of the task"),
     thing("metadata", "values of the variables in the prompt"),
 )
-
-
-def _plain(
-    method: str, path: str, access: Scope | Access, answer: Any, says: Any, **more: Any
-) -> Operation:
-    """Return a route that says errors as `{"error": …}`."""
-    more.setdefault("also", (404, 409) if method != "GET" else (404,))
-    return Operation(method, path, access, answer, says, voice=Voice.PLAIN, **more)
-
-
-def _verb(verb: str, about: str, scope: Scope) -> Operation:
-    """Return the route by which a command calls a method of the service."""
-
-    async def answer(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
-        return await do(_triggers(front), verb, asked.given)
-
-    answer.__name__ = f"command_{verb}"
-    return Operation(
-        "POST",
-        f"/api/v1/triggers/{verb}",
-        scope,
-        answer,
-        FACTS,
-        takes=Takes.LOOSE,
-        also=(404, 409),
-        about=f"{about}, as the command line does.",
-    )
-
-
-OPERATIONS: Final = (
-    _plain(
-        "GET",
-        "/health",
-        Access.OPEN,
-        alive,
-        shape(status=TEXT, service=TEXT, version=TEXT, details=shape(agents_active=NUMBER)),
-        also=(),
-    ),
-    _plain("GET", "/workflows", Scope.READ, workflows, page_of("Trigger"), query=_PAGE),
-    _plain(
-        "POST",
-        "/workflows",
-        Scope.EDIT,
-        create_workflow,
-        named("Trigger"),
-        body=_WORKFLOW,
-        takes=Takes.LOOSE,
-        status=201,
-    ),
-    _plain("GET", "/workflows/{id}", Scope.READ, workflow, named("Trigger")),
-    _plain(
-        "PUT",
-        "/workflows/{id}",
-        Scope.EDIT,
-        update_workflow,
-        named("Trigger"),
-        body=_WORKFLOW,
-        takes=Takes.LOOSE,
-    ),
-    _plain("DELETE", "/workflows/{id}", Scope.EDIT, delete_workflow, {}, status=204),
-    _plain(
-        "GET",
-        "/workflows/{id}/history",
-        Scope.READ,
-        workflow_history,
-        page_of("Dispatch"),
-        query=_PAGE,
-    ),
-    _plain(
-        "POST",
-        "/workflows/{id}/trigger",
-        Scope.RUN,
-        trigger_workflow,
-        named("Dispatch"),
-        body=_TASK,
-        takes=Takes.LOOSE,
-        headers=("Idempotency-Key",),
-    ),
-    _plain(
-        "POST",
-        "/webhooks/{id}",
-        Access.SIGNED,
-        webhook,
-        shape(receipt=maybe(NUMBER)),
-        takes=Takes.BYTES,
-        status=202,
-        headers=(
-            "webhook-id",
-            "webhook-timestamp",
-            "webhook-signature",
-            "X-Hub-Signature-256",
-        ),
-        also=(401,),
-    ),
-    _plain(
-        "GET",
-        "/agents",
-        Scope.READ,
-        trigger_agents,
-        page_of("TriggerAgent"),
-        query=(*_PAGE, _STATUS),
-    ),
-    _plain(
-        "POST",
-        "/agents",
-        Scope.EDIT,
-        create_agent,
-        named("TriggerAgent"),
-        body=_AGENT,
-        takes=Takes.LOOSE,
-        status=201,
-    ),
-    _plain("GET", "/agents/{id}", Scope.READ, trigger_agent, named("TriggerAgent")),
-    _plain("DELETE", "/agents/{id}", Scope.EDIT, delete_agent, named("TriggerAgent")),
-    _plain(
-        "POST",
-        "/agents/{id}/message",
-        Scope.RUN,
-        message_agent,
-        FACTS,
-        body=(thing("content", "prompt of the run"),),
-        takes=Takes.LOOSE,
-    ),
-    _plain("GET", "/agents/{id}/usage", Scope.READ, agent_usage, FACTS),
-    Operation(
-        "GET",
-        "/api/v1/approvals",
-        Scope.READ,
-        approvals,
-        shape(approvals=listed(named("Approval"))),
-        also=(404,),
-    ),
-    Operation(
-        "POST",
-        "/api/v1/approvals/{number}/approve",
-        Scope.RUN,
-        approve,
-        named("Approval"),
-        takes=Takes.FIELDS,
-        also=(404, 409),
-    ),
-    Operation(
-        "POST",
-        "/api/v1/approvals/{number}/deny",
-        Scope.RUN,
-        deny,
-        named("Approval"),
-        body=(text("reason", "reason for the rejection"),),
-        takes=Takes.FIELDS,
-        also=(404, 409),
-    ),
-    *(_verb(verb, about, Scope.EDIT) for verb, about in EDITS.items()),
-    *(_verb(verb, about, Scope.RUN) for verb, about in RUNS.items()),
+_SIGNATURES: Final = ("webhook-id", "webhook-timestamp", "webhook-signature", "X-Hub-Signature-256")
+_SERVICE: Final = shape(
+    status=TEXT, service=TEXT, version=TEXT, details=shape(agents_active=NUMBER)
 )
+_TRIGGER, _CARD, _DISPATCH = named("Trigger"), named("TriggerAgent"), named("Dispatch")
+_APPROVAL: Final = named("Approval")
+_READ, _EDIT, _RUN = Scope.READ, Scope.EDIT, Scope.RUN
+
+# fmt: off
+OPERATIONS: Final = (
+    Operation("GET", "/health", Access.OPEN, alive, _SERVICE, voice=Voice.PLAIN),
+    _route("GET", "/workflows", _READ, "workflows", "List workflows, newest first.",
+           lambda triggers, _, asked: triggers.page(**_part(asked)),
+           page_of("Trigger"), query=_PAGE),
+    _route("POST", "/workflows", _EDIT, "create_workflow", "Create a workflow and arm it.",
+           lambda triggers, _, asked: triggers.create(asked.given),
+           _TRIGGER, body=_WORKFLOW, status=201),
+    _route("GET", "/workflows/{id}", _READ, "workflow", "Show one workflow by id or name.",
+           lambda triggers, request, _: triggers.get(_id(request)), _TRIGGER),
+    _route("PUT", "/workflows/{id}", _EDIT, "update_workflow",
+           "Update a workflow; fields that are null stay unchanged.",
+           lambda triggers, request, asked: triggers.update(_id(request), asked.given),
+           _TRIGGER, body=_WORKFLOW),
+    _route("DELETE", "/workflows/{id}", _EDIT, "delete_workflow",
+           "Delete a workflow; its dispatches remain.", _delete, {}, status=204),
+    _route("GET", "/workflows/{id}/history", _READ, "workflow_history",
+           "List the dispatches of a workflow, newest first.",
+           lambda triggers, request, asked: triggers.history(_id(request), **_part(asked)),
+           page_of("Dispatch"), query=_PAGE),
+    _route("POST", "/workflows/{id}/trigger", _RUN, "trigger_workflow",
+           "Run a workflow now; the same Idempotency-Key returns the same dispatch.",
+           lambda triggers, request, asked: triggers.trigger_now(
+               _id(request), dict(asked.given), key=idempotency_key(request)),
+           _DISPATCH, body=_TASK, headers=("Idempotency-Key",)),
+    _route("POST", "/webhooks/{id}", Access.SIGNED, "webhook",
+           "Deliver a message to a workflow, signed in the scheme of its webhook.", _deliver,
+           shape(receipt=maybe(NUMBER)),
+           takes=Takes.BYTES, status=202, headers=_SIGNATURES, also=(401,)),
+    _route("GET", "/agents", _READ, "trigger_agents",
+           "List the agents that workflows start, newest first.",
+           lambda triggers, _, asked: triggers.agents(
+               **_part(asked), status=asked.text("status") or None),
+           page_of("TriggerAgent"), query=(*_PAGE, _STATUS)),
+    _route("POST", "/agents", _EDIT, "create_agent", "Create an agent.",
+           lambda triggers, _, asked: triggers.create_agent(asked.given),
+           _CARD, body=_AGENT, status=201),
+    _route("GET", "/agents/{id}", _READ, "trigger_agent", "Show one agent by id or name.",
+           lambda triggers, request, _: triggers.agent(_id(request)), _CARD),
+    _route("DELETE", "/agents/{id}", _EDIT, "delete_agent",
+           "Delete an agent that no workflow starts.",
+           lambda triggers, request, _: triggers.delete_agent(_id(request)), _CARD),
+    _route("POST", "/agents/{id}/message", _RUN, "message_agent",
+           "Run an agent once with a message as its prompt.",
+           lambda triggers, request, asked: triggers.send_message(
+               _id(request), asked.given.get("content")),
+           FACTS, body=(thing("content", "prompt of the run"),)),
+    _route("GET", "/agents/{id}/usage", _READ, "agent_usage",
+           "Show the usage of an agent's last run and of all its runs.",
+           lambda triggers, request, _: triggers.usage(_id(request)), FACTS),
+    _route("GET", "/api/v1/approvals", _READ, "approvals",
+           "List the receipts that wait for approval, oldest first.", _approvals,
+           shape(approvals=listed(_APPROVAL))),
+    _route("POST", "/api/v1/approvals/{number}/approve", _RUN, "approve",
+           "Approve a receipt that waits for approval.",
+           lambda triggers, request, _: triggers.approve(path_number(request)),
+           _APPROVAL, takes=Takes.FIELDS),
+    _route("POST", "/api/v1/approvals/{number}/deny", _RUN, "deny",
+           "Reject a receipt that waits for approval.",
+           lambda triggers, request, asked: triggers.deny(
+               path_number(request), reason=asked.text("reason")),
+           _APPROVAL, takes=Takes.FIELDS, body=(text("reason", "reason for the rejection"),)),
+    *(_verb(verb, about, _EDIT) for verb, about in EDITS.items()),
+    *(_verb(verb, about, _RUN) for verb, about in RUNS.items()),
+)
+# fmt: on
