@@ -14,6 +14,28 @@ VALUED: Final = frozenset({"--root", "--data", "--tz", "--at"})  # each takes on
 FLAGS: Final = frozenset({"--json", "--jsonl", "--text", "--table"})
 
 
+def option(
+    spelling: str, text: str, *, name: str = "", **more: Any
+) -> Callable[[_Command], _Command]:
+    """Return an option by its spelling, such as `-n --limit N`, and its help text.
+
+    *name* is the argument of the function, if the option is called otherwise.
+    """
+    words = spelling.split()
+    flags = [word for word in words if word.startswith("-")]
+    more |= {"metavar": " ".join(words[len(flags) :])} if len(words) > len(flags) else {}
+    return click.option(*flags, *filter(None, [name]), help=text, **more)
+
+
+def text_or_file(text: str | None, file: str | None) -> str | None:
+    """Return the prompt that an option gives, as text or as a file."""
+    from horae.files.read import read_plan
+
+    if text is not None and file is not None:
+        raise click.UsageError("give the prompt or its file, not both.")
+    return read_plan(file).text if file is not None else text
+
+
 def _default_root() -> str:
     """Return the plan root if none is named."""
     from horae.cli.sources import default_root  # reads plans

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -59,6 +60,15 @@ class FileChange:
         diff = [{"field": name, "old": old, "new": new} for name, old, new in self.diff]
         about = {"verb": self.verb, "what": self.what, "name": self.name, "place": self.place}
         return {**about, "diff": diff, "notes": [each.data() for each in self.notes]}
+
+    def diff_lines(self, arrow: str) -> list[str]:
+        """Return what changes as text, each value as JSON of at most 60 characters."""
+
+        def short(value: object) -> str:
+            text = json.dumps(value, ensure_ascii=False)
+            return text if len(text) <= 60 else f"{text[:57]}..."
+
+        return [f"{name}: {short(old)} {arrow} {short(new)}" for name, old, new in self.diff]
 
 
 async def plan_files(

@@ -6,6 +6,7 @@ is an order: the template with all values that are known before the run starts.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
@@ -316,6 +317,17 @@ def parse_tools(data: object) -> ToolPolicy:
         return parse_policy(data)
     except ToolPolicyError as error:
         raise TriggerError(str(error), field="tool_policy") from None
+
+
+def parse_json(text: str, name: str) -> dict[str, Any]:
+    """Return the object that an option holds."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise TriggerError(f'{name} must be a JSON object such as {{"mode": "deny_all"}}')
+    return said
 
 
 def whole_number(value: object, name: str, default: int) -> int:
