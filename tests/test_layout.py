@@ -84,8 +84,6 @@ NOT_YET = {
     ("cluster.node", "store"),
     ("cluster.node", "web"),
     ("files.git.trees", "config"),
-    ("files.git.trees", "sources.workflows"),
-    ("process.logs", "sources.workflows"),
     ("sources.agents.commands", "sources.crew"),
     ("sources.agents.commands", "sources.triggers"),
     ("sources.agents.rules", "sources.crew"),

@@ -31,6 +31,7 @@ import stat
 import sys
 import time
 from contextlib import contextmanager, suppress
+from shutil import rmtree
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import Exit, HoraeError
@@ -167,6 +168,11 @@ def remove(
             _check_unchanged(old, home.name, is_leased)
             os.unlink(home.name, dir_fd=home.descriptor)
             os.fsync(home.descriptor)
+
+
+def remove_tree(path: StrPath) -> None:
+    """Remove a directory of our own as far as that can be done."""
+    rmtree(path, ignore_errors=True)
 
 
 def spliced(content: bytes, splices: Sequence[Splice]) -> bytes:

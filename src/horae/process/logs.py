@@ -9,8 +9,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from horae.sources.workflows.steps import clear
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
@@ -40,6 +38,20 @@ def tidy(directory: Path, *, now: datetime, keep: timedelta, most: int) -> int:
     return gone
 
 
+def clear(directory: Path) -> None:
+    """Remove a directory of our own with all that is left in it, what is read-only included."""
+    for where, directories, files in os.walk(directory, topdown=False):
+        with suppress(OSError):  # callers look whether it is gone, here and below
+            os.chmod(where, 0o700)
+        for name in (*files, *directories):
+            path = os.path.join(where, name)
+            is_directory = name in directories and not os.path.islink(path)
+            with suppress(OSError):  # as above
+                (os.rmdir if is_directory else os.remove)(path)
+    with suppress(OSError):  # as above
+        os.rmdir(directory)
+
+
 def _days(directory: Path) -> Iterator[Path]:
     return (day for day in _children(directory) if _DAY.fullmatch(day.name) and day.is_dir())
 
@@ -67,8 +79,7 @@ def _size(run: Path) -> int:
 
 def _remove(run: Path) -> int:
     """Remove what a run left; return 1 if all of it is gone."""
-    with suppress(OSError):  # seen below
-        clear(run)
+    clear(run)
     if run.exists():
         log.warning("cannot remove %s", run)
         return 0

@@ -17,9 +17,9 @@ import pytest
 
 from horae.core.ports import Ended, Held, RunError, Runner, Unreleased
 from horae.core.receipt import Status
+from horae.process.logs import clear
 from horae.process.processes import can_kill_trees
 from horae.sources.workflows.record import RECORD, read_record
-from horae.sources.workflows.steps import clear
 from process.stage import HOSTILE, until, wait_for
 from reasons import because
 from scale import scaled

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from horae.core.ports import RunError
 from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
+from horae.files.edit import remove_tree
 from horae.files.git.repository import (
     Author,
     DeliveryResult,
@@ -29,7 +30,6 @@ from horae.files.git.repository import (
     repository_of,
     without_password,
 )
-from horae.sources.workflows.steps import clear
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -223,12 +223,12 @@ async def _whole(path: Path) -> AsyncIterator[Path]:
     """
     path.parent.mkdir(mode=0o700, exist_ok=True)
     new = path.with_name(f"{path.name}~")  # no member has such a name
-    await asyncio.to_thread(clear, new)
+    await asyncio.to_thread(remove_tree, new)
     try:
         yield new
         new.replace(path)
     finally:
-        await asyncio.to_thread(clear, new)
+        await asyncio.to_thread(remove_tree, new)
 
 
 class ClusterError(HoraeError):

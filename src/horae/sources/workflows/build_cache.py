@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.ports import RunError
 from horae.core.receipt import Status, shown
+from horae.process.logs import clear
 from horae.sources.workflows.languages import (
     PROGRAM,
     InstalledTool,
@@ -29,7 +30,7 @@ from horae.sources.workflows.languages import (
     tool_environment,
 )
 from horae.sources.workflows.record import put
-from horae.sources.workflows.steps import MIB, clear, lay, log_of, size_text
+from horae.sources.workflows.steps import MIB, lay, log_of, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

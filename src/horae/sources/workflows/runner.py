@@ -35,6 +35,7 @@ from horae.core.receipt import (
 from horae.errors import HoraeError, ScheduleError
 from horae.org.document import read
 from horae.org.world import every, worlds
+from horae.process.logs import clear
 from horae.process.masking import MASK, Masker, disguises
 from horae.process.processes import LOG_NAME, ProcessLimits, guessed_secrets
 from horae.process.ready import allowed_environment
@@ -71,7 +72,6 @@ from horae.sources.workflows.steps import (
     Filter,
     Hands,
     StepOutput,
-    clear,
     log_of,
     size_text,
 )

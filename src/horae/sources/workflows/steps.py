@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.ports import Ended, LauncherLostError, RunError
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.process.cgroup import CgroupLimits
+from horae.process.logs import clear
 from horae.process.processes import LOG_NAME, ProcessLimits, Spec, boot_seconds
 from horae.sources.workflows.record import put
 
@@ -371,33 +372,6 @@ def log_of(directory: Path, most: int) -> bytes:
         file.seek(max(0, size - most))
         return file.read(most)
     return b""
-
-
-def clear(directory: Path) -> None:
-    """Remove a directory of our own with all that was left in it."""
-    if not directory.exists():
-        return
-    for where, directories, files in os.walk(directory, topdown=False):
-        for name in files:
-            _remove(os.remove, where, name)
-        for name in directories:
-            is_link = os.path.islink(os.path.join(where, name))
-            _remove(os.remove if is_link else os.rmdir, where, name)
-    with suppress(OSError):  # callers look whether it is gone
-        os.rmdir(directory)
-
-
-def _remove(action: Callable[[str], None], where: str, name: str) -> None:
-    """Remove one thing; a directory that a step made read-only is opened first."""
-    path = os.path.join(where, name)
-    try:
-        action(path)
-    except PermissionError:
-        with suppress(OSError):  # as above
-            os.chmod(where, 0o700)
-            action(path)
-    except OSError:
-        return
 
 
 def size_text(size: int) -> str:
