@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horae.core.clock import SystemClock
+from horae.org.document import read
+from horae.org.world import worlds
 from horae.process.processes import Processes
 from horae.process.run_settings import RunSettings
-from horae.sources.workflows.runner import run_workflow
+from horae.sources.workflows.runner import WorkflowRunner, order_of
 from horae.sources.workflows.steps import Bounds
 
 if TYPE_CHECKING:
@@ -87,16 +89,18 @@ async def measure(home: Path) -> None:
 
         async def run(text: str, at_once: int) -> float:
             start = time.perf_counter()
-            record = await run_workflow(
-                text,
+            clock, plan, name = SystemClock(), read(text), f"r{next(numbers)}"
+            order = order_of(
+                plan,
+                worlds(plan)[0],
                 name="plan.org",
                 place=place,
-                processes=processes,
-                clock=SystemClock(),
-                run=f"r{next(numbers)}",
+                run=name,
+                now=clock.now(),
                 input=b"hello\n",
-                bounds=Bounds(at_once=at_once),
             )
+            bounds = Bounds(at_once=at_once)
+            record = await WorkflowRunner(processes, place, clock=clock, bounds=bounds).run(order)
             assert record.is_good, record.reason
             return time.perf_counter() - start
 

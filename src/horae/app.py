@@ -60,7 +60,7 @@ from horae.sources.triggers.poller import GithubPoller, PollError
 from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, TriggerSource, has_files, sync
-from horae.sources.workflows.runner import WorkflowRunner, run_workflow as run_plan_workflow
+from horae.sources.workflows.runner import WorkflowRunner, order_of, the_world
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
@@ -982,18 +982,19 @@ def run_workflow(
         lock = kept / "runs" / f"{now:%Y-%m-%d}" / number
         os.makedirs(lock, 0o700)
         async with Processes(lock) as processes:
-            record = await run_plan_workflow(
-                text,
+            blocks = block_agents(agents, processes, place)
+            runner = WorkflowRunner(processes, place, clock=clock, agent=blocks)
+            parsed = read(text)
+            order = order_of(
+                parsed,
+                the_world(parsed, workflow, file=name),
                 name=name,
                 place=place,
-                processes=processes,
-                clock=clock,
                 run=number,
-                workflow=workflow,
+                now=now,
                 input=input.encode() if isinstance(input, str) else input,
-                agent=block_agents(agents, processes, place),
             )
-        return record.data()
+            return (await runner.run(order)).data()
 
     try:
         asyncio.get_running_loop()

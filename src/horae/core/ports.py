@@ -22,6 +22,7 @@ from horae.errors import Exit, HoraeError
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from horae.core.command import Call
     from horae.core.decide import Decision
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from horae.core.identity import Mark
     from horae.core.receipt import Filed, Receipt, Status
     from horae.core.source import Revision, Scan
+    from horae.org.plan import Plan
 
 
 PATIENCE: Final = timedelta(seconds=2)  # how long an entry may be missing before it is gone
@@ -636,3 +638,25 @@ class Runner(Protocol):
 
         Nothing of it is alive any more when this returns.
         """
+
+
+class AgentAnswers(Protocol):
+    """The agents that answer to the agent blocks of workflows."""
+
+    async def why_held(self, plan: Plan) -> str | None:
+        """Return which secret cannot be read that an agent of a plan needs, if so."""
+
+    async def check(self, name: str) -> None:
+        """Raise an error that says why an agent cannot run."""
+
+    async def ask(
+        self,
+        name: str,
+        prompt: str,
+        *,
+        run: int,
+        directory: Path,
+        timeout: timedelta,
+        facts: Mapping[str, str],
+    ) -> bytes:
+        """Return the answer of an agent, or raise RunError; cancelled, its run is ended."""

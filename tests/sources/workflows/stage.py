@@ -15,7 +15,7 @@ from horae.core.receipt import Filed, Receipt, Status
 from horae.org.document import read
 from horae.process.processes import Processes
 from horae.process.run_settings import RunSettings
-from horae.sources.workflows.runner import WorkflowRunner, order_of, run_workflow, the_world
+from horae.sources.workflows.runner import WorkflowRunner, order_of, the_world
 from horae.sources.workflows.steps import Bounds
 from reasons import because
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from horae.sources.agents.runner import BlockAgents
     from horae.sources.workflows.record import Record, StepRecord
-    from horae.sources.workflows.runner import Told, WorkflowRun
+    from horae.sources.workflows.runner import WorkflowOrder, WorkflowRun
 
 SHORT = timedelta(milliseconds=300)
 
@@ -64,28 +64,19 @@ class Yard:
 
     async def run(self, text: str, **options: Any) -> Record:
         """Run a workflow to its end."""
-        return await run_workflow(
-            text,
-            name="plan.org",
-            place=self.place,
-            processes=self.processes,
-            clock=SystemClock(),
-            run=f"r{next(self._numbers)}",
-            agent=self.agent,
-            bounds=self.bounds,
-            progress=self._hear,
-            **options,
-        )
+        order = self.order(text, **options)
+        return await self.runner().run(order, progress=self._hear)
 
     async def held(self, text: str) -> WorkflowRun:
         """Make a run that waits for its go."""
+        return await self.runner().make(self.order(text), progress=self._hear)
+
+    def order(self, text: str, *, workflow: str | None = None, **options: Any) -> WorkflowOrder:
+        """Return a workflow of a plan as it is to be run."""
         plan = read(text)
-        world = the_world(plan, None, file="plan.org")
-        now = SystemClock().now()
-        order = order_of(
-            plan, world, name="plan.org", place=self.place, run=f"r{next(self._numbers)}", now=now
-        )
-        return await self.runner().make(order, progress=self._hear)
+        world = the_world(plan, workflow, file="plan.org")
+        run, now = f"r{next(self._numbers)}", SystemClock().now()
+        return order_of(plan, world, name="plan.org", place=self.place, run=run, now=now, **options)
 
     def runner(self) -> WorkflowRunner:
         """Return what an engine would run workflows with."""
@@ -98,8 +89,8 @@ class Yard:
         runs = self.data / "runs"
         return sorted(str(each.relative_to(runs)) for each in runs.glob("*/*/*"))
 
-    def _hear(self, told: Told) -> None:
-        self.told.append((told.step.name, told.step.status))
+    def _hear(self, step: StepRecord) -> None:
+        self.told.append((step.name, step.status))
 
 
 @asynccontextmanager

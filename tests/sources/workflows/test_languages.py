@@ -14,7 +14,7 @@ from horae.core.clock import SystemClock
 from horae.core.ports import RunError
 from horae.core.receipt import Status
 from horae.process.processes import can_kill_trees
-from horae.sources.workflows.build_cache import Workshop
+from horae.sources.workflows.build_cache import BuildCache
 from horae.sources.workflows.languages import (
     AGENT,
     LANGUAGES,
@@ -314,7 +314,7 @@ async def test_of_what_is_kept_the_longest_unused_goes_when_there_is_no_room(
         size = 0
         for number in range(4):
             text = flow(step("C", "c", f"int main(void) {{ return {number} - {number}; }}"))
-            runner._workshop = Workshop(
+            runner.cache = BuildCache(
                 place.data / "cache",
                 clock=SystemClock(),
                 environ=place.place.environ,

@@ -47,7 +47,6 @@ from horae.sources.agents.programs import (
     read_answer,
 )
 from horae.sources.agents.rules import AgentDefinition, RunnerKind
-from horae.sources.workflows.runner import AGENT_SUFFIX, AgentReply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
@@ -58,12 +57,12 @@ if TYPE_CHECKING:
     from horae.org.plan import Plan
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
-    from horae.sources.workflows.runner import WorkflowOrder
 
 SETTINGS: Final = "set agent.command in horae.toml"
 MODEL: Final = ("-I", "-m", "horae.sources.agents.model")
 OPENAI: Final = "https://api.openai.com/v1"
 LONGEST_TEXT: Final = 8000  # characters of an answer in the record of its run
+LONGEST_ERROR: Final = 600  # characters of why an agent block failed
 ANSWER_NAME: Final = "answer.json"  # how to read the answer, for whoever comes after a crash
 RESULT_NAME: Final = "result.json"  # what the model runner knows at the end
 PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a file runs
@@ -463,88 +462,64 @@ class BlockAgents:
         processes: Processes,
         place: RunSettings,
     ) -> None:
-        self.find = find
-        self.processes = processes
-        self.place = place
+        self._find = find
+        self._processes = processes
+        self._place = place
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def why_held(self, plan: Plan) -> str | None:
         """Return which secret cannot be read that an agent of a workflow needs, if so."""
         for name in {name for _, name in agent_blocks(plan) if name}:
             try:
-                registry, agent = await self.find(name)
+                registry, agent = await self._find(name)
             except AgentNotFoundError:
                 continue  # its block says so
             asked = asked_for(registry, agent)
-            if (why := await why_held(self.place, asked, agent.environment)) is not None:
+            if (why := await why_held(self._place, asked, agent.environment)) is not None:
                 return f"the agent {name}: {why}"
         return None
 
-    def inside(self, order: WorkflowOrder) -> RunAgents:
-        return RunAgents(self, order)
-
-    def turn_of(self, name: str) -> asyncio.Lock:
-        """Return what is held while an agent runs: it has one live run, so blocks take turns."""
-        return self._turns.setdefault(name, asyncio.Lock())
-
-
-class RunAgents:
-    """Answers to the agent blocks of one run of a workflow."""
-
-    def __init__(self, agents: BlockAgents, order: WorkflowOrder) -> None:
-        self._agents = agents
-        self._order = order
-        self._named = dict(agent_blocks(order.plan))
-
-    async def ready(self, at: int) -> str:
-        """Return who answers to the block of a headline, or raise an error that says why nobody."""
-        name = self._named.get(at)
-        if name is None:
-            raise RunError(
-                "this block has no agent; write :agent NAME after its language,"
-                " or :AGENT: NAME in the drawer of its workflow"
-            )
-        registry, agent = await self._agents.find(name)
-        obstacle = await why_unable(registry, agent, self._agents.place)
+    async def check(self, name: str) -> None:
+        registry, agent = await self._find(name)
+        obstacle = await why_unable(registry, agent, self._place)
         if obstacle is not None:
             raise RunError(obstacle)
-        return name
 
-    async def ask(self, at: int, prompt: str, given: bytes) -> AgentReply:
-        """Return what the agent says to a prompt and to what is piped in; cancelled, it is ended.
-
-        An answer that begins with NO-WORK is an answer like any other.
-        """
-        name = await self.ready(at)
-        registry, agent = await self._agents.find(name)
-        order = self._order
-        number = order.run if isinstance(order.run, int) else 0
-        async with self._agents.turn_of(name):
+    async def ask(
+        self,
+        name: str,
+        prompt: str,
+        *,
+        run: int,
+        directory: Path,
+        timeout: timedelta,
+        facts: Mapping[str, str],
+    ) -> bytes:
+        """Return the answer of an agent; one that begins with NO-WORK is like any other."""
+        await self.check(name)
+        registry, agent = await self._find(name)
+        # An agent has one live run, so blocks take turns.
+        async with self._turns.setdefault(name, asyncio.Lock()):
             held = await hold_agent(
                 registry,
                 agent,
-                f"{prompt}\n\n{given.decode(errors='replace')}".strip(),
-                run=Part(number, order.directory / f"{at}{AGENT_SUFFIX}"),
-                processes=self._agents.processes,
-                place=self._agents.place,
-                timeout=agent.definition.timeout or order.timeout,
-                facts=order.environment,
+                prompt,
+                run=Part(run, directory),
+                processes=self._processes,
+                place=self._place,
+                timeout=agent.definition.timeout or timeout,
+                facts=facts,
             )
-            ended = await _ended(held)
+            held.go()
+            try:
+                ended = await held.ended()
+            except asyncio.CancelledError:
+                held.cancel("the step was stopped")
+                await held.ended()
+                raise
         if ended.outcome not in {Status.DONE, Status.NO_WORK}:
-            return AgentReply(error=f"{name}: {ended.reason}")
-        return AgentReply(held.answer.encode() + b"\n" if held.answer else b"")
-
-
-async def _ended(held: AgentRun) -> Ended:
-    """Let a run go, and return how it ended; whoever is cancelled meanwhile ends it first."""
-    held.go()
-    try:
-        return await held.ended()
-    except asyncio.CancelledError:
-        held.cancel("the step was stopped")
-        await held.ended()
-        raise
+            raise RunError(shown(f"{name}: {ended.reason}", LONGEST_ERROR))
+        return held.answer.encode() + b"\n" if held.answer else b""
 
 
 async def hidden_of(agent: Agent, place: RunSettings) -> tuple[bytes, ...]:

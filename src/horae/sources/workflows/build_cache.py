@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -30,7 +31,7 @@ from horae.sources.workflows.languages import (
     tool_environment,
 )
 from horae.sources.workflows.record import put
-from horae.sources.workflows.steps import MIB, lay, log_of, size_text
+from horae.sources.workflows.steps import MIB, log_of, size_text, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Ended
     from horae.org.world import Component
+    from horae.process.processes import Spec
     from horae.sources.workflows.languages import Language, Tool
-    from horae.sources.workflows.steps import Hands
+    from horae.sources.workflows.steps import LiveSteps
 
 log = logging.getLogger(__name__)
 
@@ -62,24 +64,30 @@ class BuildError(RunError):
 
 
 class ToolSettings(NamedTuple):
-    """With what tools are called: whose hands, what they may know, and where they work."""
+    """How the tools of a run are called; `spec` has the directory of the plan, and no command."""
 
-    hands: Hands
-    environment: Mapping[str, str]
-    directory: Path
-    plan: Path  # the directory of the plan
+    live: LiveSteps
+    spec: Spec
     root: Path  # beyond which nothing is looked at
     tools: dict[str, InstalledTool]  # what was found for this run, by language
 
-    async def about(self, argv: Sequence[str]) -> tuple[Ended, bytes]:
+    async def about(self, *argv: str, cwd: Path | None = None) -> tuple[Ended, bytes]:
         """Call a tool, and return how that ended and what it said."""
-        clear(self.directory)
-        ended = await self.hands.call(
-            argv, cwd=self.plan, environment=self.environment, directory=self.directory
-        )
+        directory = self.spec.directory
+        clear(directory)
+        ended, _ = await self.live.run(replace(self.spec, argv=argv, cwd=cwd or self.spec.cwd))
         if ended.outcome in {Status.KILLED, Status.INTERRUPTED}:
-            raise RunError(self.hands.reason or f"{argv[0]}: {ended.reason}")
-        return ended, log_of(self.directory, LOG)
+            raise RunError(self.live.reason or f"{argv[0]}: {ended.reason}")
+        return ended, log_of(directory, LOG)
+
+    def inside(self, name: str) -> Path:
+        """Return what a path in a plan means; it must be inside the plan root."""
+        path = (self.spec.cwd / name).resolve()
+        if not path.is_relative_to(self.root.resolve()):
+            raise RunError(
+                f"{name}: is outside the plan root {self.root}; keep it next to the plan"
+            )
+        return path
 
 
 class ReadyBlock(NamedTuple):
@@ -95,8 +103,8 @@ class ReadyBlock(NamedTuple):
     directory: Path | None  # in which it works; None is a scratch directory
 
 
-class Workshop:
-    """One for all runs of a data directory."""
+class BuildCache:
+    """Makes blocks ready; one for all runs of a data directory."""
 
     def __init__(
         self, cache: Path, *, clock: Clock, environ: Mapping[str, str], room: int = ROOM
@@ -120,21 +128,27 @@ class Workshop:
         block = component.block
         assert block is not None, "it was looked at before"
         found = await self._tool(language, ask)
-        names = [name for name in component.deps if name]
-        beside, packages = _split(names, ask)
+        beside, packages = _split(filter(None, component.deps), ask)
         flags = await self._packages(found, packages, ask)
-        where = None if component.dir is None else _inside(component.dir, ask)
+        where = None if component.dir is None else ask.inside(component.dir)
         if where is not None and not where.is_dir():
             raise RunError(f":dir {component.dir}: no such directory next to the plan")
         if where is not None and not block.body.strip():
-            main, files = str(_entry(language, where)), {}
+            names = [name for name in language.entries if (where / name).is_file()]
+            if not names:
+                wanted = " or ".join(language.entries) or "runnable file"
+                raise RunError(f"{where}: contains no {wanted}, and the block is empty")
+            main, files = str(where / names[0]), {}
             made_of = _tree(where)
         else:
             main, files = f"block{language.suffix}", dict(beside)
-            text = block.body.replace("\r\n", "\n")  # whoever saved it on Windows meant lines
+            text = block.body.replace("\r\n", "\n")  # saved on Windows
             files[main] = text.encode(errors="surrogateescape")
             made_of = files
-        digest = _digest(found, flags, made_of)
+        sums = sorted((name, sha256(data).hexdigest()) for name, data in made_of.items())
+        how = [word for word in found.tool.build if word != PROGRAM]
+        whole = [language.name, found.path, found.version, how, flags, sums]
+        digest = sha256(dumps(whole).encode()).hexdigest()
         if not found.tool.build:
             return ReadyBlock(found, main, files, digest, where)
         await self._build(found, main, files, flags, digest, program=program, ask=ask)
@@ -160,27 +174,22 @@ class Workshop:
         stamp = os.stat(path)
         name = sha256(f"{path}\0{stamp.st_mtime_ns}\0{stamp.st_size}".encode()).hexdigest()
         async with self._locks.setdefault(path, asyncio.Lock()):
-            known = self._versions.get(name) or self._kept_version(name)
+            kept, known = self._cache / "tools" / name, self._versions.get(name)
+            with suppress(OSError, UnicodeDecodeError):  # then the tool is asked
+                age = self._clock.now().timestamp() - kept.stat().st_mtime
+                known = known or (kept.read_text() if 0 <= age < _DAY else None)
             if known is None:
-                ended, _ = await ask.about((path, *tool.version))
+                ended, _ = await ask.about(path, *tool.version)
                 if ended.outcome is not Status.DONE:
                     raise RunError(f"{path} did not report its version: {ended.reason}")
                 known = ended.reason
                 try:
-                    (self._cache / "tools").mkdir(mode=0o700, parents=True, exist_ok=True)
-                    put(self._cache / "tools" / name, known.encode())
+                    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    put(kept, known.encode())
                 except OSError as error:
                     log.warning("cannot write to the build cache: %s", error)
             self._versions[name] = known
             return known
-
-    def _kept_version(self, name: str) -> str | None:
-        """Return what a tool said a short while ago, maybe to another process."""
-        path = self._cache / "tools" / name
-        with suppress(OSError, UnicodeDecodeError):  # then the tool is asked
-            age = self._clock.now().timestamp() - path.stat().st_mtime
-            return path.read_text() if 0 <= age < _DAY else None
-        return None
 
     async def _packages(
         self, found: InstalledTool, names: Iterable[str], ask: ToolSettings
@@ -201,7 +210,7 @@ class Workshop:
                     raise RunError(
                         f":deps {name}: {tool.asks} is needed to find it; install {tool.asks}"
                     )
-            ended, said = await ask.about((program, *filled(tool.has, package=name)))
+            ended, said = await ask.about(program, *filled(tool.has, package=name))
             if ended.outcome is Status.FAILED:
                 raise BuildError(
                     f":deps {name}: not found; for {language.name} it must be a file next to the"
@@ -229,10 +238,10 @@ class Workshop:
                 os.link(kept, program)
                 os.utime(kept)  # what is used is kept longest
                 return
-            work = ask.directory.with_name(ask.directory.name + ".src")
+            work = ask.spec.directory.with_name(ask.spec.directory.name + ".src")
             try:
                 os.mkdir(work, 0o700)
-                lay(work, files)
+                write_files(work, files)
                 same = [name for name in files if name.endswith(found.language.suffix)]
                 command = filled(
                     found.tool.build,
@@ -241,7 +250,7 @@ class Workshop:
                     flags=flags,
                     program=str(program),
                 )
-                ended, said = await ask._replace(plan=work).about((found.path, *command))
+                ended, said = await ask.about(found.path, *command, cwd=work)
             finally:
                 clear(work)
             if ended.outcome is Status.FAILED:
@@ -285,29 +294,13 @@ def line_in(said: str, *, last: bool = False) -> int | None:
     return found[-1 if last else 0] if found else None
 
 
-def _digest(found: InstalledTool, flags: Sequence[str], files: Mapping[str, bytes]) -> str:
-    """Return what names a program made from these, with this tool, in this way."""
-    sums = sorted((name, sha256(data).hexdigest()) for name, data in files.items())
-    how = [word for word in found.tool.build if word != PROGRAM]
-    whole = [found.language.name, found.path, found.version, how, list(flags), sums]
-    return sha256(dumps(whole).encode()).hexdigest()
-
-
-def _inside(name: str, ask: ToolSettings) -> Path:
-    """Return what a path in a plan means; it must be inside the plan root."""
-    path = (ask.plan / name).resolve()
-    if not path.is_relative_to(ask.root.resolve()):
-        raise RunError(f"{name}: is outside the plan root {ask.root}; keep it next to the plan")
-    return path
-
-
 def _split(names: Iterable[str], ask: ToolSettings) -> tuple[dict[str, bytes], list[str]]:
     """Return the files among the names in :deps with their content, and the packages."""
     files: dict[str, bytes] = {}
     packages = []
     room = LARGEST
     for name in names:
-        path = _inside(name, ask) if ".." not in name.split("/") else None
+        path = ask.inside(name) if ".." not in name.split("/") else None
         if path is not None and path.is_file() and not name.startswith("/"):
             files[name] = _read(path, room)
             room -= len(files[name])
@@ -316,14 +309,6 @@ def _split(names: Iterable[str], ask: ToolSettings) -> tuple[dict[str, bytes], l
         else:
             packages.append(name)
     return files, packages
-
-
-def _entry(language: Language, directory: Path) -> Path:
-    for name in language.entries:
-        if (directory / name).is_file():
-            return directory / name
-    wanted = " or ".join(language.entries) or "runnable file"
-    raise RunError(f"{directory}: contains no {wanted}, and the block is empty")
 
 
 def _tree(directory: Path) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from horae.org.plan import Plan
     from horae.org.world import World
     from horae.sources.workflows.record import Record, StepRecord
-    from horae.sources.workflows.runner import Told
 
 _REFRESH: Final = 0.1  # seconds between two pictures
 _STYLES: Final = {
@@ -147,12 +146,16 @@ async def _run_all(
         for number, world in enumerate(asked.worlds, 1):
             run = name if number == 1 else f"{name}-{number}"
             order = order_of(
-                asked.plan, world, name=asked.name, place=asked.place, run=run, now=began_at
+                asked.plan,
+                world,
+                name=asked.name,
+                place=asked.place,
+                run=run,
+                now=began_at,
+                input=given,
+                resume=resume,
             )
-            held = await runner.make(
-                replace(order, input=given, resume=resume),
-                progress=None if show is None else show.told,
-            )
+            held = await runner.make(order, progress=None if show is None else show.told)
             records.append(held.record)
             _stop_on_signals(stopped, held.cancel)
             held.go()
@@ -185,9 +188,7 @@ class _Screen:
     def __init__(self, output: Output) -> None:
         self._is_live = output.form is Form.TABLE and sys.stdout.isatty()
 
-    def told(self, told: Told) -> None:
-        """Hear where a step stands."""
-        step = told.step
+    def told(self, step: StepRecord) -> None:
         if not self._is_live and step.status not in {"waiting", "building", "running"}:
             echo(_line(step))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,9 +55,8 @@ class WorkflowRequests:
     async def run(self, text: str, given: bytes) -> list[dict[str, Any]]:
         """Run every workflow of a text, and return the records; cancelled, it ends them."""
         plan = read(text)
-        found = worlds(plan)
         records = []
-        for world in found:
+        for world in worlds(plan):
             order = order_of(
                 plan,
                 world,
@@ -66,16 +64,10 @@ class WorkflowRequests:
                 place=self._place,
                 run=f"asked-{self._ids()}",
                 now=self._clock.now(),
+                input=given,
             )
-            held = await self._runner.make(replace(order, input=given))
-            held.go()
-            try:
-                await held.ended()
-            except asyncio.CancelledError:
-                held.cancel("the client disconnected")
-                await held.ended()
-                raise
-            records.append(held.record.data())
+            record = await self._runner.run(order, why="the client disconnected")
+            records.append(record.data())
         return records
 
 

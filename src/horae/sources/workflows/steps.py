@@ -10,22 +10,20 @@ import asyncio
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from horae.core.ports import Ended, LauncherLostError, RunError
+from horae.core.ports import Ended, LauncherLostError
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.process.cgroup import CgroupLimits
 from horae.process.logs import clear
-from horae.process.processes import LOG_NAME, ProcessLimits, Spec, boot_seconds
+from horae.process.processes import LOG_NAME, LiveRun, Processes, Spec, boot_seconds
 from horae.sources.workflows.record import put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
-
-    from horae.process.processes import LiveRun, Processes
 
 MIB: Final = 1 << 20
 SHORT: Final = 1 << 15  # bytes of an input that need no file
@@ -45,18 +43,18 @@ class Bounds:
 
 
 class StepOutput(NamedTuple):
-    """What a step has put out: how long, its SHA-256, and where it is: here, or in a file."""
+    """The output of a step: how long, its SHA-256, and where it is: here, or in a file."""
 
     path: Path
     size: int
     sum: str
     data: bytes | None = None
 
-    def beginning(self, length: int) -> bytes:
-        return self.part(0, length)
-
-    def ending(self, length: int) -> bytes:
-        return self.part(max(0, self.size - length), length)
+    @classmethod
+    def of(cls, path: Path, data: bytes) -> Self:
+        """Return bytes as an output; what is long is in its file already."""
+        short = data if len(data) <= SHORT else None
+        return cls(path, len(data), sha256(data).hexdigest(), short)
 
     def part(self, start: int, length: int) -> bytes:
         if self.data is not None:
@@ -66,48 +64,33 @@ class StepOutput(NamedTuple):
             return file.read(length)
 
     def keep(self) -> None:
-        """Let it be in its file, wherever it was."""
+        """Write a short output to its file, too."""
         if self.data is not None:
             put(self.path, self.data)
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Something that makes one output from another: what to run, with what, and into which file.
-
-    What it says on stderr goes to `directory`.
-    """
-
-    argv: tuple[str, ...]
-    target: Path
-    cwd: Path
-    environment: Mapping[str, str]
-    directory: Path
-    timeout: timedelta | None
-    limits: ProcessLimits
-    memory: int
-    most: int
-    secrets: tuple[bytes, ...] = ()  # that are masked in what it says
-
-
-class Hands:
+class LiveSteps:
     """All that a run of a workflow has going: cancelled together, under one wall clock."""
 
-    def __init__(
-        self, processes: Processes, *, number: int, timeout: timedelta, bounds: Bounds
-    ) -> None:
+    def __init__(self, processes: Processes, at_once: int) -> None:
         self._processes = processes
-        self._number = number
-        self._bounds = bounds
-        self._slots = asyncio.Semaphore(bounds.at_once)
+        self._slots = asyncio.Semaphore(at_once)
         self._live: set[LiveRun] = set()
-        self._ends_at = asyncio.get_running_loop().time() + timeout.total_seconds()
+        self._ends_at = 0.0
         self.reason = ""  # why all of it is to end, once it is
         self.cancelled = asyncio.Event()
+
+    def begin(self, timeout: timedelta) -> None:
+        """Start the wall clock."""
+        self._ends_at = asyncio.get_running_loop().time() + timeout.total_seconds()
 
     def left(self) -> timedelta:
         """Return how much of the wall clock is left."""
         return timedelta(seconds=self._ends_at - asyncio.get_running_loop().time())
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.reason) or self.left() <= timedelta(0)
 
     def cancel(self, reason: str) -> None:
         """End all that goes on, and begin nothing any more."""
@@ -116,149 +99,66 @@ class Hands:
         for run in tuple(self._live):
             run.cancel(self.reason)
 
-    async def call(
+    async def run(
         self,
-        argv: Sequence[str],
+        spec: Spec,
         *,
-        cwd: Path,
-        environment: Mapping[str, str],
-        directory: Path,
-    ) -> Ended:
-        """Run a tool, and return how that ended; raises RunError if it cannot be run."""
-        ended, _ = await self._run(
-            lambda timeout: Spec(
-                self._number,
-                tuple(argv),
-                cwd,
-                environment,
-                directory,
-                is_reported=False,
-                timeout=timeout,
-                grace=self._bounds.grace,
-            )
-        )
-        return ended
-
-    async def filter(
-        self,
-        filter: Filter,  # noqa: A002 - the word of the house
-        given: StepOutput,
-        *,
-        following: LiveRun | None,
-        begun: Callable[[], None],
-        meanwhile: Callable[[LiveRun], None],
-    ) -> tuple[Ended, StepOutput | None]:
-        """Run something that makes one output from another; none is one that was too long.
+        following: LiveRun | None = None,
+        begun: Callable[[], None] = lambda: None,
+        meanwhile: Callable[[LiveRun], None] = lambda _: None,
+    ) -> tuple[Ended, bytes]:
+        """Run something when there is room for it; return its end and its short output.
 
         *following* is the run of it, if that began by itself. *begun* hears when there is room
-        for it, *meanwhile* when it goes on. Raises RunError if it cannot be run, or what it puts
-        out cannot be kept.
+        for it, *meanwhile* when it goes on. Raises RunError if it cannot be run.
         """
-        ended, data = await self._run(
-            lambda left: self._spec(filter, left, given), following, begun, meanwhile
-        )
-        size, digest = ended.facts.get("size"), ended.facts.get("sum")
-        if not isinstance(size, int):  # its supervisor died
-            return ended, StepOutput(filter.target, 0, "")
-        if size > filter.most:
-            return ended, None
-        if fault := ended.facts.get("fault"):
-            raise RunError(str(fault))
-        short = data if len(data) == size else None
-        return ended, StepOutput(filter.target, size, str(digest), short)
+        async with self._slots:
+            run = following
+            while True:
+                if run is None or run.is_refused:
+                    if self.is_over:
+                        late = Reason(ReasonCode.TIME_LIMIT, "no time was left for the step")
+                        said = Reason(ReasonCode.CANCELLED, self.reason)
+                        return Ended(Status.KILLED, said if self.reason else late), b""
+                    run = await self._hold(replace(spec, timeout=self._limit(spec)))
+                self._live.add(run)
+                try:
+                    begun()
+                    if self.cancelled.is_set():  # since it was held
+                        run.cancel(self.reason)
+                    meanwhile(run)
+                    ended = await run.ended()
+                finally:
+                    self._live.discard(run)
+                if not run.is_refused:
+                    return ended, run.output
 
-    def follow(self, before: LiveRun, filter: Filter) -> LiveRun | None:  # noqa: A002
-        """Let something begin as soon as another has ended well, to take what that puts out.
+    def follow(self, before: LiveRun, spec: Spec) -> LiveRun | None:
+        """Let something begin as soon as another has ended well, to take its output.
 
         It needs no room of its own then. None means that it cannot be.
         """
-        left = self.left()
-        if self.reason or left <= timedelta(0):
+        if self.is_over:
             return None
-        run = self._processes.follow(before, self._spec(filter, left, None))
+        ends_at = boot_seconds() + self.left().total_seconds()
+        after = replace(spec, timeout=self._limit(spec), ends_at=ends_at)
+        run = self._processes.follow(before, after)
         if run is not None:
             self._live.add(run)
         return run
 
-    def _spec(self, filter: Filter, left: timedelta, given: StepOutput | None) -> Spec:  # noqa: A002
-        """Return how something is run, with so much of the wall clock left."""
-        return Spec(
-            self._number,
-            filter.argv,
-            filter.cwd,
-            filter.environment,
-            filter.directory,
-            stdin=(given and given.data) or b"",
-            source=given.path if given is not None and given.data is None else None,
-            target=filter.target,
-            most=filter.most,
-            is_reported=False,
-            timeout=left if filter.timeout is None else min(left, filter.timeout),
-            ends_at=boot_seconds() + left.total_seconds() if given is None else None,
-            grace=self._bounds.grace,
-            secrets=filter.secrets,
-            limits=filter.limits,
-            cgroup=self._memory(filter.memory),
-        )
-
-    def _memory(self, size: int) -> CgroupLimits:
-        """Return how much a step may use; one that says nothing itself, as much as any run."""
-        is_any = size == self._bounds.memory and self._processes.limits.memory_max is not None
-        return CgroupLimits(memory_max=None if is_any else size, memory_from=":MEMORY:")
-
-    async def _run(
-        self,
-        spec_for: Callable[[timedelta], Spec],
-        following: LiveRun | None = None,
-        begun: Callable[[], None] | None = None,
-        meanwhile: Callable[[LiveRun], None] | None = None,
-    ) -> tuple[Ended, bytes]:
-        """Run something when there is room for it, within what is left of the wall clock."""
-        async with self._slots:
-            if following is not None and not following.is_refused:
-                ended = await self._watch(following, begun, meanwhile)
-                if not following.is_refused:
-                    return ended, following.output
-            left = self.left()
-            if self.reason or left <= timedelta(0):
-                reason = Reason(ReasonCode.TIME_LIMIT, "no time was left for the step")
-                if self.reason:
-                    reason = Reason(ReasonCode.CANCELLED, self.reason)
-                return Ended(Status.KILLED, reason), b""
-            run = await self._hold(spec_for(left))
-            return await self._watch(run, begun, meanwhile), run.output
-
-    async def _watch(
-        self,
-        run: LiveRun,
-        begun: Callable[[], None] | None,
-        meanwhile: Callable[[LiveRun], None] | None,
-    ) -> Ended:
-        """Return how something ended that goes on now."""
-        self._live.add(run)
-        try:
-            if begun is not None:
-                begun()
-            if self.cancelled.is_set():  # somebody said so meanwhile
-                run.cancel(self.reason)
-            if meanwhile is not None:
-                meanwhile(run)
-            return await run.ended()
-        finally:
-            self._live.discard(run)
+    def _limit(self, spec: Spec) -> timedelta:
+        return self.left() if spec.timeout is None else min(self.left(), spec.timeout)
 
     async def _hold(self, spec: Spec) -> LiveRun:
         """Start something; a launcher that is lost has run nothing, so it is asked again."""
-        for left in reversed(range(_TRIES)):
-            try:
+        for _ in range(_TRIES - 1):
+            with suppress(LauncherLostError):  # the last try raises it
                 return await self._processes.hold(spec, at_once=True)
-            except LauncherLostError:
-                if not left:
-                    raise
-        raise AssertionError("the last try returns or raises")
+        return await self._processes.hold(spec, at_once=True)
 
 
-class Bench(NamedTuple):
+class StepFolder(NamedTuple):
     """Where a step works: the directory of its files, one to write in, and one for its words."""
 
     directory: Path
@@ -266,7 +166,7 @@ class Bench(NamedTuple):
     words: Path
 
 
-class Benches:
+class StepFolders:
     """Directories in which steps of one run work, each for one at a time.
 
     One that a step has left as it was serves the next: a disk takes its time over directories.
@@ -275,70 +175,65 @@ class Benches:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._count = 0
-        self._free: list[Bench] = []
-        self._used: list[Bench] = []
-        self._files: dict[Bench, Collection[str]] = {}  # what stands on each
-        self._ahead: dict[int, Bench] = {}  # those that are laid for a step to come
+        self._free: list[StepFolder] = []
+        self._used: list[StepFolder] = []
+        self._files: dict[StepFolder, Collection[str]] = {}  # that were put into each
+        self._ahead: dict[int, StepFolder] = {}  # those that are filled for a step to come
         self._clearing: set[asyncio.Future[None]] = set()
 
-    def lay_ahead(self, step: int, files: Mapping[str, bytes]) -> Bench:
-        """Return the bench that a step will take, while others still run."""
+    def fill_ahead(self, step: int, files: Mapping[str, bytes]) -> StepFolder:
+        """Return the folder that a step will take, while others still run."""
         if step not in self._ahead:
             self._ahead[step] = self.take(step, files)
         return self._ahead[step]
 
-    def tidy(self) -> None:
-        """Make those ready again that are not needed any more."""
-        while self._used:
-            self._tidy(self._used.pop())
-
-    def take(self, step: int, files: Mapping[str, bytes]) -> Bench:
-        """Return a bench with these files and an empty scratch directory, for a step alone."""
+    def take(self, step: int, files: Mapping[str, bytes]) -> StepFolder:
+        """Return a folder with these files and an empty scratch directory, for a step alone."""
         if step in self._ahead:
             return self._ahead.pop(step)
         self.tidy()
-        bench = self._free.pop() if self._free else self._made()
-        self._files[bench] = files.keys()
-        lay(bench.directory, files)
-        return bench
+        if self._free:
+            folder = self._free.pop()
+        else:
+            home = self._directory / f"{self._count}.step"
+            folder = StepFolder(home, home / SCRATCH, home / SUPERVISED)
+            self._count += 1
+            os.mkdir(home, 0o700)
+            os.mkdir(folder.scratch, 0o700)
+        self._files[folder] = files.keys()
+        write_files(folder.directory, files)
+        return folder
 
-    def give_back(self, bench: Bench) -> None:
-        """Take back what a step needs no more."""
-        self._used.append(bench)
+    def give_back(self, folder: StepFolder) -> None:
+        self._used.append(folder)
+
+    def tidy(self) -> None:
+        """Make the folders that are not needed any more ready for the next step, or remove them."""
+        while self._used:
+            folder = self._used.pop()
+            files = self._files.pop(folder)
+            if not _is_as_made(folder, files):
+                self._clear(folder)
+                continue
+            for name in files:
+                os.remove(f"{folder.directory}/{name}")
+            self._free.append(folder)
 
     async def cleared(self) -> None:
         """Return when none is left on the disk."""
-        for bench in (*self._free, *self._used, *self._ahead.values()):
-            self._clear(bench)
+        for folder in (*self._free, *self._used, *self._ahead.values()):
+            self._clear(folder)
         await asyncio.gather(*self._clearing)
 
-    def _tidy(self, bench: Bench) -> None:
-        """Make a directory ready for the next, or let it go."""
-        files = self._files.pop(bench)
-        if not _is_as_made(bench, files):
-            self._clear(bench)
-            return
-        for name in files:
-            os.remove(f"{bench.directory}/{name}")
-        self._free.append(bench)
-
-    def _clear(self, bench: Bench) -> None:
-        cleared = asyncio.ensure_future(asyncio.to_thread(clear, bench.directory))
+    def _clear(self, folder: StepFolder) -> None:
+        cleared = asyncio.ensure_future(asyncio.to_thread(clear, folder.directory))
         self._clearing.add(cleared)
         cleared.add_done_callback(self._clearing.discard)
 
-    def _made(self) -> Bench:
-        directory = self._directory / f"{self._count}.step"
-        bench = Bench(directory, directory / SCRATCH, directory / SUPERVISED)
-        self._count += 1
-        os.mkdir(directory, 0o700)
-        os.mkdir(bench.scratch, 0o700)
-        return bench
 
-
-def _is_as_made(bench: Bench, files: Collection[str]) -> bool:
-    """Tell whether a step has left nothing on its bench, and taken nothing away."""
-    home = str(bench.directory)
+def _is_as_made(folder: StepFolder, files: Collection[str]) -> bool:
+    """Tell whether a step has left nothing in its folder, and taken nothing away."""
+    home = str(folder.directory)
     try:
         modes = [os.lstat(each).st_mode for each in (home, f"{home}/{SCRATCH}")]
         return (
@@ -351,17 +246,15 @@ def _is_as_made(bench: Bench, files: Collection[str]) -> bool:
         return False
 
 
-def lay(directory: Path, files: Mapping[str, bytes]) -> None:
+def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
     """Write files into a directory of our own in which they are not."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     for name, data in files.items():
         path = f"{directory}/{name}"
         if "/" in name:
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0) as file:
-            left = data
-            while left:
-                left = left[file.write(left) :]
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.write(data)
 
 
 def log_of(directory: Path, most: int) -> bytes:
