@@ -907,7 +907,7 @@ def test_a_directory_that_cannot_be_locked_is_named_as_the_reason(
     plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", failing(errno.EBADF))
-    assert refusal(module._lock, str(plan), -1) == (
+    assert refusal(create, plan.with_name("new.org"), b"") == (
         "its directory cannot be locked (bad file descriptor); use a local file system"
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from horae.core.source import Scan, unexpected
@@ -18,16 +18,18 @@ from horae.files.read import (
     find_plans,
     obstacle,
     read_plan,
+    stamp_of,
     told,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from horae.core.source import Scanned
     from horae.files.read import Content, StrPath
 
 _SECOND: Final = 10**9  # in the unit of stamps
+_SLASH: Final = re.compile("/")
 Kept = TypeVar("Kept")
 Stamp: TypeAlias = "tuple[int, ...]"
 
@@ -35,7 +37,7 @@ Stamp: TypeAlias = "tuple[int, ...]"
 class FileCache(Generic[Kept]):
     """The files beneath a root that hold entries, each read only if it has changed.
 
-    *reader* says by whom and in which zone a file was understood; what another one made of
+    *reader* names the code and the zone that a file was understood by; what another one made of
     it is not taken over. *understand* gives what is worth keeping for the next time the file
     changes, and its entries; what it raises is a problem of that file alone.
     """
@@ -65,13 +67,17 @@ class FileCache(Generic[Kept]):
 
     def look(self, index: Mapping[str, str]) -> Scan:
         """Return what stands in the files, save those that *index* knows as they are."""
-        found = self._find()
+        try:
+            found = find_plans(
+                self._root, suffixes=self._suffixes, most=self._most, is_flat=self._is_flat
+            )
+        except PlanFileError as error:
+            found = PlanFiles((), (error,))
         problems: list[HoraeError] = list(found.problems)
         # Where there is no root there is nothing that only cannot be read.
         hidden = [each for each in found.problems if not isinstance(each, PlanMissingError)]
         blocked = {self._inner_name(problem.raw_path) for problem in hidden}
-        behind = self._behind(index, found)
-        for in_the_way in {each.raw_path: each for each in behind.values()}.values():
+        for in_the_way in self._obstacles(index, found):
             problems.append(in_the_way)
             hidden.append(in_the_way)
             blocked.add(f"{self._inner_name(in_the_way.raw_path)}/")
@@ -87,9 +93,9 @@ class FileCache(Generic[Kept]):
                 else:
                     pages[file] = self._read(path, file, stamp)
             except _UnderstandError as error:
-                problems.append(error.cause)
-                blocked.add(file)
                 cause = error.cause
+                problems.append(cause)
+                blocked.add(file)
                 broken[file] = cause.reason if isinstance(cause, PlanFileError) else str(cause)
             except HoraeError as error:  # also one that went, or is being replaced, as we looked
                 problems.append(error)
@@ -98,7 +104,10 @@ class FileCache(Generic[Kept]):
         # Of what could not be read nothing is known by which it could be told again.
         known = standing | {file: self._known_as(stamp) for file, stamp in trusted.items()}
         seen = standing | {file: self._known_as(page.stamp) for file, page in pages.items()}
-        self._turn_to(pages, keep={*standing, *_covered(self._pages, blocked)})
+        keep = {*standing, *_covered(self._pages, blocked)}
+        # At once and at the end: a scan that is given up while its thread goes on disturbs
+        # none that comes after it.
+        self._pages = {file: page for file, page in self._pages.items() if file in keep} | pages
         return Scan(
             tuple(each for page in pages.values() for each in page.entries),
             (*standing, *sorted(blocked)),
@@ -109,45 +118,23 @@ class FileCache(Generic[Kept]):
             broken=broken,
         )
 
-    def _behind(self, index: Mapping[str, str], found: PlanFiles) -> dict[str, PlanFileError]:
-        """Return the files known so far to which no directory leads any more, and what does."""
+    def _obstacles(self, index: Mapping[str, str], found: PlanFiles) -> Iterable[PlanFileError]:
+        """Return what stands in the way to files known so far, to which no directory leads."""
         gone = {*self._pages, *index}.difference(map(self._file, found.plans))
-        ways: dict[str, PlanFileError | None] = {}
-        behind = {}
-        for file in sorted(gone):
-            above = os.path.dirname(self._path(file))
-            if above not in ways:
-                ways[above] = obstacle(above, root=self._root)
-            if (in_the_way := ways[above]) is not None:
-                behind[file] = in_the_way
-        return behind
+        paths = (f"{self._top}{name.removeprefix(self._prefix)}" for name in sorted(gone))
+        above = dict.fromkeys(map(os.path.dirname, paths))
+        ways = (obstacle(each, root=self._root) for each in above)
+        return {each.raw_path: each for each in ways if each is not None}.values()
 
     def _file(self, path: str) -> str:
         return f"{self._prefix}{path.removeprefix(self._top)}"
 
-    def _path(self, file: str) -> str:
-        return f"{self._top}{file.removeprefix(self._prefix)}"
-
     def _is_still(self, seen: Mapping[str, str], file: str) -> bool:
         try:
-            return seen.get(file) == self._known_as(_stamp(self._path(file)))
+            stamp = _stamp(f"{self._top}{file.removeprefix(self._prefix)}")
         except HoraeError:
             return False
-
-    def _turn_to(self, pages: dict[str, _CachedFile[Kept]], *, keep: Collection[str]) -> None:
-        """Remember what was read now, and of what was read before only what is still there."""
-        # At once and at the end: a scan that is given up while its thread goes on disturbs
-        # none that comes after it.
-        self._pages = {file: page for file, page in self._pages.items() if file in keep} | pages
-
-    def _find(self) -> PlanFiles:
-        """Return the files beneath the root; one that cannot be listed has a problem only."""
-        try:
-            return find_plans(
-                self._root, suffixes=self._suffixes, most=self._most, is_flat=self._is_flat
-            )
-        except PlanFileError as error:
-            return PlanFiles((), (error,))
+        return seen.get(file) == self._known_as(stamp)
 
     def _read(self, path: str, file: str, stamp: Stamp) -> _CachedFile[Kept]:
         """Return what stands in a file, read and parsed only as far as needed."""
@@ -172,7 +159,6 @@ class FileCache(Generic[Kept]):
         return _CachedFile(stamp, digest, kept, entries)
 
     def _known_as(self, stamp: Stamp) -> str:
-        """Return the text by which a file that stands so is known."""
         return " ".join((self._reader, *map(str, stamp)))
 
     def _inner_name(self, path: str) -> str:
@@ -181,8 +167,6 @@ class FileCache(Generic[Kept]):
 
 
 class _UnderstandError(Exception):
-    """A file that was read, and cannot be understood."""
-
     def __init__(self, cause: HoraeError) -> None:
         self.cause = cause
         super().__init__(str(cause))
@@ -199,10 +183,8 @@ class _CachedFile(NamedTuple, Generic[Kept]):
 
 
 def _stamp(path: str) -> Stamp:
-    """Return what changes when a file is written or replaced."""
     with told(path):
-        status = Path(path).lstat()
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        return stamp_of(os.lstat(path))
 
 
 def _covered(files: Iterable[str], names: Collection[str]) -> list[str]:
@@ -211,15 +193,10 @@ def _covered(files: Iterable[str], names: Collection[str]) -> list[str]:
     >>> _covered(["a.org", "in/b.org", "in/deep/c.org"], {"a.org", "in/deep/"})
     ['a.org', 'in/deep/c.org']
     """
-    if not names:
-        return []
-    return [file for file in files if file in names or any(each in names for each in _above(file))]
-
-
-def _above(file: str) -> Iterator[str]:
-    """Yield the directories that a file is in, the outermost first."""
-    yield ""
-    at = file.find("/")
-    while at >= 0:
-        yield file[: at + 1]
-        at = file.find("/", at + 1)
+    if "" in names:
+        return list(files)
+    return [
+        file
+        for file in files
+        if file in names or any(file[: at.end()] in names for at in _SLASH.finditer(file))
+    ]

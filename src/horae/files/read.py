@@ -1,10 +1,9 @@
 """The only place that finds plan files and reads them.
 
-Plans come from other people, so a name is never trusted: a file is opened without
-waiting for anyone (a FIFO cannot hang us), judged through its descriptor (a name can
-be swapped between a look and an open), and read only if it is plain and of bearable
-size. A path that a person typed may be a symbolic link; beneath a root no link is
-followed, in no part of the path.
+A name is never trusted: a file is opened without waiting (a FIFO cannot hang us), judged through
+its descriptor (a name can be swapped between a look and an open), and read only if it is plain
+and not too large. A path that a person typed may be a symbolic link; beneath a root no link is
+followed.
 """
 
 from __future__ import annotations
@@ -40,29 +39,20 @@ _HAS_DIRECTORY_DESCRIPTORS: Final = os.open in os.supports_dir_fd
 
 
 class PlanFileError(HoraeError):
-    """A plan that cannot be read from, or written to, the disk."""
-
     code = "plan_file"
 
     def __init__(
         self, path: str, reason: str, *, line: int | None = None, column: int | None = None
     ) -> None:
-        self._raw = path
-        self.path = printable(path)
+        self.raw_path = path  # as the system has it
+        self.path = printable(path)  # in one line
         self.reason = reason
         self.line = line
         self.column = column
         super().__init__(f"{self.path}: {reason}")
 
-    @property
-    def raw_path(self) -> str:
-        """The path as the system has it, which `path` shows in one line."""
-        return self._raw
-
 
 class PlanMissingError(PlanFileError):
-    """A plan, or the directory it should be in, that does not exist."""
-
     code = "plan_missing"
     exit_code = Exit.NOT_FOUND
 
@@ -79,7 +69,6 @@ class Content(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the data, in hexadecimal; what an edit expects to find."""
         return digest_of(self.data)
 
 
@@ -121,88 +110,65 @@ def find_plans(
     problem. *inside* is a directory from which no link is followed on the way to *root*.
     """
     name = checked_name(root)
-    top = name if name.endswith("/") else f"{name}/"
     plans: list[str] = []
     problems: list[PlanFileError] = []
     if inside is not None and (found := obstacle(name, root=checked_name(inside))) is not None:
         raise found
     with told(name):
-        stack = _steps(top, suffixes, is_flat=is_flat)
+        top = name if name.endswith("/") else f"{name}/"
+        stack = _steps(top, suffixes, is_root=True, is_flat=is_flat)
     while stack:
-        step = stack.pop()
-        if step.is_directory:
-            stack += _steps_of_subdirectory(step.path, suffixes)
+        path, problem = stack.pop()
+        if path.endswith("/") and not problem:
+            try:
+                stack += _steps(path, suffixes)
+            except FileNotFoundError:
+                continue
+            except OSError as error:  # one bad directory does not end the walk
+                stack.append((path, f"cannot be listed: {in_words(error)}"))
         elif len(plans) + len(problems) == most:
-            problems.append(
-                PlanFileError(name, f"has more than {most} plans; the rest are ignored")
-            )
+            reason = f"has more than {most} plans; the rest are ignored"
+            problems.append(PlanFileError(name, reason))
             break
-        elif step.problem:
-            problems.append(PlanFileError(step.path, step.problem))
+        elif problem:
+            problems.append(PlanFileError(path, problem))
         else:
-            plans.append(step.path)
+            plans.append(path)
     return PlanFiles(tuple(plans), tuple(problems))
 
 
-class _PathStep(NamedTuple):
-    """One thing met on the walk; a directory's path ends in a slash, which sorts it rightly."""
-
-    path: str
-    problem: str = ""
-
-    @property
-    def is_directory(self) -> bool:
-        return self.path.endswith("/") and not self.problem
-
-
-def _steps_of_subdirectory(directory: str, suffixes: tuple[str, ...]) -> list[_PathStep]:
-    """Return what the walk must look at next; one bad directory does not end it."""
-    try:
-        return _steps(directory, suffixes, is_root=False)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        return [_PathStep(directory, f"cannot be listed: {in_words(error)}")]
-
-
 def _steps(
-    directory: str, suffixes: tuple[str, ...], *, is_root: bool = True, is_flat: bool = False
-) -> list[_PathStep]:
-    """Return what the walk must look at in one directory, the first of it last."""
+    directory: str, suffixes: tuple[str, ...], *, is_root: bool = False, is_flat: bool = False
+) -> list[tuple[str, str]]:
+    """Return the paths in one directory that the walk must look at, the first last, with problems.
+
+    A directory's path ends in a slash, which sorts it rightly.
+    """
     with os.scandir(directory) as listing:
         entries = list(listing)
     if not is_root and any(is_git(entry.name) for entry in entries):
         return []
-    steps = (_step(directory, entry, suffixes, is_flat=is_flat) for entry in entries)
-    return sorted((step for step in steps if step is not None), reverse=True)
-
-
-def _step(
-    directory: str, entry: os.DirEntry[str], suffixes: tuple[str, ...], *, is_flat: bool
-) -> _PathStep | None:
-    name = entry.name
-    is_directory = entry.is_dir(follow_symlinks=False)
-    if is_flat and is_directory and not name.endswith(suffixes):
-        return None
-    if is_directory and (is_git(name) or (name.startswith(".") and name != ".agentd")):
-        return None
-    if not is_directory and (name.startswith(".") or not name.endswith(suffixes)):
-        return None
-    path = f"{directory}{name}"
-    if not _is_utf8(name):
-        return _PathStep(path, "its name is not UTF-8; rename it")
-    if is_flat and is_directory:
-        return _PathStep(path, "is a directory; only regular files can be plans")
-    if is_directory:
-        return _PathStep(f"{path}/")
-    if entry.is_file(follow_symlinks=False):
-        return _PathStep(path)
-    kind = "a symbolic link" if entry.is_symlink() else "a FIFO, a socket or a device"
-    return _PathStep(path, f"is {kind}; only regular files can be plans")
+    steps = []
+    for entry in entries:
+        name, is_directory = entry.name, entry.is_dir(follow_symlinks=False)
+        is_hidden = name.startswith(".") and not (is_directory and name == ".agentd")
+        is_other = not name.endswith(suffixes) and (is_flat or not is_directory)
+        if is_hidden or is_other or (is_directory and is_git(name)):
+            continue
+        problem = ""
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            problem = "its name is not UTF-8; rename it"
+        elif is_directory and is_flat:
+            problem = "is a directory; only regular files can be plans"
+        elif not is_directory and not entry.is_file(follow_symlinks=False):
+            kind = "a symbolic link" if entry.is_symlink() else "a FIFO, a socket or a device"
+            problem = f"is {kind}; only regular files can be plans"
+        steps.append((f"{directory}{name}{'/' * (is_directory and not problem)}", problem))
+    return sorted(steps, reverse=True)
 
 
 def digest_of(data: bytes) -> str:
-    """Return the SHA-256 of *data* in hexadecimal."""
+    """Return the SHA-256 of *data* in hexadecimal, which an edit expects to find."""
     import hashlib  # loads OpenSSL, which reading commands do without
 
     return hashlib.sha256(data).hexdigest()
@@ -221,10 +187,7 @@ def checked_name(path: StrPath) -> str:
 
 
 def names_of(root: StrPath, path: str) -> Iterator[str]:
-    """Yield what a file may be called: from *root*, if it is beneath it, and from the root of all.
-
-    *path* begins right here.
-    """
+    """Yield what a file may be called: from *root*, if it is beneath it, and absolute."""
     for whole in (os.path.abspath, os.path.realpath):  # links as they are written first
         name = os.path.relpath(whole(path), whole(root))
         if name.partition(os.sep)[0] != os.pardir:
@@ -240,13 +203,16 @@ def printable(path: str) -> str:
     >>> print(printable("two\nlines.org"), printable("caf\udce9.org"))
     two\nlines.org caf\xe9.org
     """
-    return "".join(c if c.isprintable() else _escaped(c) for c in path) or "''"
-
-
-def _escaped(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # how Python carries a byte that is not UTF-8
-        return f"\\x{ord(character) - 0xDC00:02x}"
-    return character.encode("unicode_escape").decode()
+    shown = (
+        character
+        if character.isprintable()
+        # How Python carries a byte that is not UTF-8.
+        else f"\\x{ord(character) - 0xDC00:02x}"
+        if "\udc80" <= character <= "\udcff"
+        else character.encode("unicode_escape").decode()
+        for character in path
+    )
+    return "".join(shown) or "''"
 
 
 # The characters that HFS+ does not see in a name.
@@ -275,10 +241,13 @@ def told(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if (link := _dangling(path)) is not None:
+        there, above = path, os.path.dirname(path.rstrip("/"))
+        while not os.path.lexists(there) and above not in {there, ""}:
+            there, above = above, os.path.dirname(above)
+        if os.path.islink(there) and not os.path.exists(there):
             # What it led to may only be away, such as a disk that is not mounted.
             reason = "is a broken symbolic link; repair or remove it"
-            raise PlanFileError(link, reason) from error
+            raise PlanFileError(there, reason) from error
         raise PlanMissingError(path) from error
     except OSError as error:
         raise PlanFileError(path, in_words(error)) from error
@@ -304,20 +273,8 @@ _WORDS: Final = {
 
 
 def in_words(error: OSError) -> str:
-    """Return what went wrong, in words."""
     known = _WORDS.get(error.errno or 0)
     return known or (error.strerror or str(error)).lower()
-
-
-def _dangling(path: str) -> str | None:
-    """Return the link that a path leads through, or ends in, and that leads nowhere."""
-    while not os.path.lexists(path):
-        above = os.path.dirname(path.rstrip("/"))
-        if above in {path, ""}:
-            return None
-        path = above
-    is_dangling = os.path.islink(path) and not os.path.exists(path)
-    return path if is_dangling else None
 
 
 def obstacle(directory: str, *, root: str) -> PlanFileError | None:
@@ -352,26 +309,21 @@ def directory_of(path: str, *, root: str | None) -> Iterator[tuple[int, str]]:
         raise PlanMissingError(path, "its directory does not exist") from error
     try:
         for step in steps:
-            inner = _step_down(path, step, directory)
+            try:
+                inner = os.open(step, _DIRECTORY | _NO_LINK, dir_fd=directory)
+            except FileNotFoundError as error:
+                raise PlanMissingError(path, "its directory does not exist") from error
+            except OSError as error:
+                # Systems disagree about the number for a link where a directory must be.
+                if error.errno not in {errno.ENOTDIR, errno.ELOOP, errno.EMLINK}:
+                    raise
+                reason = f"{printable(step)!r} in its path is a link or not a directory"
+                raise PlanFileError(path, reason) from error
             os.close(directory)
             directory = inner
         yield directory, last
     finally:
         os.close(directory)
-
-
-def _step_down(path: str, step: str, directory: int) -> int:
-    """Return a descriptor of the directory *step* inside another."""
-    try:
-        return os.open(step, _DIRECTORY | _NO_LINK, dir_fd=directory)
-    except FileNotFoundError as error:
-        raise PlanMissingError(path, "its directory does not exist") from error
-    except OSError as error:
-        # Systems disagree about the number for a link where a directory must be.
-        if error.errno not in {errno.ENOTDIR, errno.ELOOP, errno.EMLINK}:
-            raise
-        reason = f"{printable(step)!r} in its path is a link or not a directory"
-        raise PlanFileError(path, reason) from error
 
 
 def _way(path: str, root: str | None) -> tuple[str, list[str], str]:
@@ -396,26 +348,19 @@ def _way(path: str, root: str | None) -> tuple[str, list[str], str]:
 @contextmanager
 def _opened(path: str, root: str | None) -> Iterator[int]:
     """Yield a descriptor that reads *path*, and never waits for a writer."""
-    if root is None:
-        descriptor = os.open(path, _READ)
-    elif _HAS_DIRECTORY_DESCRIPTORS:
+    if root is not None and _HAS_DIRECTORY_DESCRIPTORS:
         with directory_of(path, root=root) as (directory, last):
             descriptor = os.open(last, _READ | _NO_LINK, dir_fd=directory)
     else:
-        descriptor = os.open(_confined(path, root), _READ)
+        real = path if root is None else os.path.realpath(path)
+        # Without its last letter the path of a file beneath the root is what ours must begin with.
+        if root is not None and not real.startswith(os.path.realpath(f"{root}/x")[:-1]):
+            raise PlanFileError(path, f"is outside {printable(root)}")
+        descriptor = os.open(real, _READ)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _confined(path: str, root: str) -> str:
-    """Return the real path of *path* if it is beneath the real *root* (Windows)."""
-    real = os.path.realpath(path)
-    # Without its last letter the path of a file beneath the root is what ours must begin with.
-    if not real.startswith(os.path.realpath(f"{root}/x")[:-1]):
-        raise PlanFileError(path, f"is outside {printable(root)}")
-    return real
 
 
 def read_open_file(descriptor: int, path: str, *, limit: int) -> bytes | None:
@@ -427,15 +372,12 @@ def read_open_file(descriptor: int, path: str, *, limit: int) -> bytes | None:
         raise PlanFileError(path, f"has {before.st_size:,} bytes; a plan may have {limit:,}")
     data = bytes_of(descriptor, before.st_size)
     after = os.fstat(descriptor)
-    is_steady = len(data) == before.st_size and _stamp(before) == _stamp(after)
+    is_steady = len(data) == before.st_size and stamp_of(before) == stamp_of(after)
     return data if is_steady else None
 
 
 def head_of(path: StrPath, most: int) -> bytes:
-    """Return the first bytes of a plain file; whatever else is there is not waited for.
-
-    Raises OSError.
-    """
+    """Return the first bytes of a plain file, which is not waited for; raises OSError."""
     descriptor = os.open(path, _READ)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -454,13 +396,12 @@ def bytes_of(descriptor: int, size: int) -> bytes:
     return data
 
 
-def _stamp(status: os.stat_result) -> tuple[int, int, int]:
-    """Return what changes whenever a file is written."""
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def stamp_of(status: os.stat_result) -> tuple[int, int, int, int]:
+    """Return what changes whenever a file is written or replaced."""
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _kind(mode: int) -> str:
-    """Return what a file mode stands for, in words."""
     kinds = {
         stat.S_IFDIR: "a directory",
         stat.S_IFIFO: "a FIFO",
@@ -469,15 +410,6 @@ def _kind(mode: int) -> str:
         stat.S_IFSOCK: "a socket",
     }
     return kinds.get(stat.S_IFMT(mode), "a device")
-
-
-def _is_utf8(name: str) -> bool:
-    """Tell whether a file name is text, or has bytes that stand for no character."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def decoded(path: str, data: bytes) -> str:

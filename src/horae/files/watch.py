@@ -1,10 +1,9 @@
 """Which files change beneath some roots, told once they have come to rest.
 
-A thread for each root is told by the system, one directory at a time: only those in which
-plans can be, never through a link, never our own data. Where the system cannot tell, it
-looks by itself from time to time. Either way a root that is not there is waited for, and
-each time the watch over one begins the root itself is told of as changed, so that what
-happened before it began is not lost.
+A thread for each root is notified by the system, one directory at a time: only those in which
+plans can be, never through a link, never our own data. Where the system cannot notify, the thread
+polls. A root that is not there is waited for, and each time the watch over a root begins the root
+itself counts as changed, so that what happened before is not lost.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from horae.files.read import in_words, is_git, printable
+from horae.files.read import in_words, is_git, printable, stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
@@ -34,6 +33,7 @@ _LOOK: Final = 1.0  # seconds until a root that vanished, or came, is noticed
 _SHARE: Final = 10  # looking takes at most one part in so many of a core
 
 Identity: TypeAlias = "tuple[int, int]"
+T = TypeVar("T")
 
 
 async def changes(
@@ -48,15 +48,14 @@ async def changes(
     """Yield the paths that changed, each time after a *quiet* without further changes.
 
     The first is yielded once the watch over a root stands, whether or not anything changed.
-    With *poll* it looks that often instead of being told. *ignored* are directories that are
+    With *poll* it looks that often instead of being notified. *ignored* are directories that are
     never looked into, such as a data directory. *note* is told in words what is not as it
     should be. It ends when *stop* is set.
     """
-    loop = asyncio.get_running_loop()
-    news = _News(loop, note)
+    news = _News(asyncio.get_running_loop(), note)
     ended = threading.Event()
-    passed = frozenset(map(_absolute, ignored))
-    for root in map(_absolute, roots):
+    passed = frozenset(map(os.path.abspath, ignored))
+    for root in map(os.path.abspath, roots):
         watch = _Watch(root, passed, news, ended, quiet=quiet, poll=poll)
         threading.Thread(target=watch.keep, name="watch", daemon=True).start()
     try:
@@ -77,11 +76,11 @@ class _News:
 
     def bring(self, names: Collection[str]) -> None:
         """Add names, from any thread."""
-        self._in_loop(lambda: self._add(names))
+        self._in_loop(self._add, names)
 
     def say(self, words: str) -> None:
         """Pass on a note, from any thread."""
-        self._in_loop(lambda: self._note(words))
+        self._in_loop(self._note, words)
 
     async def settled(self, quiet: timedelta, stop: asyncio.Event) -> bool:
         """Return True when there is news and all is quiet; False when it is time to stop."""
@@ -95,15 +94,13 @@ class _News:
         return not stop.is_set()
 
     def take(self) -> frozenset[str]:
-        """Return the names that came, each once."""
         names, self._names = frozenset(self._names), set()
         return names
 
-    def _in_loop(self, call: Callable[[], None]) -> None:
-        """Do something where the events belong."""
+    def _in_loop(self, call: Callable[[T], None], about: T) -> None:
         # The loop may be closed while a thread still looks around.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(call)
+            self._loop.call_soon_threadsafe(call, about)
 
     def _add(self, names: Collection[str]) -> None:
         self._names.update(names)
@@ -111,7 +108,6 @@ class _News:
 
 
 async def _either(one: asyncio.Event, other: asyncio.Event, *, within: float | None = None) -> None:
-    """Return when one of two events is set, or the time is over."""
     waits = [asyncio.ensure_future(event.wait()) for event in (one, other)]
     try:
         await asyncio.wait(waits, timeout=within, return_when=asyncio.FIRST_COMPLETED)
@@ -179,11 +175,9 @@ class _Watch:
         except FileNotFoundError:
             return  # a directory went while we looked: once more
         except (OSError, UnicodeError, WatchfilesRustInternalError) as error:
-            why = _why(error)
             often = f"checking every {POLL.total_seconds():g} s instead"
-            self._news.say(
-                f"{printable(self._root)}: change notifications are not available ({why}); {often}"
-            )
+            why = f"change notifications are not available ({_why(error)}); {often}"
+            self._news.say(f"{printable(self._root)}: {why}")
             self._poll = POLL
 
     def _listen(self, told: RustNotify, directories: Collection[str], identity: Identity) -> None:
@@ -200,7 +194,10 @@ class _Watch:
             if _identity(self._root) != identity:
                 self._news.bring([self._root])
                 return
-            if any(name in directories or _is_directory(name) for name in ours):
+            if any(
+                name in directories or (os.path.isdir(name) and not os.path.islink(name))
+                for name in ours
+            ):
                 return
 
     def _look_around(self, identity: Identity, poll: float) -> None:
@@ -223,13 +220,12 @@ class _Watch:
     def _snapshot(self) -> dict[str, tuple[int, ...]]:
         """Return every file beneath the root, and what changes when it is written."""
         entries = (each for _, found in _tree(self._root, self._ignored) for each in found)
-        stamps = {}
+        stamps: dict[str, tuple[int, ...]] = {}
         for entry in entries:
             if self._is_ours(entry.path):
                 with suppress(OSError):  # it went while we looked
                     status = entry.stat(follow_symlinks=False)
-                    is_directory = stat.S_ISDIR(status.st_mode)
-                    stamps[entry.path] = () if is_directory else _stamp(status)
+                    stamps[entry.path] = () if stat.S_ISDIR(status.st_mode) else stamp_of(status)
         return stamps
 
     def _is_ours(self, path: str) -> bool:
@@ -241,12 +237,9 @@ class _Watch:
 
 
 def _why(error: Exception) -> str:
-    """Return in words why changes cannot be told."""
     if isinstance(error, UnicodeEncodeError):
         return f"{printable(error.object)} has a name that is not UTF-8"
-    if isinstance(error, OSError):
-        return in_words(error)
-    return str(error) or type(error).__name__
+    return in_words(error) if isinstance(error, OSError) else str(error) or type(error).__name__
 
 
 def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
@@ -267,17 +260,11 @@ def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.Di
         if directory != root and top == root and any(is_git(each.name) for each in entries):
             continue
         yield directory, entries
-        if top == root:
-            stack += (each.path for each in entries if _is_entered(each, ignored))
-
-
-def _is_entered(entry: os.DirEntry[str], ignored: Collection[str]) -> bool:
-    if _is_passed(entry.name) or entry.path in ignored:
-        return False
-    try:
-        return entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False
+        for entry in entries if top == root else ():
+            with suppress(OSError):  # it went while we looked
+                is_passed = _is_passed(entry.name) or entry.path in ignored
+                if not is_passed and entry.is_dir(follow_symlinks=False):
+                    stack.append(entry.path)
 
 
 def _is_passed(name: str) -> bool:
@@ -291,26 +278,9 @@ def _is_passed(name: str) -> bool:
     return is_git(name) or (name.startswith(".") and name != ".agentd")
 
 
-def _absolute(path: StrPath) -> str:
-    """Return a path from the top, without following links."""
-    return os.path.abspath(path)
-
-
 def _identity(path: str) -> Identity | None:
     try:
         status = os.stat(path)
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _is_directory(path: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
-    """Return what changes when a file is written or replaced."""
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

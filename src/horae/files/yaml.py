@@ -1,16 +1,16 @@
 """The guard that all YAML passes: text goes in, plain text values and their places come out.
 
 A YAML library that builds data can crash the process (100,000 open brackets), run for hours
-(merge keys) or turn `012` into 10. So the text is first measured without being understood:
-its size, its characters, and how deeply it could nest under any reading. Only then does the
-library see it, and it is asked for events, one at a time, never for data. The walk over them
-uses no recursion, stops at the first one that is too deep or that we do not take, and keeps
-every scalar as it was written.
+(merge keys) or turn `012` into 10. So the text is first measured: its size, its characters, and
+how deeply it could nest under any reading. Only then is the library asked for events, one at a
+time, never for data. The walk over them uses no recursion, stops at the first event that is too
+deep or not supported, and keeps every scalar as it was written.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -31,8 +31,6 @@ Data: TypeAlias = "str | list[Data] | YamlMap | None"
 
 
 class YamlError(HoraeError):
-    """YAML that the guard refuses."""
-
     code = "yaml"
 
     def __init__(
@@ -85,9 +83,9 @@ def read_yaml(
 ) -> Data:
     r"""Return the data of one YAML document, or raise YamlError.
 
-    Every scalar is text, typed later by whoever knows what it means. Only a value that is
-    not there is None; `""`, `null` and `~` are the text they are. *name* and *line* say what
-    the text is called and on which line of its file it begins.
+    Every scalar is text. Only a value that is not there is None; `""`, `null` and `~` are the
+    text they are. *name* and *line* say what the text is called and on which line of its file it
+    begins.
 
     >>> read_yaml("id: 042\nwhen: 2026-13-45\nowner:\ntags: [on, '']")
     {'id': '042', 'when': '2026-13-45', 'owner': None, 'tags': ['on', '']}
@@ -101,23 +99,15 @@ def read_yaml(
 
 
 class _YamlText:
-    """The text as given, how to say where something stands in it, and what it is called."""
+    """The text without its byte-order mark, and how to say where something stands in it."""
 
-    __slots__ = ("_bom", "_line", "_name", "body")
+    __slots__ = ("body", "bom", "line", "name")
 
     def __init__(self, text: str, *, name: str, line: int) -> None:
         self.body = text.removeprefix("\ufeff")
-        self._bom = len(text) - len(self.body)
-        self._name = name
-        self._line = line
-
-    def offset(self, index: int) -> int:
-        """Return where *index* of the body is in the text as given."""
-        return self._bom + index
-
-    def line(self, number: int) -> int:
-        """Return the line of the file for line *number*, from 0, of the body."""
-        return self._line + number
+        self.bom = len(text) - len(self.body)
+        self.name = name
+        self.line = line
 
     def error(
         self, index: int, reason: str, fix: str, *, first_line: int | None = None
@@ -126,9 +116,9 @@ class _YamlText:
         return YamlError(
             reason,
             fix=fix,
-            line=self.line(self.body.count("\n", 0, index)),
+            line=self.line + self.body.count("\n", 0, index),
             column=index - self.body.rfind("\n", 0, index),
-            name=self._name,
+            name=self.name,
             first_line=first_line,
         )
 
@@ -149,8 +139,7 @@ def _measure(source: _YamlText, *, limit: int) -> None:
     A flow collection needs a bracket of its own and a block collection a column of its own,
     shared at most by a mapping and its list. So a text that passes nests at most
     MAX_BRACKETS + 2 * MAX_INDENT deep in every reading of it. The library's event reader keeps
-    its levels on the heap and reads at most 1,024 characters ahead of the event we ask for;
-    even its recursive loader, which we do not use, crashes only beyond 20,000.
+    its levels on the heap and reads at most 1,024 characters ahead of the event we ask for.
     """
     body = source.body
     # The characters first: they are never more than the bytes, and a surrogate has no bytes.
@@ -158,7 +147,17 @@ def _measure(source: _YamlText, *, limit: int) -> None:
         reason = f"more than {limit:,} bytes of YAML"
         raise source.error(0, reason, "keep long text in a file of its own")
     if strange := _STRANGE.search(body):
-        raise source.error(strange.start(), *_why_strange(strange[0]))
+        char = strange[0]
+        reason = f"an invisible character, U+{ord(char):04X}"
+        fix = "remove it, or write an escape in double quotes"
+        if char == "\r":
+            reason, fix = "a carriage return without a line feed", "end lines with LF or CRLF"
+        elif "\ud800" <= char <= "\udfff":
+            reason, fix = f"an unpaired surrogate, U+{ord(char):04X}", "save the text as UTF-8"
+        elif char in "\x85\u2028\u2029":
+            reason = f"U+{ord(char):04X} is a line break for some parsers but not for others"
+            fix = "end the line with LF, or write an escape in double quotes"
+        raise source.error(strange.start(), reason, fix)
     if bracket := next(islice(_BRACKET.finditer(body), MAX_BRACKETS, None), None):
         reason = f"more than {MAX_BRACKETS:,} brackets"
         raise source.error(bracket.start(), reason, "keep long lists in a file of their own")
@@ -170,46 +169,17 @@ def _measure(source: _YamlText, *, limit: int) -> None:
         raise source.error(directive.start(), reason, "remove it, or indent the text")
 
 
-def _why_strange(char: str) -> tuple[str, str]:
-    if char == "\r":
-        return "a carriage return without a line feed", "end lines with LF or CRLF"
-    if "\ud800" <= char <= "\udfff":
-        return f"an unpaired surrogate, U+{ord(char):04X}", "save the text as UTF-8"
-    if char in "\x85\u2028\u2029":
-        reason = f"U+{ord(char):04X} is a line break for some parsers but not for others"
-        return reason, "end the line with LF, or write an escape in double quotes"
-    reason = f"an invisible character, U+{ord(char):04X}"
-    return reason, "remove it, or write an escape in double quotes"
-
-
-class _YamlEvent(NamedTuple):
-    """What the library saw next, and where in the body."""
-
-    kind: str
-    start: int
-    end: int
-    line: int  # of the start, from 0
-    column: int
-    value: str
-    style: str  # of a scalar: its quote, | or >; empty for a plain one
-    flow: bool  # of a collection: in brackets
-    anchor: bool
-    tag: bool
-
-
+@dataclass(slots=True)
 class _Frame:
     """A collection that is not closed yet."""
 
-    __slots__ = ("colon", "end", "flow", "key", "key_at", "node", "start")
-
-    def __init__(self, node: list[Data] | YamlMap, *, start: int, flow: bool) -> None:
-        self.node = node
-        self.start = start
-        self.end = start  # of the last thing in it
-        self.flow = flow
-        self.key: str | None = None  # read, and waiting for its value
-        self.key_at = (0, 0, 0)  # its line and column, both from 1, and its offset
-        self.colon = 0  # where the colon after it ends
+    node: list[Data] | YamlMap
+    start: int
+    is_flow: bool
+    end: int = 0  # of the last thing in it
+    key: str | None = None  # read, and waiting for its value
+    key_at: tuple[int, int, int] = (0, 0, 0)  # its line and column, both from 1, and its offset
+    colon: int = 0  # where the colon after it ends
 
 
 class _Walk:
@@ -219,101 +189,86 @@ class _Walk:
         self._source = source
         self._depth = depth
         self._nodes = 0
-        self._documents = 0
         self._root: list[Data] = []
-        self._stack = [_Frame(self._root, start=0, flow=True)]
+        self._stack = [_Frame(self._root, 0, is_flow=True)]
 
     def data(self) -> Data:
         """Return what the document holds; None for an empty one."""
+        documents = 0
         for event in _events(self._source):
-            match event.kind:
+            match type(event).__name__:
                 case "ScalarEvent":
-                    self._scalar(event)
-                case "SequenceStartEvent":
-                    self._open(event, [])
-                case "MappingStartEvent":
-                    self._open(event, YamlMap())
+                    self._check(event)
+                    self._scalar(event, self._stack[-1])
+                case "SequenceStartEvent" | "MappingStartEvent" as kind:
+                    self._check(event)
+                    self._open(event, [] if kind == "SequenceStartEvent" else YamlMap())
                 case "SequenceEndEvent" | "MappingEndEvent":
-                    self._close(event)
+                    frame = self._stack.pop()
+                    # A block ends with its last value; the library counts the comments below, too.
+                    end = event.end_mark.index if frame.is_flow else frame.end
+                    self._put(frame.node, frame.start, end)
                 case "AliasEvent":
-                    raise self._refuse(
-                        event,
-                        "an alias (*), which is not supported",
-                        "write the value out, or quote it",
-                    )
+                    reason = "an alias (*), which is not supported"
+                    raise self._refuse(event, reason, "write the value out, or quote it")
                 case "DocumentStartEvent":
-                    self._document(event)
+                    documents += 1
+                    if documents > 1:
+                        raise self._refuse(event, "a second document", "keep only one document")
         return self._root[0] if self._root else None
 
-    def _document(self, event: _YamlEvent) -> None:
-        self._documents += 1
-        if self._documents > 1:
-            raise self._refuse(event, "a second document", "keep only one document")
-
-    def _check(self, event: _YamlEvent) -> None:
+    def _check(self, event: Any) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             reason = f"more than {MAX_NODES:,} keys and values"
             raise self._refuse(event, reason, "split it into several files")
-        if event.anchor:
-            raise self._refuse(
-                event, "an anchor (&), which is not supported", "write the value out, or quote it"
-            )
-        if event.tag:
-            raise self._refuse(
-                event, "a tag (!), which is not supported", "leave it out, or quote the value"
-            )
+        if event.anchor is not None:
+            reason = "an anchor (&), which is not supported"
+            raise self._refuse(event, reason, "write the value out, or quote it")
+        if event.tag is not None:
+            reason = "a tag (!), which is not supported"
+            raise self._refuse(event, reason, "leave it out, or quote the value")
 
-    def _scalar(self, event: _YamlEvent) -> None:
-        self._check(event)
+    def _scalar(self, event: Any, frame: _Frame) -> None:
+        value, style = event.value, event.style or ""
         # The Python reader of the library, unlike its C reader, lets these through.
-        if event.style == '"' and _SURROGATE.search(event.value):
-            fix = "write the whole character"
-            raise self._refuse(event, "an escape for an unpaired surrogate", fix)
-        frame = self._stack[-1]
+        if style == '"' and _SURROGATE.search(value):
+            reason = "an escape for an unpaired surrogate"
+            raise self._refuse(event, reason, "write the whole character")
         if frame.key is None and isinstance(frame.node, YamlMap):
             self._key(event, frame, frame.node)
             return
-        end = event.end
-        if event.style in ("|", ">"):  # the library counts the empty lines after it, too
-            end = event.start + len(self._source.body[event.start : end].rstrip(" \t\r\n"))
-        self._put(event.value if event.value or event.style else None, event.start, end)
+        start, end = event.start_mark.index, event.end_mark.index
+        if style in {"|", ">"}:  # the library counts the empty lines after it, too
+            end = start + len(self._source.body[start:end].rstrip(" \t\r\n"))
+        self._put(value if value or style else None, start, end)
 
-    def _key(self, event: _YamlEvent, frame: _Frame, node: YamlMap) -> None:
-        key = event.value
+    def _key(self, event: Any, frame: _Frame, node: YamlMap) -> None:
+        key, source, mark = event.value, self._source, event.start_mark
         if key == "<<" and not event.style:
-            raise self._refuse(
-                event, "a merge key (<<), which is not supported", "write the keys out"
-            )
+            reason = "a merge key (<<), which is not supported"
+            raise self._refuse(event, reason, "write the keys out")
         if key == "" and not event.style:
             raise self._refuse(event, "a value without a key", "write `key: value`")
         # So every value has a colon to stand after; `? key` and `{key}` have none.
-        colon = _COLON.match(self._source.body, event.end)
+        colon = _COLON.match(source.body, event.end_mark.index)
         if colon is None:
             raise self._refuse(event, "a key without a colon and a space", "write `key: value`")
         if key in node:
             first = node.places[key]
             reason = f"the key {key[:40]!r} is already at line {first.line}, column {first.column}"
-            raise self._source.error(
-                event.start, reason, "keep one of the two", first_line=first.line
-            )
+            raise source.error(mark.index, reason, "keep one of the two", first_line=first.line)
         frame.key, frame.colon = key, colon.end()
-        line, offset = self._source.line(event.line), self._source.offset(event.start)
-        frame.key_at = (line, event.column + 1, offset)
+        frame.key_at = (source.line + mark.line, mark.column + 1, source.bom + mark.index)
 
-    def _open(self, event: _YamlEvent, node: list[Data] | YamlMap) -> None:
-        self._check(event)
+    def _open(self, event: Any, node: list[Data] | YamlMap) -> None:
         frame = self._stack[-1]
         if frame.key is None and isinstance(frame.node, YamlMap):
             raise self._refuse(event, "a list or mapping as a key", "write `key: value`")
         if len(self._stack) > self._depth:
             raise self._refuse(event, f"more than {self._depth} levels", "reduce the nesting")
-        self._stack.append(_Frame(node, start=event.start, flow=event.flow))
-
-    def _close(self, event: _YamlEvent) -> None:
-        frame = self._stack.pop()
-        # A block ends with its last value; the library would count the comments below it, too.
-        self._put(frame.node, frame.start, event.end if frame.flow else frame.end)
+        start = event.start_mark.index
+        self._stack.append(_Frame(node, start, is_flow=bool(event.flow_style), end=start))
 
     def _put(self, value: Data, start: int, end: int) -> None:
         frame = self._stack[-1]
@@ -324,28 +279,26 @@ class _Walk:
             frame.node.append(value)
             return
         assert frame.key is not None, "a value follows its key"
-        span = self._source.offset(start), self._source.offset(end)
+        bom = self._source.bom
         frame.node[frame.key] = value
-        frame.node.places[frame.key] = YamlPlace(*frame.key_at, *span)
+        frame.node.places[frame.key] = YamlPlace(*frame.key_at, bom + start, bom + end)
         frame.key = None
 
-    def _refuse(self, event: _YamlEvent, what: str, fix: str) -> YamlError:
-        return self._source.error(event.start, what, fix)
+    def _refuse(self, event: Any, what: str, fix: str) -> YamlError:
+        return self._source.error(event.start_mark.index, what, fix)
 
 
 _COLON = re.compile(r"[ \t]*:")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _events(source: _YamlText) -> Iterator[_YamlEvent]:
-    """Yield what the library sees, one by one; whatever goes wrong in it is a YamlError."""
-    # A command that reads no YAML must not wait for the library.
-    import yaml
+def _events(source: _YamlText) -> Iterator[Any]:
+    """Yield the library's events; whatever goes wrong in it is a YamlError."""
+    import yaml  # a command that reads no YAML must not wait for the library
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        for event in yaml.parse(source.body, Loader=loader):
-            yield _event(event)
+        yield from yaml.parse(source.body, Loader=loader)
     except yaml.MarkedYAMLError as error:
         raise _explain(source, error) from None
     except Exception as error:
@@ -353,21 +306,7 @@ def _events(source: _YamlText) -> Iterator[_YamlEvent]:
         raise source.error(0, reason, "simplify it") from error
 
 
-def _event(event: Any) -> _YamlEvent:
-    return _YamlEvent(
-        kind=type(event).__name__,
-        start=event.start_mark.index,
-        end=event.end_mark.index,
-        line=event.start_mark.line,
-        column=event.start_mark.column,
-        value=getattr(event, "value", ""),
-        style=getattr(event, "style", None) or "",
-        flow=bool(getattr(event, "flow_style", False)),
-        anchor=getattr(event, "anchor", None) is not None,
-        tag=getattr(event, "tag", None) is not None,
-    )
-
-
+_FIX: Final = "quote the value, or correct the indentation"
 # What the library says (a part of its words, which differ between its C and its Python
 # reader), what we say, and whether the trouble begins where its context began.
 _PROBLEMS: Final = (
@@ -378,12 +317,7 @@ _PROBLEMS: Final = (
     ("escape", "an unknown escape", "write \\\\ for a backslash, or use single quotes", False),
     ("quoted scalar", "a quote that is not closed", "close it", True),
     ("block scalar", "a | or > that cannot be read", "put its text on the next lines", False),
-    (
-        "mapping values",
-        'a ": " where a key is not allowed',
-        "quote the value, or correct the indentation",
-        False,
-    ),
+    ("mapping values", 'a ": " where a key is not allowed', _FIX, False),
     ("mapping keys", 'a "? " where a key is not allowed', "write `key: value`", False),
     (
         "sequence entries",
@@ -417,4 +351,4 @@ def _explain(source: _YamlText, error: yaml.MarkedYAMLError) -> YamlError:
         if part in words:
             begin = error.context_mark.index if at_context and error.context_mark else index
             return source.error(begin, reason, fix)
-    return source.error(index, words, "quote the value, or correct the indentation")
+    return source.error(index, words, _FIX)
