@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from horae.core.source import Scan, is_within
-from horae.files.git.repository import layout
+from horae.files.git.layout import layout
 from horae.files.read import PlanFileError, PlanMissingError
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import find_tasks

@@ -17,23 +17,26 @@ from typing import TYPE_CHECKING, ParamSpec
 import pytest
 
 from horae.files.git import calls
-from horae.files.git.calls import call, masked
-from horae.files.git.repository import (
+from horae.files.git.calls import (
     HORAE,
     Author,
-    FileState,
-    Git,
     GitBusyError,
     GitError,
     GitRefusedError,
     GitTimeoutError,
-    ImportLimits,
+    call,
+    masked,
+)
+from horae.files.git.repository import (
+    FileState,
+    Git,
     Pushed,
     UpdateOutcome,
     UpdateRefusal,
     is_repository,
     repository_of,
 )
+from horae.files.git.trust import ImportLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -12,7 +12,7 @@ from horae.core.actor import actor_words, current_actor
 from horae.core.guarded import FILE, after_pull, before_pull
 from horae.errors import Exit, HoraeError
 from horae.files.git.arrivals import ArrivalsError, arrivals_at, remember
-from horae.files.git.repository import GitError
+from horae.files.git.calls import GitError
 from horae.files.git.trees import Commits
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
-"""What pulls made of guarded settings, remembered beside the repository that they came into.
+"""What pulls made of guarded settings, kept in git's own directory, where no commit can write.
 
-It is kept in git's own directory, where no commit can write: the data directory is itself a
-setting that a commit could change.
+The data directory would not do: it is itself a setting that a commit could change.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ _LONGEST: Final = 32 << 20  # bytes: as many arrivals as are remembered, each as
 
 
 class ArrivalsError(HoraeError):
-    """A note of what pulls changed that cannot be read or written."""
-
     code = "settings_note"
     exit_code = Exit.VERIFICATION
 
@@ -63,6 +60,10 @@ def written_at(path: StrPath) -> Values | None:
 
 def read_arrivals(top: str) -> dict[str, Arrivals]:
     """Return what is known of each file of settings in a tree, by its path from the top."""
+
+    def values(pairs: list[tuple[list[str], str]]) -> Values:
+        return {tuple(map(str, way)): str(value) for way, value in pairs}
+
     path = _path(top)
     try:
         data = head_of(path, _LONGEST)
@@ -73,8 +74,8 @@ def read_arrivals(top: str) -> dict[str, Arrivals]:
     try:
         return {
             name: Arrivals(
-                _values(said["trusted"]),
-                tuple((str(commit), _values(values)) for commit, values in said["arrived"]),
+                values(said["trusted"]),
+                tuple((str(commit), values(arrived)) for commit, arrived in said["arrived"]),
                 bool(said["moving"]),
             )
             for name, said in json.loads(data).items()
@@ -91,8 +92,8 @@ def change_arrivals(top: str, changes: Mapping[str, Arrivals | None]) -> None:
         return
     said = {
         name: {
-            "trusted": _pairs(each.trusted),
-            "arrived": [[commit, _pairs(values)] for commit, values in each.arrived],
+            "trusted": list(each.trusted.items()),
+            "arrived": [[commit, list(values.items())] for commit, values in each.arrived],
             "moving": each.is_moving,
         }
         for name, each in new.items()
@@ -111,14 +112,6 @@ def _path(top: str) -> str:
 
 def _name(root: StrPath, top: str) -> str:
     return os.path.relpath(f"{os.path.realpath(root)}/{FILE}", top)
-
-
-def _values(pairs: list[tuple[list[str], str]]) -> Values:
-    return {tuple(map(str, way)): str(value) for way, value in pairs}
-
-
-def _pairs(values: Values) -> list[list[object]]:
-    return [[list(way), value] for way, value in values.items()]
 
 
 def _write(path: str, data: bytes) -> None:

@@ -1,9 +1,8 @@
 """The one function that calls git, with everything off that a repository could switch on.
 
-Whoever can push to a plan, or write into its `.git`, may try to make our next call of git run
-something. So nothing is inherited from the machine's git settings, hooks and helpers are named
-away, only two protocols are open, and a call has an end: its own process group, a time, and so
-much output. What cannot be named away is refused before the call, in `trust`.
+Nothing is inherited from the machine's git settings, hooks and helpers are switched off, only two
+protocols are open, and a call has an end: its own process group, a time, and so much output. What
+cannot be switched off by name is refused before the call, in `trust`.
 """
 
 from __future__ import annotations
@@ -16,12 +15,9 @@ import sys
 import tempfile
 from contextlib import closing, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horae.errors import Exit, HoraeError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 TIMEOUT: Final = timedelta(seconds=60)
 OUTPUT: Final = 32 * 2**20  # bytes of stdout; the names in a tree of 100,000 files fit
@@ -92,8 +88,6 @@ _QUERY: Final = re.compile(r"(?i)([?&][\w-]*(?:token|key|secret|password)[\w-]*=
 
 
 class GitError(HoraeError):
-    """A call of git that did not do what it was asked; what it said is in the message."""
-
     code = "git"
 
     def __init__(self, place: str, reason: str) -> None:
@@ -103,8 +97,6 @@ class GitError(HoraeError):
 
 
 class GitTimeoutError(GitError):
-    """A call of git that was ended because it took too long."""
-
     code = "git_timeout"
     exit_code = Exit.TIMED_OUT
 
@@ -124,14 +116,11 @@ class GitBusyError(GitError):
 
 
 class Author(NamedTuple):
-    """Who a commit is by."""
-
     name: str
     email: str
 
     @classmethod
     def named(cls, name: str) -> Author:
-        """Return the author that an agent or a token is in a commit."""
         return cls(name, f"{_NO_MAIL.sub('-', name)}@horae.localhost")
 
 
@@ -147,8 +136,12 @@ class GitOutput(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What stdout says, as one line."""
         return self.out.decode("utf-8", "replace").strip()
+
+    @property
+    def items(self) -> list[str]:
+        """What stdout says, where a zero byte ends each item."""
+        return self.out.decode(errors="surrogateescape").split("\0")
 
     @property
     def why(self) -> str:
@@ -160,7 +153,7 @@ class GitOutput(NamedTuple):
 
 
 def masked(text: str) -> str:
-    """Return *text* with the credentials of every address in it blotted out.
+    """Return *text* without the credentials of the addresses in it.
 
     >>> masked("unable to access 'https://me:s3cret@git.example/x.git?token=s3cret&a=1'")
     "unable to access 'https://***@git.example/x.git?token=***&a=1'"
@@ -188,29 +181,9 @@ async def call(
     options = [*_OPTIONS, f"protocol.file.allow={'always' if local else 'never'}"]
     if helper:
         options.append(f"credential.helper={helper}")
-    command = ["git", *(word for option in options for word in ("-c", option)), *args]
-    environment = dict(_environment(directory, local=local, author=author))
-    if as_person:
-        del environment["GIT_CONFIG_GLOBAL"], environment["GIT_CONFIG_NOSYSTEM"]
-    with tempfile.TemporaryFile() as given:
-        given.write(stdin or b"")
-        given.seek(0)
-        return await _run(
-            command,
-            directory=directory,
-            environment=environment,
-            stdin=given.fileno(),
-            timeout=timeout,
-            most=most,
-        )
-
-
-def _environment(directory: str, *, local: bool, author: Author | None) -> Mapping[str, str]:
-    """Return what git may know of ours."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     by = author or HORAE
-    return {
-        **inherited,
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
         **_ENVIRONMENT,
         "GIT_ALLOW_PROTOCOL": "file" if local else "https:ssh",
         # A repository above the one that is meant is none of our business.
@@ -220,25 +193,21 @@ def _environment(directory: str, *, local: bool, author: Author | None) -> Mappi
         "GIT_COMMITTER_NAME": HORAE.name,
         "GIT_COMMITTER_EMAIL": HORAE.email,
     }
-
-
-async def _run(
-    command: Sequence[str],
-    *,
-    directory: str,
-    environment: Mapping[str, str],
-    stdin: int,
-    timeout: timedelta,
-    most: int | None,
-) -> GitOutput:
-    """Run a program to its end or to the end of its time."""
-    with closing(_Drain(OUTPUT)) as out, closing(_Drain(_COMPLAINT)) as err:
+    if as_person:
+        del environment["GIT_CONFIG_GLOBAL"], environment["GIT_CONFIG_NOSYSTEM"]
+    with (
+        tempfile.TemporaryFile() as given,
+        closing(_Drain(OUTPUT)) as out,
+        closing(_Drain(_COMPLAINT)) as err,
+    ):
+        given.write(stdin or b"")
+        given.seek(0)
         try:
             process = await asyncio.create_subprocess_exec(
-                *command,
+                *("git", *(word for option in options for word in ("-c", option)), *args),
                 cwd=directory,
                 env=environment,
-                stdin=stdin,
+                stdin=given.fileno(),
                 stdout=out.inlet,
                 stderr=err.inlet,
                 start_new_session=True,
@@ -247,49 +216,29 @@ async def _run(
             is_there = os.path.isdir(directory)
             reason = "git is not installed" if is_there else "is not a directory"
             raise GitError(directory, reason) from error
-        for drain in (out, err):
-            drain.begin()
-        _bound(process.pid, most)
-        await _ended(process, timeout, directory, _verb(command))
+        out.begin()
+        err.begin()
+        if most is not None and sys.platform == "linux":
+            import resource
+
+            with suppress(OSError):  # it has just ended
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
+        try:
+            await asyncio.wait_for(process.wait(), timeout.total_seconds())
+        except TimeoutError:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                _kill(process.pid, number)
+                with suppress(TimeoutError):  # killed, it ends when the disk answers
+                    await asyncio.wait_for(process.wait(), _GRACE)
+            reason = f"took longer than {timeout.total_seconds():g} s and was terminated"
+            raise GitTimeoutError(directory, f"git {args[0]} {reason}") from None
+        except BaseException:
+            _kill(process.pid, signal.SIGKILL)
+            raise
     if out.is_cut:
-        raise GitRefusedError(directory, f"git {_verb(command)} printed more than {OUTPUT:,} bytes")
-    return GitOutput(process.returncode or 0, out.kept, masked(err.kept.decode("utf-8", "replace")))
-
-
-async def _ended(
-    process: asyncio.subprocess.Process, timeout: timedelta, place: str, verb: str
-) -> None:
-    seconds = timeout.total_seconds()
-    try:
-        await asyncio.wait_for(process.wait(), seconds)
-    except TimeoutError:
-        await _end(process)
-        reason = f"git {verb} took longer than {seconds:g} s and was terminated"
-        raise GitTimeoutError(place, reason) from None
-    except BaseException:
-        _kill(process.pid, signal.SIGKILL)
-        raise
-
-
-def _verb(command: Sequence[str]) -> str:
-    """Return which of git's commands a call was."""
-    words = iter(command[1:])
-    for word in words:
-        if word == "-c":
-            next(words)
-        elif not word.startswith("-"):
-            return word
-    return ""
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process and its whole group: first by asking, then without."""
-    _kill(process.pid, signal.SIGTERM)
-    with suppress(TimeoutError):  # then it is killed
-        await asyncio.wait_for(process.wait(), _GRACE)
-    _kill(process.pid, signal.SIGKILL)
-    with suppress(TimeoutError):  # the system ends it when the disk answers
-        await asyncio.wait_for(process.wait(), _GRACE)
+        raise GitRefusedError(directory, f"git {args[0]} printed more than {OUTPUT:,} bytes")
+    said = masked(err.kept.decode("utf-8", "replace"))
+    return GitOutput(process.returncode or 0, bytes(out.kept), said)
 
 
 def _kill(group: int, number: signal.Signals) -> None:
@@ -297,34 +246,18 @@ def _kill(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def _bound(pid: int, most: int | None) -> None:
-    """Keep a process, and what it starts, from writing a larger file, where that is possible."""
-    if most is not None and sys.platform == "linux":
-        import resource
-
-        with suppress(OSError):  # it has just ended
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
-
-
 class _Drain:
     """A pipe that is read while a program writes, and keeps the first *limit* bytes of it.
 
-    It is ours and not the event loop's, which would wait for whoever else holds the other end.
+    The event loop's own would wait for whatever else holds the other end.
     """
 
     def __init__(self, limit: int) -> None:
         self._outlet, self.inlet = os.pipe()
         os.set_blocking(self._outlet, False)
         self._limit = limit
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self.kept = bytearray()
         self.is_cut = False
-        self._is_open = True
-
-    @property
-    def kept(self) -> bytes:
-        """What came, up to the limit."""
-        return b"".join(self._pieces)
 
     def begin(self) -> None:
         """Read whatever comes, now that the program has the other end."""
@@ -334,9 +267,6 @@ class _Drain:
 
     def close(self) -> None:
         """Read what is already there, and wait for nobody."""
-        if not self._is_open:
-            return
-        self._is_open = False
         if self.inlet >= 0:
             os.close(self.inlet)
         else:
@@ -356,9 +286,7 @@ class _Drain:
         if not data:
             asyncio.get_running_loop().remove_reader(self._outlet)
             return False
-        room = self._limit - self._size
+        room = self._limit - len(self.kept)
         self.is_cut |= len(data) > room
-        if room > 0:
-            self._pieces.append(data[:room])
-            self._size += len(data[:room])
+        self.kept += data[:room]
         return True

@@ -12,7 +12,8 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 from horae.core.actor import current_actor
-from horae.files.git.repository import CommitResult, Git, GitError, repository_of
+from horae.files.git.calls import GitError
+from horae.files.git.repository import CommitResult, Git, repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +28,8 @@ async def edit_and_commit(
 ) -> tuple[T, CommitResult]:
     """Let *make* edit a file once; return what it returns, and the commit or why there is none.
 
-    *message* names the commit; an empty one means that nothing was changed. What git refuses
-    keeps no edit from being made.
+    *message* names the commit; an empty one means that nothing was changed. The edit is made
+    whatever git says.
     """
     top = repository_of(path)
     if top is None:

@@ -1,4 +1,4 @@
-"""Where the repository of a tree keeps what is its own; git itself is not asked."""
+"""Where the repository of a tree is; git itself is not asked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from horae.files.read import StrPath, head_of
 
 
 class Layout(NamedTuple):
-    """Where a repository keeps what is its own."""
-
     directory: str  # of this tree: HEAD, index
     common: str  # of all its trees: settings, branches, objects
 

@@ -1,9 +1,9 @@
 """A plan's repository: brought up to date, committed to, pushed, cloned, delivered into.
 
-What may well happen (a conflict, a person's unsaved work, an origin that is away) comes back as
-a value; nothing is ever resolved by throwing something away. A merge is made beside the tree, as
-a commit, and judged; only then does the tree move to it, by fast-forward, which git refuses as a
-whole if a person's work stands in the way. So a tree is as it was, or as it should be.
+What may well happen (a conflict, uncommitted work, an unreachable origin) is a value; nothing is
+resolved by throwing something away. A merge is made beside the tree, as a commit, and judged; only
+then does the tree move to it, by fast-forward, which git refuses as a whole if a person's work
+stands in the way. So a tree is as it was, or as it should be.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ from urllib.parse import unquote
 
 from horae.core.actor import user_name
 from horae.core.guarded import FILE, Arrivals, after_pull, before_pull, values_of
-from horae.files.git.arrivals import (
-    ArrivalsError,
-    change_arrivals,
-    read_arrivals,
-    written_at,
-)
+from horae.files.git.arrivals import ArrivalsError, change_arrivals, read_arrivals, written_at
 from horae.files.git.calls import (
     HORAE,
     TIMEOUT,
@@ -43,37 +38,12 @@ from horae.files.git.calls import (
     masked,
 )
 from horae.files.git.layout import layout
-from horae.files.git.trust import ImportLimits, PullGuard, TreeChange, objection
+from horae.files.git.trust import ImportLimits, PullGuard, objection
 from horae.files.read import StrPath, printable
 from horae.org.plan import is_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Sequence
-
-__all__ = [
-    "HORAE",
-    "Author",
-    "CommitResult",
-    "DeliveryResult",
-    "FileState",
-    "Git",
-    "GitBusyError",
-    "GitError",
-    "GitRefusedError",
-    "GitTimeoutError",
-    "ImportLimits",
-    "Logged",
-    "OriginState",
-    "Pull",
-    "Push",
-    "Pushed",
-    "UpdateOutcome",
-    "UpdateRefusal",
-    "is_repository",
-    "layout",
-    "repository_of",
-    "without_password",
-]
+    from collections.abc import AsyncIterator, Collection
 
 LOCK: Final = "horae.lock"
 _USER: Final = r"^user\.(name|email)$"  # as git's settings call it
@@ -81,7 +51,11 @@ _HEAD_LINE: Final = "# branch.oid "
 _HEEDED: Final = "H "  # how a file is listed of which git says whether it has changed
 _NAMED: Final = 200  # files that git is asked about by name; of more, about all
 _PAUSE: Final = 0.02  # between two looks at a lock that another process holds
-_ATTEMPTS: Final = 3  # to push a merge before somebody else pushes again
+_ATTEMPTS: Final = 3  # to push a merge before the next push of others
+_CLONE: Final = (
+    "clone", "--quiet", "--no-hardlinks", "--no-tags", "--single-branch",
+    "--no-recurse-submodules", "--template=",
+)  # fmt: skip
 _DELIVERED: Final = "refs/remotes/plan/delivered"  # in a clone: its last commit that went home
 
 _SCP: Final = re.compile(r"(?:[\w.-]+@)?[A-Za-z0-9][\w.-]*:(?!:)[^-\s][^\s]*")
@@ -96,7 +70,6 @@ _TREE_CHANGE: Final = re.compile(rb":\d{6} (\d{6}) [0-9a-f]+ ([0-9a-f]+) ([A-Z])
 
 
 def is_repository(path: StrPath) -> bool:
-    """Tell whether a directory is the top of a tree under git."""
     return layout(path) is not None
 
 
@@ -115,14 +88,7 @@ def without_password(url: str) -> str:
     return _PASSWORD.sub(r"\1@", url)
 
 
-def _items(said: GitOutput) -> list[str]:
-    """Return what git said, where a zero byte ends each item."""
-    return said.out.decode(errors="surrogateescape").split("\0")
-
-
 class UpdateOutcome(StrEnum):
-    """What became of bringing a tree up to date."""
-
     UP_TO_DATE = "up-to-date"  # there was nothing new
     FAST_FORWARDED = "fast-forwarded"  # the tree is as the other side has it
     MERGED = "merged"  # both sides had something, and it fits together
@@ -141,8 +107,6 @@ class UpdateRefusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """What became of bringing a tree up to date, and why."""
-
     ending: UpdateOutcome
     why: UpdateRefusal | None = None
     words: str = ""
@@ -152,7 +116,6 @@ class Pull:
 
     @property
     def is_left_alone(self) -> bool:
-        """Tell whether a person should look."""
         return self.ending is UpdateOutcome.LEFT_ALONE
 
 
@@ -174,25 +137,14 @@ class CommitResult(NamedTuple):
 
 
 class Pushed(StrEnum):
-    """What became of a push."""
-
     PUSHED = "pushed"
-    BEHIND = "behind"  # somebody else was first
+    BEHIND = "behind"  # another push was first
     FAILED = "failed"
 
 
 class Push(NamedTuple):
-    """What became of a push, and why."""
-
     ending: Pushed
     words: str = ""
-
-
-class OriginState(NamedTuple):
-    """What the origin has, as far as we know."""
-
-    exists: bool
-    tip: str | None = None  # of the branch that is checked out here
 
 
 class Logged(NamedTuple):
@@ -218,8 +170,7 @@ class Git:
     """One repository, by the top of its tree; one call at a time, over all processes.
 
     *local* are the origins on this machine that may be asked: to push to one runs what it says.
-    *origin* is asked instead of the one that stands in the repository, which whoever works
-    there can change.
+    *origin* is asked instead of the one in the repository's settings, which its users can change.
     """
 
     def __init__(
@@ -255,7 +206,6 @@ class Git:
         return said.text
 
     async def status(self, path: StrPath) -> FileState:
-        """Return how one file stands to the last commit."""
         name = self._inside(path)
         said = await self._git(
             "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignored=matching",
@@ -278,19 +228,20 @@ class Git:
         """
         asked = [*names] if len(names) <= _NAMED else ["."]
         # First: what is added while we ask is then changed, not taken for what stands there.
-        tracked = _items(await self._git("ls-files", "-v", "-z", "--", *asked))
+        tracked = (await self._git("ls-files", "-v", "-z", "--", *asked)).items
         said = await self._git(
             "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--no-renames",
             "--ignore-submodules=all", "--", *asked,
         )  # fmt: skip
-        lines = _items(said)
-        heads = (line for line in lines if line.startswith(_HEAD_LINE))
+        heads = (line for line in said.items if line.startswith(_HEAD_LINE))
         head = next(heads, _HEAD_LINE).removeprefix(_HEAD_LINE)
         if not head or head.startswith("("):  # before the first commit
             return None, frozenset()
         # One that was changed has eight fields before its name, one with a conflict ten.
         fields = {"1": 8, "u": 10}
-        changed = {line.split(" ", fields[line[0]])[-1] for line in lines if line[:1] in fields}
+        changed = {
+            line.split(" ", fields[line[0]])[-1] for line in said.items if line[:1] in fields
+        }
         # Of others git was told to overlook what changes.
         heeded = {name.removeprefix(_HEEDED) for name in tracked if name.startswith(_HEEDED)}
         return head, frozenset(heeded.intersection(names) - changed)
@@ -315,23 +266,26 @@ class Git:
         found = await self._file_in(at, self._inside(path))
         return None if found is None else (await self._git("cat-file", "blob", found[1])).out
 
-    async def has_origin(self) -> bool:
-        return await self.origin() is not None
-
-    async def origin(self) -> str | None:
-        """Return the address that the repository is brought up to date from, if there is one."""
-        return await self._origin("url")
+    async def origin(self, kind: str = "url") -> str | None:
+        """Return the address to pull from, if there is one; *kind* `pushurl` is to push to."""
+        if self._address is not None:
+            return self._address
+        found = (await self._guard.settings()).get(f"remote.origin.{kind}", ())
+        if not found:
+            return None
+        if found[0].startswith(("./", "../")):  # as git reads it, from the top of the repository
+            return os.path.normpath(os.path.join(self.root, found[0]))
+        return found[0]
 
     async def unshared(self) -> int:
         """Return how many commits are nowhere but in this clone, as far as it knows."""
-        said = await self._git("rev-list", "--count", "HEAD", "--not", "--remotes")
-        return int(said.text)
+        return int((await self._git("rev-list", "--count", "HEAD", "--not", "--remotes")).text)
 
     # Changing.
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Keep everybody else who asks out of the repository; the holder may ask again."""
+        """Keep others out of the repository; the task that holds it may ask again."""
         task = asyncio.current_task()
         if task is not None and self._owner is task:
             yield
@@ -343,21 +297,29 @@ class Git:
             finally:
                 self._owner = None
 
-    async def fetch(self) -> OriginState:
-        """Ask the origin what it has; nothing of it comes into the tree."""
-        url = await self._origin("url")
+    async def fetch(self) -> str | None:
+        """Return the tip of our branch at the origin; nothing of it comes into the tree."""
+        url = await self.origin()
         if url is None:
-            return OriginState(exists=False)
+            return None
         branch = await self.branch()
         async with self.held():
-            tip = await self._fetched(url, branch, "origin")
-        return OriginState(exists=True, tip=tip)
+            return await self._fetched(url, branch, "origin")
 
     async def pull(self, *, source: StrPath | None = None) -> Pull:
         """Bring the tree up to date with its origin, or with the tree at *source*."""
         try:
             async with self.held():
-                return await self._pull(source)
+                is_ours = source is not None
+                url = await self.origin() if source is None else os.path.realpath(source)
+                if url is None:
+                    return _left(UpdateRefusal.NO_ORIGIN, "the repository has no origin")
+                branch, remote = await self.branch(), "plan" if is_ours else "origin"
+                tip = await self._fetched(url, branch, remote, is_ours=is_ours)
+                if tip is None:
+                    words = f"{masked(url)} has no branch {branch} yet"
+                    return _left(UpdateRefusal.NO_ORIGIN, words)
+                return await self._bring_in(tip, f"{remote}/{branch}")
         except (GitTimeoutError, GitBusyError) as error:
             return _left(UpdateRefusal.TIMEOUT, error.reason)
         except GitError as error:
@@ -369,9 +331,9 @@ class Git:
             return await self._bring_in(commit, "a commit")
 
     async def author_of(self, actor: str) -> Author:
-        """Return who a commit is by that is made on behalf of an actor.
+        """Return the author of a commit that is made on behalf of an actor.
 
-        A user whose process this is has the name that git knows them by.
+        The user of this process has the name that git knows them by.
         """
         kind, _, name = actor.partition(":")
         if not name:
@@ -412,13 +374,16 @@ class Git:
     ) -> str:
         """Return a commit that gives one file new content, on top of *onto*.
 
-        Nothing moves: no branch, no tree. The commit stays at `refs/horae/proposed/` and the
-        author's name until that author proposes something else.
+        No branch and no tree moves. The commit stays at `refs/horae/proposed/` and the author's
+        name until that author proposes something else.
         """
         name = self._inside(path)
         found = await self._file_in(onto, name)
         if found is None:
             raise GitError(self.root, f"{printable(name)} is not a regular file in {onto[:12]}")
+        if any(ord(character) < 0x20 or character == "\x7f" for character in name):
+            raise GitError(printable(name), "has a control character in its name")
+        quoted = name.replace("\\", "\\\\").replace('"', '\\"')
         ref = f"refs/horae/proposed/{author.name if is_id(author.name) else 'somebody'}"
         stamp = f"{int(now.timestamp())} +0000"
         said = message.encode()
@@ -426,9 +391,7 @@ class Git:
             f"commit {ref}\nauthor {author.name} <{author.email}> {stamp}\n".encode(),
             f"committer {HORAE.name} <{HORAE.email}> {stamp}\n".encode(),
             b"data %d\n%b\n" % (len(said), said),
-            f"from {onto}\nM {found[0]} inline {_quoted(name)}\n".encode(
-                "utf-8", "surrogateescape"
-            ),
+            f'from {onto}\nM {found[0]} inline "{quoted}"\n'.encode("utf-8", "surrogateescape"),
             b"data %d\n%b\n" % (len(data), data),
             b"done\n",
         ]
@@ -450,19 +413,15 @@ class Git:
     async def clone(self, target: StrPath) -> Git:
         """Return a repository of its own at *target*, a new directory, for a member to work in.
 
-        It is a real clone, since a second tree of one repository shares hooks and settings with
-        the first, and without hard links, since whoever owns a linked file can change it for
-        both. Its origin is ours, without the password, or this tree if there is none.
+        A real clone, since a second tree of one repository shares hooks and settings with the
+        first, and without hard links, since the owner of a linked file can change it for both.
+        Its origin is ours, without the password, or this tree if there is none.
         """
         place = os.path.abspath(target)
         async with self.held():
-            branch = await self.branch()
-            await self._git(
-                "clone", "--quiet", "--no-hardlinks", "--no-tags", "--single-branch",
-                "--no-recurse-submodules", "--template=", f"--branch={branch}",
-                "--end-of-options", self.root, place, local=True,
-            )  # fmt: skip
-            url = await self._origin("url")
+            branch = f"--branch={await self.branch()}"
+            await self._git(*_CLONE, branch, "--end-of-options", self.root, place, local=True)
+            url = await self.origin()
         made = self._like(place)
         if url is not None:
             await made._name_origin(url)  # noqa: SLF001
@@ -482,18 +441,20 @@ class Git:
     ) -> Git:
         """Return a repository of its own at *target*, a new directory, made from an address.
 
-        It has one branch, the one that is named or the address's own. What it holds is judged
-        before a file of it is written. The password of the address is not kept in it.
+        It has one branch: *branch*, or the address's own. What it holds is judged before a file of
+        it is written. The password of the address is not kept in it.
         """
         named = [] if branch is None else [f"--branch={branch}"]
         place = os.path.abspath(target)
         made = cls(place, timeout=timeout, limits=limits, helper=helper, local=local, origin=url)
         said = await call(
             os.path.dirname(place),
-            "clone", "--quiet", "--no-checkout", "--no-hardlinks", "--no-tags", "--single-branch",
-            "--no-recurse-submodules", "--template=", *named, "--end-of-options", url, place,
-            local=made._is_local(url), helper=helper, timeout=timeout, most=made._limits.total,
-        )  # fmt: skip
+            *(*_CLONE, "--no-checkout", *named, "--end-of-options", url, place),
+            local=made._is_local(url),
+            helper=helper,
+            timeout=timeout,
+            most=made._limits.total,
+        )
         if said.code:
             raise GitError(place, said.why)
         await made._name_origin(url)
@@ -504,7 +465,7 @@ class Git:
         return made
 
     async def sign_as(self, author: Author) -> None:
-        """Let commits that are made here be by an author, whoever git takes the user for."""
+        """Let commits that are made here be by an author."""
         await self._git("config", "--local", "user.name", author.name)
         await self._git("config", "--local", "user.email", author.email)
 
@@ -513,17 +474,23 @@ class Git:
 
         What does not go in cleanly goes there, too, to the branch `horae/` and the agent's name.
         """
-        if not is_id(agent):
-            raise GitRefusedError(self.root, f"{printable(agent)} is not a valid agent name")
+        branch = self._branch_of(agent)
         try:
             async with self.held():
-                tip, base = await self.head(), (await self.fetch()).tip
+                tip, base = await self.head(), await self.fetch()
                 if tip is None or (base is not None and await self._is_ancestor(tip, base)):
                     return DeliveryResult(is_delivered=True, words="nothing new")
                 ended = await self._send(tip, f"the work of {agent}")
                 if not ended.is_left_alone:
                     return DeliveryResult(is_delivered=True, commit=ended.after, words=ended.words)
-                return await self._set_aside(tip, f"horae/{agent}", ended.words)
+                words = ""
+                # What stayed there from another time may not be what this goes on from: keep both.
+                for name in (branch, f"{branch}-{tip[:12]}"):
+                    pushed = await self._push(tip, name)
+                    if pushed.ending is Pushed.PUSHED:
+                        return DeliveryResult(is_delivered=False, branch=name, words=ended.words)
+                    words = f"{ended.words}; not pushed to {branch} either: {pushed.words}"
+                return DeliveryResult(is_delivered=False, words=words)
         except GitError as error:
             return DeliveryResult(is_delivered=False, words=str(error))
 
@@ -532,8 +499,7 @@ class Git:
 
         What does not go in cleanly stays on the branch `horae/` and the agent's name.
         """
-        if not is_id(agent):
-            raise GitRefusedError(self.root, f"{printable(agent)} is not a valid agent name")
+        branch = self._branch_of(agent)
         try:
             theirs = self._like(clone)
             tip = await theirs.head()  # judges the clone's settings, too
@@ -541,24 +507,35 @@ class Git:
                 ours = await self.head()
                 if tip is None or ours is None or await self._is_ancestor(tip, ours):
                     return DeliveryResult(is_delivered=True, words="nothing new")
-                branch = await self._take(theirs.root, tip, agent)
-                made = await self._deliver(branch, tip, agent)
-            if made.is_delivered:
-                await theirs._git("update-ref", _DELIVERED, tip, fails=True)  # noqa: SLF001
-            return made
+                before = await self._commit_at(f"refs/heads/{branch}")
+                said = await self._fetch(theirs.root, f"HEAD:refs/heads/{branch}", is_ours=True)
+                if said.code and before is not None:
+                    # What stayed there from another time is not what the clone goes on from.
+                    branch = f"{branch}-{tip[:12]}"
+                    said = await self._fetch(theirs.root, f"HEAD:refs/heads/{branch}", is_ours=True)
+                if said.code:
+                    return DeliveryResult(is_delivered=False, words=f"{self.root}: {said.why}")
+                bring = self._bring_in if await self.origin() is None else self._send
+                ended = await bring(tip, f"the work of {agent}")
+                if ended.is_left_alone:
+                    return DeliveryResult(is_delivered=False, branch=branch, words=ended.words)
+                await self._git("update-ref", "-d", f"refs/heads/{branch}", tip)
+            await theirs._git("update-ref", _DELIVERED, tip, fails=True)  # noqa: SLF001
+            return DeliveryResult(is_delivered=True, commit=ended.after, words=ended.words)
         except GitError as error:
             return DeliveryResult(is_delivered=False, words=str(error))
 
     # How it is done.
 
+    def _branch_of(self, agent: str) -> str:
+        if not is_id(agent):
+            raise GitRefusedError(self.root, f"{printable(agent)} is not a valid agent name")
+        return f"horae/{agent}"
+
     def _like(self, root: StrPath) -> Git:
         """Return another repository that is treated as this one is."""
         return Git(
-            root,
-            timeout=self._timeout,
-            limits=self._limits,
-            helper=self._helper,
-            local=self._local,
+            root, timeout=self._timeout, limits=self._limits, helper=self._helper, local=self._local
         )
 
     async def _git(
@@ -608,21 +585,9 @@ class Git:
         said = await self._git("merge-base", "--is-ancestor", one, other, fails=True)
         return said.code == 0
 
-    async def _origin(self, kind: str) -> str | None:
-        """Return the origin's address, for one kind of use; a path is absolute."""
-        if self._address is not None:
-            return self._address
-        found = (await self._guard.settings()).get(f"remote.origin.{kind}", ())
-        if not found:
-            return None
-        if found[0].startswith(("./", "../")):  # as git reads it, from the top of the repository
-            return os.path.normpath(os.path.join(self.root, found[0]))
-        return found[0]
-
     async def _name_origin(self, url: str) -> None:
         """Let the settings of a clone name its origin, without the password."""
-        bare = without_password(url)
-        await self._git("remote", "set-url", "--end-of-options", "origin", bare)
+        await self._git("remote", "set-url", "--end-of-options", "origin", without_password(url))
 
     def _is_local(self, url: str) -> bool:
         """Tell whether an address is a path on this machine; one that is not asked is refused."""
@@ -676,18 +641,6 @@ class Git:
             for path in _half_fetched(self.root) - there:
                 _sweep(path)
 
-    async def _pull(self, source: StrPath | None) -> Pull:
-        url = await self._origin("url") if source is None else os.path.realpath(source)
-        if url is None:
-            return _left(UpdateRefusal.NO_ORIGIN, "the repository has no origin")
-        branch = await self.branch()
-        is_ours = source is not None
-        remote = "plan" if is_ours else "origin"
-        tip = await self._fetched(url, branch, remote, is_ours=is_ours)
-        if tip is None:
-            return _left(UpdateRefusal.NO_ORIGIN, f"{masked(url)} has no branch {branch} yet")
-        return await self._bring_in(tip, f"{remote}/{branch}")
-
     async def _bring_in(self, theirs: str, what: str) -> Pull:
         """Move the tree to a commit, or to its merge with ours."""
         ours = await self.head()
@@ -739,10 +692,20 @@ class Git:
     async def _objection(self, ours: str, theirs: str) -> str | None:
         """Return why what *theirs* changes must not come in."""
         entries = [each for each in await self._changes(ours, theirs) if each[2] != "D"]
-        sizes = await self._sizes([sha for mode, sha, _, _ in entries if mode != "160000"])
+        objects = [f"{sha}\n" for mode, sha, _, _ in entries if mode != "160000"]
+        sizes: dict[str, int] = {}
+        if objects:
+            said = await self._git(
+                "cat-file", "--batch-check=%(objectname) %(objectsize)",
+                stdin="".join(objects).encode(),
+            )  # fmt: skip
+            for name, size, *_ in (line.split() for line in said.out.decode().splitlines()):
+                if not size.isdigit():
+                    reason = "an object is missing; run `git fsck` to find it"
+                    raise GitRefusedError(self.root, reason)
+                sizes[name] = int(size)
         return objection(
-            (TreeChange(mode, path, sizes.get(sha, 0)) for mode, sha, _, path in entries),
-            self._limits,
+            ((mode, path, sizes.get(sha, 0)) for mode, sha, _, path in entries), self._limits
         )
 
     async def _changes(self, ours: str, theirs: str) -> list[tuple[str, str, str, bytes]]:
@@ -768,7 +731,15 @@ class Git:
             yield
             return
         try:
-            noted = await self._noted(theirs, named)
+            known = read_arrivals(self.root)
+            noted: dict[str, Arrivals] = {}
+            for path in named:
+                name = f"{path[: -len(FILE)]}{FILE}"  # some disks ignore case
+                data = await self.content(path, at=theirs)
+                coming = values_of("" if data is None else data.decode(errors="replace"))
+                written = written_at(f"{self.root}/{name}")
+                last = await self._git("rev-list", "--max-count=1", theirs, "--", path)
+                noted[name] = before_pull(written, coming, known.get(name), last.text or theirs)
             change_arrivals(self.root, noted)
             yield
             has_moved = await self.head() == theirs
@@ -780,33 +751,8 @@ class Git:
         except ArrivalsError as error:
             raise GitRefusedError(error.path, error.reason) from None
 
-    async def _noted(self, commit: str, paths: list[str]) -> dict[str, Arrivals]:
-        """Return what is to be known of files of settings that a commit is about to change."""
-        known = read_arrivals(self.root)
-        noted: dict[str, Arrivals] = {}
-        for path in paths:
-            name = f"{path[: -len(FILE)]}{FILE}"  # some disks ignore case
-            data = await self.content(path, at=commit)
-            coming = values_of("" if data is None else data.decode(errors="replace"))
-            written = written_at(f"{self.root}/{name}")
-            last = await self._git("rev-list", "--max-count=1", commit, "--", path)
-            noted[name] = before_pull(written, coming, known.get(name), last.text or commit)
-        return noted
-
-    async def _sizes(self, objects: Sequence[str]) -> dict[str, int]:
-        if not objects:
-            return {}
-        said = await self._git(
-            "cat-file", "--batch-check=%(objectname) %(objectsize)",
-            stdin="".join(f"{each}\n" for each in objects).encode(),
-        )  # fmt: skip
-        rows = [line.split() for line in said.out.decode().splitlines()]
-        if any(not row[1].isdigit() for row in rows):
-            raise GitRefusedError(self.root, "an object is missing; run `git fsck` to find it")
-        return {row[0]: int(row[1]) for row in rows}
-
     async def _push(self, commit: str, branch: str) -> Push:
-        url = await self._origin("pushurl") or await self._origin("url")
+        url = await self.origin("pushurl") or await self.origin()
         if url is None:
             return Push(Pushed.FAILED, "the repository has no origin")
         said = await self._git(
@@ -823,49 +769,11 @@ class Git:
         is_behind = bool(refused) and _FIRST.search(f"{words} {said.err}") is not None
         return Push(Pushed.BEHIND if is_behind else Pushed.FAILED, words)
 
-    async def _take(self, clone: str, tip: str, agent: str) -> str:
-        """Return the branch of ours that a clone's commits are on now."""
-        branch = f"horae/{agent}"
-        before = await self._commit_at(f"refs/heads/{branch}")
-        said = await self._fetch(clone, f"HEAD:refs/heads/{branch}", is_ours=True)
-        if said.code and before is not None:
-            # What stayed there from another time is not what the clone goes on from: keep both.
-            branch = f"{branch}-{tip[:12]}"
-            said = await self._fetch(clone, f"HEAD:refs/heads/{branch}", is_ours=True)
-        if said.code:
-            raise GitError(self.root, said.why)
-        return branch
-
-    async def _deliver(self, branch: str, tip: str, agent: str) -> DeliveryResult:
-        """Bring the commits that are on a branch of ours to where they belong."""
-        what = f"the work of {agent}"
-        if await self._origin("url") is None:
-            ended = await self._bring_in(tip, what)
-        else:
-            ended = await self._send(tip, what)
-        if ended.is_left_alone:
-            return DeliveryResult(is_delivered=False, branch=branch, words=ended.words)
-        await self._git("update-ref", "-d", f"refs/heads/{branch}", tip)
-        return DeliveryResult(is_delivered=True, commit=ended.after, words=ended.words)
-
-    async def _set_aside(self, tip: str, branch: str, why: str) -> DeliveryResult:
-        """Give the origin a commit that did not go in, on a branch beside."""
-        words = ""
-        # What stayed there from another time may not be what this goes on from: keep both.
-        for name in (branch, f"{branch}-{tip[:12]}"):
-            pushed = await self._push(tip, name)
-            if pushed.ending is Pushed.PUSHED:
-                return DeliveryResult(is_delivered=False, branch=name, words=why)
-            words = pushed.words
-        return DeliveryResult(
-            is_delivered=False, words=f"{why}; not pushed to {branch} either: {words}"
-        )
-
     async def _send(self, tip: str, what: str) -> Pull:
         """Push a commit, or its merge with what the origin has, and follow with the tree."""
         here = await self.branch()
         for _ in range(_ATTEMPTS):
-            base = (await self.fetch()).tip
+            base = await self.fetch()
             merged = tip if base is None else await self._merged(base, tip, f"Merge {what}")
             if isinstance(merged, Pull):
                 return merged
@@ -875,10 +783,10 @@ class Git:
             pushed = await self._push(merged, here)
             if pushed.ending is Pushed.PUSHED:
                 followed = await self._bring_in(merged, f"origin/{here}")
-                words = (
-                    f"the working tree was not updated: {followed.words}" if followed.why else ""
+                words = f"the working tree was not updated: {followed.words}"
+                return Pull(
+                    UpdateOutcome.FAST_FORWARDED, words=words if followed.why else "", after=merged
                 )
-                return Pull(UpdateOutcome.FAST_FORWARDED, words=words, after=merged)
             if pushed.ending is Pushed.FAILED:
                 return _left(UpdateRefusal.REFUSED, pushed.words)
         return _left(UpdateRefusal.TIMEOUT, "other pushes came first each time")
@@ -888,21 +796,14 @@ def _left(why: UpdateRefusal, words: str, *, paths: tuple[str, ...] = ()) -> Pul
     return Pull(UpdateOutcome.LEFT_ALONE, why, words, paths=paths)
 
 
-def _quoted(name: str) -> str:
-    """Return a path as git's importer reads it."""
-    if any(ord(character) < 0x20 or character == "\x7f" for character in name):
-        raise GitError(printable(name), "has a control character in its name")
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 def _half_fetched(root: str) -> frozenset[str]:
     """Return the files that fetches write into, or left behind when they were ended."""
     here = layout(root)
-    if here is None:
-        return frozenset()
     # A repository without packs has none.
-    with suppress(FileNotFoundError), os.scandir(f"{here.common}/objects/pack") as entries:
-        return frozenset(entry.path for entry in entries if entry.name.startswith("tmp_"))
+    with suppress(FileNotFoundError):
+        if here is not None:
+            with os.scandir(f"{here.common}/objects/pack") as entries:
+                return frozenset(each.path for each in entries if each.name.startswith("tmp_"))
     return frozenset()
 
 
@@ -934,23 +835,18 @@ async def _locked(root: str, patience: timedelta) -> AsyncIterator[None]:
         descriptor = os.open(f"{here.common}/{LOCK}", flags, 0o600)
     except OSError as error:
         raise GitError(root, f"cannot be locked: {error.strerror}") from error
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience.total_seconds()
     try:
-        await _take_lock(descriptor, root, patience)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if loop.time() > until:
+                    words = f"another process has locked it for {patience.total_seconds():g} s"
+                    raise GitBusyError(root, words) from None
+                await asyncio.sleep(_PAUSE)
         yield
     finally:
         os.close(descriptor)
-
-
-async def _take_lock(descriptor: int, root: str, patience: timedelta) -> None:
-    loop = asyncio.get_running_loop()
-    until = loop.time() + patience.total_seconds()
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if loop.time() > until:
-                words = f"another process has locked it for {patience.total_seconds():g} s"
-                raise GitBusyError(root, words) from None
-            await asyncio.sleep(_PAUSE)
-        else:
-            return

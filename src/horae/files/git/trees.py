@@ -1,16 +1,15 @@
-"""Where members work, and how their work comes home.
+"""Where members work, and how their work is delivered.
 
-Each member has a clone of its own beneath the data directory. It is made from the plan root,
-or, on a machine that has none, from an address. After a run the engine brings the commits
-where they belong: into the plan root or to its origin, or from the clone to its address. What
-does not get there is a value that says so, and how much of it is known.
+Each member has a clone of its own beneath the data directory, made from the plan root or, on a
+machine that has none, from an address. After a run the engine brings its commits into the plan
+root or to its origin, or from the clone to its address. What is not delivered is a value.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,14 +18,13 @@ from horae.core.ports import RunError
 from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
 from horae.files.edit import remove_tree
+from horae.files.git.calls import Author, GitError
+from horae.files.git.layout import layout
 from horae.files.git.repository import (
-    Author,
     DeliveryResult,
     Git,
-    GitError,
     Pushed,
     is_repository,
-    layout,
     repository_of,
     without_password,
 )
@@ -53,7 +51,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """Work of a member that is not where it belongs, as far as anybody knows; never a guess."""
+    """Work of a member that is not where it belongs, as far as is known; never a guess."""
 
     member: str
     place: str  # the tree that has it, or the machine that had it
@@ -64,7 +62,6 @@ class Undelivered:
 
     @classmethod
     def lost(cls, member: str, machine: str) -> Undelivered:
-        """Return what is known of the work of a member whose machine is gone: nothing."""
         return cls(member, machine, reason="the node is lost, and its clone cannot be read")
 
     def __str__(self) -> str:
@@ -78,14 +75,7 @@ class Undelivered:
         return f"{what}: {self.reason}"
 
     def data(self) -> dict[str, object]:
-        return {
-            "member": self.member,
-            "place": self.place,
-            "commits": self.commits,
-            "tip": self.tip,
-            "branch": self.branch,
-            "reason": self.reason,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +138,13 @@ class Trees:
         path = self.path_of(name)
         try:
             if not is_repository(path):
-                await self._clone(path)
+                async with _whole(path) as new:
+                    made = await (
+                        self._git(self.root).clone(new)
+                        if self.origin is None
+                        else Git.clone_of(self.origin, new, branch=self.branch, local=self.local)
+                    )
+                    await made.sign_as(Author.named(name))
             pulled = await self._pull(path)
         except (GitError, OSError) as error:
             raise RunError(f"the clone {path} cannot be created: {error}") from None
@@ -160,7 +156,11 @@ class Trees:
         if not self._has_clones() or not is_repository(path):
             return Brought()
         try:
-            made = await self._deliver(path, name)
+            made = await (
+                self._git(self.root).deliver(path, agent=name)
+                if self.origin is None
+                else self._git(path).send(agent=name)
+            )
         except (GitError, OSError) as error:  # the next delivery brings it
             made = DeliveryResult(is_delivered=False, words=str(error))
         if made.is_delivered:
@@ -177,14 +177,6 @@ class Trees:
     def _has_clones(self) -> bool:
         return self.origin is not None or is_repository(self.root)
 
-    async def _clone(self, path: Path) -> None:
-        async with _whole(path) as new:
-            if self.origin is None:
-                made = await self._git(self.root).clone(new)
-            else:
-                made = await Git.clone_of(self.origin, new, branch=self.branch, local=self.local)
-            await made.sign_as(Author.named(path.name))
-
     async def _pull(self, path: Path) -> Pull:
         git = self._git(path)
         if self.origin is None:
@@ -193,11 +185,6 @@ class Trees:
             reason = f"not a clone of {origin}"
             raise GitError(git.root, f"{reason}; deliver its commits and remove the directory")
         return await git.pull()
-
-    async def _deliver(self, path: Path, name: str) -> DeliveryResult:
-        if self.origin is None:
-            return await self._git(self.root).deliver(path, agent=name)
-        return await self._git(path).send(agent=name)
 
     async def _left(self, name: str, reason: str, *, branch: str | None = None) -> Undelivered:
         """Return what of a member's work is only in its clone."""
@@ -217,10 +204,7 @@ class Trees:
 
 @asynccontextmanager
 async def _whole(path: Path) -> AsyncIterator[Path]:
-    """Give a place to make a directory in, which is moved to *path* once all of it is there.
-
-    So one that was not finished is never taken for one.
-    """
+    """Give a place to make a directory in, which is moved to *path* only once it is whole."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     new = path.with_name(f"{path.name}~")  # no member has such a name
     await asyncio.to_thread(remove_tree, new)
@@ -290,7 +274,6 @@ class PlanTree:
         return found.st_mtime_ns, found.st_ino
 
     async def head(self) -> str | None:
-        """Return the commit that it holds."""
         return await Git(self.path, local=self.local).head()
 
 
@@ -316,23 +299,19 @@ class Commits:
         top = repository_of(self.root)
         if top is None:
             return None
-        names = dict(filter(None, (_name_in(top, self.root, file) for file in files)))
+        paths = {file: self.root / file for file in files}
+        names = {
+            path.relative_to(top).as_posix(): file
+            for file, path in paths.items()
+            if path.is_relative_to(top) and path.is_file()
+        }
         if not names:
             return None
         commit, clean = await Git(top, local=self.local, timeout=_PATIENCE).unchanged(names.keys())
-        return (
-            None if commit is None else Revision(commit, frozenset(names[each] for each in clean))
-        )
-
-
-def _name_in(top: Path, root: Path, file: str) -> tuple[str, str] | None:
-    """Return what git calls a file of a plan root, and how it is called here, if it is one."""
-    path = root / file
-    if not path.is_relative_to(top) or not path.is_file():
-        return None
-    return path.relative_to(top).as_posix(), file
+        if commit is None:
+            return None
+        return Revision(commit, frozenset(names[each] for each in clean))
 
 
 def why_left(pulled: Pull) -> str:
-    """Return why a tree was left as it was, in words."""
     return f"{pulled.why}: {pulled.words}" if pulled.words else str(pulled.why)

@@ -1,23 +1,24 @@
 """What a repository may say, and what may come out of one: settings, attributes, trees.
 
 Some settings make git run a program, and cannot be switched off by name because their names
-hold names (`filter.*`, `url.*`, `include*`). So the settings of a repository are read first, in
-a way that runs nothing and follows nothing, and only known harmless ones are let through.
+hold names (`filter.*`, `url.*`, `include*`). So the settings are read first, in a way that runs
+nothing and follows nothing, and only known harmless ones are accepted.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from horae.files.git.calls import TIMEOUT, GitRefusedError, call
 from horae.files.git.layout import layout
-from horae.files.read import head_of, is_git, printable
+from horae.files.read import head_of, is_git, printable, stamp_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import timedelta
 
 _CONFIG_LIMIT: Final = 2**20
@@ -61,19 +62,11 @@ _ATTRIBUTES: Final = frozenset(
 _DRIVERS: Final = frozenset({"text", "binary", "union"})
 
 # What people keep beside their files under a name that begins with .git.
-_EXPECTED: Final = frozenset(
-    {
-        ".git-blame-ignore-revs",
-        ".gitattributes",
-        ".gitea",
-        ".github",
-        ".gitignore",
-        ".gitkeep",
-        ".gitlab",
-        ".gitlab-ci.yml",
-        ".gitmessage",
-    }
-)
+_EXPECTED: Final = frozenset({
+    ".git-blame-ignore-revs", ".gitattributes", ".gitea", ".github", ".gitignore", ".gitkeep",
+    ".gitlab", ".gitlab-ci.yml", ".gitmessage",
+})  # fmt: skip
+_KINDS: Final = {"160000": "a submodule", "120000": "a symbolic link"}
 
 
 class PullGuard:
@@ -83,10 +76,10 @@ class PullGuard:
         self._root = root
         self._timeout = timeout
         self._seen: object = None
-        self._settings: Mapping[str, tuple[str, ...]] = {}
+        self._settings: dict[str, list[str]] = {}
 
-    async def settings(self) -> Mapping[str, tuple[str, ...]]:
-        """Return all settings by their keys, or refuse the repository and say which one is odd."""
+    async def settings(self) -> Mapping[str, Sequence[str]]:
+        """Return all settings by their keys, or refuse the repository and name the odd one."""
         here = layout(self._root)
         if here is None:
             raise GitRefusedError(self._root, "is not a git repository; run `git init`")
@@ -94,29 +87,21 @@ class PullGuard:
         attributes = {f"{each}/info/attributes" for each in here}
         seen = (here, *(_mark(path) for path in (*configs, *sorted(attributes))))
         if seen != self._seen:
-            judged = [await _judged_config(path, self._timeout) for path in configs]
-            pairs = [pair for some in judged for pair in some]
+            found: dict[str, list[str]] = {}
+            for path in configs:
+                for key, value in await _judged_config(path, self._timeout):
+                    found.setdefault(key, []).append(value)
             for path in attributes:
                 _judge_attributes(path)
-            self._settings = _by_key(pairs)
-            self._seen = seen
+            self._settings, self._seen = found, seen
         return self._settings
 
 
 def _mark(path: str) -> tuple[int, ...] | None:
-    """Return what changes whenever a file does."""
     try:
-        found = os.stat(path)
+        return stamp_of(os.stat(path))
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _by_key(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for key, value in pairs:
-        found[key] = (*found.get(key, ()), value)
-    return found
 
 
 async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]:
@@ -132,24 +117,21 @@ async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]
     said = await call("/", *words, timeout=timeout)
     if said.code:
         raise GitRefusedError(path, f"cannot be read: {said.why}")
-    pairs = [_pair(item) for item in said.out.split(b"\0") if item]
+    items = said.out.decode("utf-8", "surrogateescape").split("\0")
+    pairs = [(key, value) for key, _, value in (item.partition("\n") for item in items) if key]
     for key, value in pairs:
         if not is_allowed(key, value):
-            raise GitRefusedError(_place(path, key), _odd(key))
+            with suppress(OSError):  # then it is named without the line
+                lines = head_of(path, _CONFIG_LIMIT).decode("utf-8", "replace").split("\n")
+                if (number := line_of(lines, key)) is not None:
+                    path = f"{path}:{number}"
+            shown = printable(key)
+            raise GitRefusedError(
+                path,
+                f"{shown} is a setting that may run a program; remove it with"
+                f" `git config --unset-all {shown}`, or keep it in your own ~/.gitconfig",
+            )
     return pairs
-
-
-def _pair(item: bytes) -> tuple[str, str]:
-    key, _, value = item.decode("utf-8", "surrogateescape").partition("\n")
-    return key, value
-
-
-def _odd(key: str) -> str:
-    shown = printable(key)
-    return (
-        f"{shown} is a setting that may run a program; remove it with"
-        f" `git config --unset-all {shown}`, or keep it in your own ~/.gitconfig"
-    )
 
 
 def is_allowed(key: str, value: str = "") -> bool:
@@ -170,16 +152,6 @@ def is_allowed(key: str, value: str = "") -> bool:
     return shape in _ALLOWED or f"{section}.*" in _ALLOWED
 
 
-def _place(path: str, key: str) -> str:
-    """Return the file and, where it can be told, the line that a setting stands in."""
-    try:
-        lines = head_of(path, _CONFIG_LIMIT).decode("utf-8", "replace").split("\n")
-    except OSError:
-        return path
-    number = line_of(lines, key)
-    return path if number is None else f"{path}:{number}"
-
-
 def line_of(lines: Iterable[str], key: str) -> int | None:
     r"""Return the line that sets *key*, counted from 1.
 
@@ -190,9 +162,8 @@ def line_of(lines: Iterable[str], key: str) -> int | None:
     for number, line in enumerate(lines, start=1):
         rest = line
         if header := _HEADER.match(line):
-            name = re.sub(r"\\(.)", r"\1", header[2]) if header[2] is not None else None
-            section = header[1].lower()
-            prefix = f"{section}." if name is None else f"{section}.{name}."
+            name = "" if header[2] is None else re.sub(r"\\(.)", r"\1", header[2]) + "."
+            prefix = f"{header[1].lower()}.{name}"
             rest = line[header.end() :]
         variable = _VARIABLE.match(rest)
         if variable and f"{prefix}{variable[1].lower()}" == key:
@@ -225,43 +196,30 @@ class ImportLimits:
     reserved: tuple[str, ...] = (".horae",)  # what nobody else may write, from the root
 
 
-class TreeChange(NamedTuple):
-    """A file that is new or changed in a tree."""
-
-    mode: str
-    path: bytes
-    size: int
-
-
-def objection(changes: Iterable[TreeChange], limits: ImportLimits) -> str | None:
-    """Return why these files must not come into a tree; None if they may."""
+def objection(changes: Iterable[tuple[str, bytes, int]], limits: ImportLimits) -> str | None:
+    """Return why files, by mode, path and size, must not come into a tree; None if they may."""
     total = 0
-    for count, change in enumerate(changes, start=1):
-        total += change.size
-        if reason := _odd_file(change, limits):
-            return f"{printable(os.fsdecode(change.path))}: {reason}"
+    for count, (mode, path, size) in enumerate(changes, start=1):
+        total += size
+        parts = os.fsdecode(path).split("/")
+        depths = range(1, len(parts) + 1)
+        reason = None
+        if mode in _KINDS:
+            reason = f"is {_KINDS[mode]}, which is not accepted from a pull"
+        elif any(octet < 0x20 or octet == 0x7F for octet in path):
+            reason = "has a control character in its name"
+        elif len(path) > 4096:
+            reason = "has a name of more than 4,096 bytes"
+        elif any(is_git(p) or (p.lower()[:4] == ".git" and p not in _EXPECTED) for p in parts):
+            reason = "belongs to git itself"
+        elif any("/".join(parts[:n]).casefold() in limits.reserved for n in depths):
+            reason = "is inside the data directory of the engine"
+        elif size > limits.file:
+            reason = f"has {size:,} bytes; at most {limits.file:,} are accepted"
+        if reason is not None:
+            return f"{printable(os.fsdecode(path))}: {reason}"
         if count > limits.count:
             return f"more than {limits.count:,} files would change at once"
         if total > limits.total:
             return f"more than {limits.total:,} bytes would change at once"
-    return None
-
-
-def _odd_file(change: TreeChange, limits: ImportLimits) -> str | None:
-    """Return why one file must not come into a tree."""
-    kinds = {"160000": "a submodule", "120000": "a symbolic link"}
-    if change.mode in kinds:
-        return f"is {kinds[change.mode]}, which is not accepted from a pull"
-    if any(octet < 0x20 or octet == 0x7F for octet in change.path):
-        return "has a control character in its name"
-    if len(change.path) > 4096:
-        return "has a name of more than 4,096 bytes"
-    parts = os.fsdecode(change.path).split("/")
-    for part in parts:
-        if is_git(part) or (part.lower().startswith(".git") and part not in _EXPECTED):
-            return "belongs to git itself"
-    if any("/".join(parts[: n + 1]).casefold() in limits.reserved for n in range(len(parts))):
-        return "is inside the data directory of the engine"
-    if change.size > limits.file:
-        return f"has {change.size:,} bytes; at most {limits.file:,} are accepted"
     return None

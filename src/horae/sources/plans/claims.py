@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from horae.errors import Exit, HoraeError
 from horae.files.edit import edit
-from horae.files.git.repository import Author, FileState, Git, GitError, Pushed, repository_of
+from horae.files.git.calls import Author, GitError
+from horae.files.git.repository import FileState, Git, Pushed, repository_of
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
 from horae.org.plan import is_id
@@ -238,7 +239,7 @@ class _TaskLine:
             standing = await git.status(_absolute(content.path))
             if standing in {FileState.UNTRACKED, FileState.IGNORED}:
                 return self._edit(change)
-            if await git.has_origin():
+            if await git.origin() is not None:
                 return await self._at_origin(git, change, message)
             return await self._in_git(git, change, message)
 
@@ -265,7 +266,7 @@ class _TaskLine:
         """Change the file at the origin, and let the tree follow."""
         for _ in range(_ATTEMPTS):
             try:
-                tip = (await git.fetch()).tip or await git.head()
+                tip = await git.fetch() or await git.head()
             except GitError as error:
                 reason = f"the origin cannot be reached: {error.reason}"
                 raise ClaimBusyError(str(self.file), self.name, reason) from error
