@@ -29,7 +29,6 @@ class Meaning(NamedTuple):
 
 
 def bits(mask: int) -> list[int]:
-    """Return the numbers of the bits that are set."""
     return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
 
 
@@ -43,16 +42,16 @@ def _time_words(seconds: list[int], minutes: list[int], hours: list[int]) -> tup
     """Return the time of day in words, and whether they ask for a day to follow."""
     every_hour = len(hours) == 24
     if seconds == [0]:
-        return _minute_words(minutes, hours), not every_hour and not _is_every_few_hours(
-            minutes, hours
-        )
+        is_daily = not every_hour and not _is_every_few_hours(minutes, hours)
+        return _minute_words(minutes, hours), is_daily
     if len(seconds) == len(minutes) == len(hours) == 1:
         return f"at {_clock(hours[0], minutes[0])}:{seconds[0]:02}", True
     if len(minutes) == 60:
-        return _every_minute_words(seconds, hours), not every_hour
-    within = f"{_second_words(seconds)} of the minute, "
+        is_even = (_cycle(seconds, 60) or 60) < 60
+        words = _second_words(seconds) + ("" if is_even else " of every minute")
+        return words if every_hour else _during(words, hours, 0, 59), not every_hour
     words, is_daily = _time_words([0], minutes, hours)
-    return within + words, is_daily
+    return f"{_second_words(seconds)} of the minute, {words}", is_daily
 
 
 def _is_every_few_hours(minutes: list[int], hours: list[int]) -> bool:
@@ -61,25 +60,31 @@ def _is_every_few_hours(minutes: list[int], hours: list[int]) -> bool:
 
 def _minute_words(minutes: list[int], hours: list[int]) -> str:
     if len(minutes) == 1 and len(hours) < 24:
-        return _few_times_words(minutes[0], hours)
+        return _hourly_words(minutes[0], hours)
     clocks = [_clock(hour, minute) for hour in hours for minute in minutes]
     if len(clocks) <= 4:
         return "at " + _and(clocks)
-    if (step := _cycle(minutes, 60)) is not None:
-        return _every_words(step, minutes, hours)
+    first, last = minutes[0], minutes[-1]
+    if (step := _cycle(minutes, 60)) is not None:  # evenly from one hour to the next
+        past = "1 minute" if first == 1 else f"{first} minutes"
+        if len(hours) < 24:
+            start = f" from minute {first}" if first else ""
+            return _during(_every(step, "minute"), hours, first, last, start)
+        if step == 60:
+            return f"at {past} past every hour" if first else "every hour"
+        return _every(step, "minute") + (f" from {past} past the hour" if first else "")
     if (step := _stride(minutes)) is not None:
         if len(hours) <= 3:
-            spans = [f"from {_clock(h, minutes[0])} to {_clock(h, minutes[-1])}" for h in hours]
+            spans = [f"from {_clock(hour, first)} to {_clock(hour, last)}" for hour in hours]
             return f"{_every(step, 'minute')} {_and(spans)}"
-        spread = f"{_every(step, 'minute')} from minute {minutes[0]} to minute {minutes[-1]}"
+        spread = f"{_every(step, 'minute')} from minute {first} to minute {last}"
         return f"{spread} of {_hour_words(hours)}"
     if len(clocks) <= 8:
         return "at " + _and(clocks)
-    listed = _and([str(minute) for minute in minutes])
-    return f"at {listed} minutes past {_hour_words(hours)}"
+    return f"at {_and([str(minute) for minute in minutes])} minutes past {_hour_words(hours)}"
 
 
-def _few_times_words(minute: int, hours: list[int]) -> str:
+def _hourly_words(minute: int, hours: list[int]) -> str:
     step = _stride(hours)
     if step is None:
         return "at " + _and([_clock(hour, minute) for hour in hours])
@@ -89,37 +94,12 @@ def _few_times_words(minute: int, hours: list[int]) -> str:
     return f"{_every(step, 'hour')} {span}"
 
 
-def _every_words(step: int, minutes: list[int], hours: list[int]) -> str:
-    """Return the words for minutes that go on evenly from one hour to the next."""
-    if len(hours) == 24:
-        if step == 60:
-            return _past_every_hour(minutes[0])
-        start = f" from {_minutes(minutes[0])} past the hour" if minutes[0] else ""
-        return _every(step, "minute") + start
+def _during(words: str, hours: list[int], first: int, last: int, start: str = "") -> str:
+    """Return what happens from minute *first* of each run of hours to minute *last*."""
     runs = _runs(hours)
     if len(runs) > 3:
-        start = f" from minute {minutes[0]}" if minutes[0] else ""
-        return f"{_every(step, 'minute')}{start} in {_hour_words(hours)}"
-    spans = [f"from {_clock(a, minutes[0])} to {_clock(b, minutes[-1])}" for a, b in runs]
-    return f"{_every(step, 'minute')} {_and(spans)}"
-
-
-def _past_every_hour(minute: int) -> str:
-    return f"at {_minutes(minute)} past every hour" if minute else "every hour"
-
-
-def _every_minute_words(seconds: list[int], hours: list[int]) -> str:
-    step = _cycle(seconds, 60)
-    if step is None or step == 60:
-        words = f"{_second_words(seconds)} of every minute"
-    else:
-        words = _second_words(seconds)
-    if len(hours) == 24:
-        return words
-    runs = _runs(hours)
-    if len(runs) > 3:
-        return f"{words} in {_hour_words(hours)}"
-    return f"{words} {_and([f'from {_clock(a, 0)} to {_clock(b, 59)}' for a, b in runs])}"
+        return f"{words}{start} in {_hour_words(hours)}"
+    return f"{words} {_and([f'from {_clock(a, first)} to {_clock(b, last)}' for a, b in runs])}"
 
 
 def _second_words(seconds: list[int]) -> str:
@@ -145,15 +125,20 @@ def _day_words(rule: Meaning, *, is_daily: bool) -> str:
     months = _month_words(rule)
     if rule.days == ALL_DAYS:
         return " ".join(part for part in ("every day" if is_daily else "", months) if part)
-
-    of = _of_months(rule)
+    of = "of the month"
+    if months:
+        each = "each month " if months.startswith("from") else ""
+        of = f"of {each}{months.removeprefix('in ')}"
     found = []
     if dates := _date_words(rule):
         found.append(f"on {_and(dates)} {of}")
-    plain = _weekday_words(rule.weekdays)
-    if plain:
-        found.append(f"on {plain} {months}".rstrip())
-    if odd := _odd_weekday_words(rule.odd_weekdays):
+    if rule.weekdays:
+        found.append(f"on {_weekday_words(rule.weekdays)} {months}".rstrip())
+    if rule.odd_weekdays:
+        odd = [
+            f"the {_ORDINALS[bit // 7 + 1] if bit < 35 else 'last'} {_weekday(bit % 7)}"
+            for bit in bits(rule.odd_weekdays)
+        ]
         found.append(f"on {_and(odd)} {of}")
     return _and(found, link="and also")
 
@@ -166,15 +151,6 @@ def _month_words(rule: Meaning) -> str:
     if len(months) > 2 and _stride(months) == 1:
         return f"from {names[0]} to {names[-1]}"
     return "in " + _and(names)
-
-
-def _of_months(rule: Meaning) -> str:
-    words = _month_words(rule)
-    if not words:
-        return "of the month"
-    if words.startswith("from"):
-        return "of each month " + words
-    return "of " + words.removeprefix("in ")
 
 
 def _date_words(rule: Meaning) -> list[str]:
@@ -192,35 +168,25 @@ def _date_words(rule: Meaning) -> list[str]:
                 words.append(f"the {_ordinal(first)} to the {_ordinal(last)}")
             else:
                 words += [f"the {_ordinal(day)}" for day in range(first, last + 1)]
-    return words + [_odd_date_words(bit) for bit in bits(rule.odd_days)]
-
-
-def _odd_date_words(bit: int) -> str:
-    if bit == 0:
-        return "the last day"
-    if bit < 32:
-        return f"the {_ORDINALS.get(bit + 1) or _ordinal(bit + 1)}-to-last day"
-    if bit == 32:
-        return "the last weekday (Monday to Friday)"
-    return f"the weekday (Monday to Friday) nearest to the {_ordinal(bit - 32)}"
+    for bit in bits(rule.odd_days):
+        if bit == 0:
+            words.append("the last day")
+        elif bit < 32:
+            words.append(f"the {_ORDINALS.get(bit + 1) or _ordinal(bit + 1)}-to-last day")
+        elif bit == 32:
+            words.append("the last weekday (Monday to Friday)")
+        else:
+            words.append(f"the weekday (Monday to Friday) nearest to the {_ordinal(bit - 32)}")
+    return words
 
 
 def _weekday_words(weekdays: int) -> str:
-    if not weekdays:
-        return ""
     from_sunday = bits(weekdays)
     from_monday = [day for day in from_sunday if day] + [7] * (weekdays & 1)
     for days in (from_monday, from_sunday):
         if len(days) > 2 and _stride(days) == 1:
             return f"{_weekday(days[0])} to {_weekday(days[-1])}"
     return _and([_weekday(day) + "s" for day in from_monday])
-
-
-def _odd_weekday_words(odd: int) -> list[str]:
-    return [
-        f"the {_ORDINALS[bit // 7 + 1] if bit < 35 else 'last'} {_weekday(bit % 7)}"
-        for bit in bits(odd)
-    ]
 
 
 def _year_words(rule: Meaning) -> str:
@@ -258,10 +224,6 @@ def _clock(hour: int, minute: int) -> str:
 
 def _every(step: int, unit: str) -> str:
     return f"every {unit}" if step == 1 else f"every {step} {unit}s"
-
-
-def _minutes(count: int) -> str:
-    return "1 minute" if count == 1 else f"{count} minutes"
 
 
 def _and(words: Sequence[str], *, link: str = "and") -> str:

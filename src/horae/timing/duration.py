@@ -1,12 +1,12 @@
-"""Lengths of time as people write them.
+"""Lengths of time: `90s`, `10m`, `1h30m`, `3d`, `1w`; the units stand in order, the longest first.
 
-Our own settings name every unit, the longest first: `90s`, `10m`, `1h30m`, `3d`, `1w`.
-Keepers have a smaller grammar of their own, in which a bare number is milliseconds.
+Members of a crew have a smaller grammar of their own, in which a bare number is milliseconds.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -42,8 +42,6 @@ _WORDS: Final = {
 
 
 class DurationError(ScheduleError):
-    """A length of time that cannot be read."""
-
     code = "duration"
 
     def __init__(self, text: str, *, reason: str, suggestion: str | None = None) -> None:
@@ -66,14 +64,23 @@ def parse_duration(text: str, *, allow_zero: bool = False) -> timedelta:
     units, such as 90s, 10m, 1h30m, 3d, 1w; write 1h30m
     """
     match = _DURATION.fullmatch(text)
-    if not match or not text:
-        raise _refusal(text)
-    parts = zip(match.groups(default="0"), _UNITS, strict=True)
-    return _checked(text, list(parts), allow_zero=allow_zero)
+    if match and text:
+        parts = zip(match.groups(default="0"), _UNITS, strict=True)
+        return _checked(text, list(parts), allow_zero=allow_zero)
+    reason = "must be numbers with units, such as 90s, 10m, 1h30m, 3d, 1w"
+    meant = _meant(text)
+    suggestion = format_duration(meant) if meant else None
+    if not text.strip():
+        reason, suggestion = "is empty", "a number and a unit, such as 10m"
+    elif re.fullmatch("[0-9]{1,9}", text):
+        reason, suggestion = "has no unit", f"{text}s or {text}m"
+    elif text.lstrip().startswith(("-", "+")):
+        reason = "must not have a sign"
+    raise DurationError(text, reason=reason, suggestion=suggestion)
 
 
 def parse_cadence(text: str) -> timedelta:
-    """Return the length of time of a keeper's `:INTERVAL:`; a bare number is milliseconds.
+    """Return the length of time of a member's `:INTERVAL:`; a bare number is milliseconds.
 
     >>> parse_cadence("10m"), parse_cadence("45000")
     (datetime.timedelta(seconds=600), datetime.timedelta(seconds=45))
@@ -82,11 +89,15 @@ def parse_cadence(text: str) -> timedelta:
     horae.timing.duration.DurationError: duration '3d': must be a number with s, m or h, or
     a bare number of milliseconds; write 72h
     """
-    match = _CADENCE.fullmatch(text)
-    if not match:
-        raise _cadence_refusal(text)
-    number, unit = match.groups()
-    return _checked(text, [(number, unit or "ms")], allow_zero=False)
+    if match := _CADENCE.fullmatch(text):
+        number, unit = match.groups()
+        return _checked(text, [(number, unit or "ms")], allow_zero=False)
+    suggestion = "a number and a unit, such as 10m"
+    if meant := _meant(text):
+        unit = next((unit for unit in ("h", "m", "s") if not meant % _UNITS[unit]), "")
+        suggestion = f"{meant // _UNITS[unit or 'ms']}{unit}"
+    reason = "must be a number with s, m or h, or a bare number of milliseconds"
+    raise DurationError(text, reason=reason, suggestion=suggestion)
 
 
 def format_duration(length: timedelta) -> str:
@@ -109,50 +120,16 @@ def format_duration(length: timedelta) -> str:
 
 
 def _checked(text: str, parts: list[tuple[str, str]], *, allow_zero: bool) -> timedelta:
-    length = _total(parts)
-    if length is None:
+    length: timedelta | None = None
+    # No century has this many milliseconds, and int() refuses thousands of digits.
+    if all(len(number.lstrip("0")) <= 13 for number, _ in parts):
+        with suppress(OverflowError):  # it is too long
+            length = sum((int(number[-13:]) * _UNITS[unit] for number, unit in parts), timedelta())
+    if length is None or length > LONGEST:
         raise DurationError(text, reason="must not be longer than 100 years")
     if not length and not allow_zero:
         raise DurationError(text, reason="must not be zero", suggestion="1s or more")
     return length
-
-
-def _total(parts: list[tuple[str, str]]) -> timedelta | None:
-    """Return the sum of the parts; None if it is longer than any we accept."""
-    # No century has this many milliseconds, and int() refuses thousands of digits.
-    if any(len(number.lstrip("0")) > 13 for number, _ in parts):
-        return None
-    try:
-        total = sum((int(number[-13:]) * _UNITS[unit] for number, unit in parts), timedelta())
-    except OverflowError:
-        return None
-    return total if total <= LONGEST else None
-
-
-def _refusal(text: str) -> DurationError:
-    if not text.strip():
-        return DurationError(text, reason="is empty", suggestion="a number and a unit, such as 10m")
-    if re.fullmatch("[0-9]{1,9}", text):
-        return DurationError(text, reason="has no unit", suggestion=f"{text}s or {text}m")
-    if text.lstrip().startswith(("-", "+")):
-        reason = "must not have a sign"
-    else:
-        reason = "must be numbers with units, such as 90s, 10m, 1h30m, 3d, 1w"
-    return DurationError(text, reason=reason, suggestion=_guess(text))
-
-
-def _cadence_refusal(text: str) -> DurationError:
-    meant = _meant(text)
-    return DurationError(
-        text,
-        reason="must be a number with s, m or h, or a bare number of milliseconds",
-        suggestion=_in_one_unit(meant) if meant else "a number and a unit, such as 10m",
-    )
-
-
-def _guess(text: str) -> str | None:
-    meant = _meant(text)
-    return format_duration(meant) if meant else None
 
 
 def _meant(text: str) -> timedelta | None:
@@ -167,10 +144,3 @@ def _meant(text: str) -> timedelta | None:
             return None
         total += float(number) * _UNITS[unit]
     return total if timedelta(milliseconds=1) <= total <= LONGEST else None
-
-
-def _in_one_unit(length: timedelta) -> str:
-    for unit in ("h", "m", "s"):
-        if not length % _UNITS[unit]:
-            return f"{length // _UNITS[unit]}{unit}"
-    return f"{length // _UNITS['ms']}"

@@ -1,11 +1,9 @@
 """Zones by name, and the way from a time on the wall to the moment it means.
 
-A wall time is a naive datetime: what a clock in the zone shows. Twice a year that
-is no longer the same as a moment. Where the clock jumps forward (a gap) a wall time
-never comes, and means the first moment after the jump; where it goes back (a fold)
-it comes twice, and means the first pass. Repeaters and cron share this mapping. It
-never runs backwards, and at the two ends of the calendar, where the other clock has
-no such time, it stops at the first or the last there is.
+A wall time is a naive datetime: what a clock in the zone shows. Where the clock jumps forward (a
+gap) a wall time never comes, and means the first moment after the jump; where it goes back (a
+fold) it comes twice, and means the first pass. The mapping never runs backwards, and stops at the
+two ends of the calendar.
 """
 
 from __future__ import annotations
@@ -41,8 +39,6 @@ _DUSK = datetime.max.replace(tzinfo=UTC)
 
 
 class ZoneError(ScheduleError):
-    """A time zone that does not exist."""
-
     code = "zone"
 
     def __init__(self, name: str, *, reason: str, suggestion: str | None = None) -> None:
@@ -63,7 +59,6 @@ class ClockChange(NamedTuple):
 
     @property
     def is_gap(self) -> bool:
-        """Whether the clock jumps forward, so that wall times are left out."""
         return self.after > self.before
 
 
@@ -99,7 +94,11 @@ def instant(wall: datetime, zone: ZoneInfo) -> datetime:
     early, late = _offsets(wall, zone)
     try:
         if early < late:
-            return _gap_end(wall, zone, early=early, late=late)
+            # Read with the offset after the jump the wall time lies before the jump, and the
+            # other way round, so the jump is between the two.
+            before = (wall - late).replace(tzinfo=UTC, microsecond=0)
+            after = (wall - early).replace(tzinfo=UTC, microsecond=0)
+            return _first_change(before, after, zone)
         return (wall - early).replace(tzinfo=UTC)
     except OverflowError:
         return _nearest_end(wall)
@@ -119,13 +118,11 @@ def local(moment: datetime, zone: ZoneInfo) -> datetime:
 
 
 def is_gap(wall: datetime, zone: ZoneInfo) -> bool:
-    """Whether a clock change leaves this wall time out."""
     early, late = _offsets(wall, zone)
     return early < late
 
 
 def is_fold(wall: datetime, zone: ZoneInfo) -> bool:
-    """Whether a clock change makes this wall time come twice."""
     early, late = _offsets(wall, zone)
     return early > late
 
@@ -176,14 +173,6 @@ def _offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
     return early, late
 
 
-def _gap_end(wall: datetime, zone: ZoneInfo, *, early: timedelta, late: timedelta) -> datetime:
-    # Read with the offset after the jump the wall time lies before the jump, and the
-    # other way round, so the jump is between the two.
-    before = (wall - late).replace(tzinfo=UTC, microsecond=0)
-    after = (wall - early).replace(tzinfo=UTC, microsecond=0)
-    return _first_change(before, after, zone)
-
-
 def _nearest_end(when: datetime) -> datetime:
     return _DAWN if when.year == 1 else _DUSK
 
@@ -209,26 +198,22 @@ def _offset_at(moment: datetime, zone: ZoneInfo) -> timedelta:
 
 def _refusal(name: str) -> ZoneError:
     """Return why there is no such zone; only here is the list of all zones read."""
+    suggestion, reason = None, "no such time zone; use a name such as Europe/Berlin"
     if not name:
-        return ZoneError(name, reason="is empty; use a name such as Europe/Berlin")
-    if len(name) > _LONGEST:
-        return ZoneError(name, reason=f"is longer than {_LONGEST} characters")
-    if not name.isascii():
-        return ZoneError(name, reason="must be ASCII, such as Europe/Berlin")
-    if offset := _OFFSET.fullmatch(name.strip().upper()):
-        return _offset_refusal(name, offset)
-    if suggestion := _nearest(name):
-        return ZoneError(name, reason="no such time zone", suggestion=suggestion)
-    return ZoneError(name, reason="no such time zone; use a name such as Europe/Berlin")
-
-
-def _offset_refusal(name: str, offset: re.Match[str]) -> ZoneError:
-    sign, hours, minutes = offset[1], int(offset[2]), int(offset[3] or 0)
-    reason = "is an offset; use a name such as Europe/Berlin to follow clock changes"
-    if minutes or not 1 <= hours <= (14 if sign == "+" else 12):
-        return ZoneError(name, reason=reason)
-    # POSIX counts westward, so the sign of a fixed zone is the other way round.
-    return ZoneError(name, reason=reason, suggestion=f"Etc/GMT{'-' if sign == '+' else '+'}{hours}")
+        reason = "is empty; use a name such as Europe/Berlin"
+    elif len(name) > _LONGEST:
+        reason = f"is longer than {_LONGEST} characters"
+    elif not name.isascii():
+        reason = "must be ASCII, such as Europe/Berlin"
+    elif offset := _OFFSET.fullmatch(name.strip().upper()):
+        reason = "is an offset; use a name such as Europe/Berlin to follow clock changes"
+        sign, hours, minutes = offset[1], int(offset[2]), int(offset[3] or 0)
+        if not minutes and 1 <= hours <= (14 if sign == "+" else 12):
+            # POSIX counts westward, so the sign of a fixed zone is the other way round.
+            suggestion = f"Etc/GMT{'-' if sign == '+' else '+'}{hours}"
+    elif suggestion := _nearest(name):
+        reason = "no such time zone"
+    return ZoneError(name, reason=reason, suggestion=suggestion)
 
 
 @lru_cache(maxsize=1)
