@@ -2,17 +2,14 @@
 
 import io
 import json
-import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import click
 
 from horae.cli.run import run
-
-PATIENCE: Final = 60.0  # seconds for what takes one on a machine that does nothing else
 
 
 class Ending(NamedTuple):
@@ -41,11 +38,3 @@ def call_here(command: click.Command, name: str, *args: str, told: str = "") -> 
     ):
         code = run(command, name=name, args=args)
         return Ending(code, out.getvalue().decode(), err.getvalue().decode())
-
-
-def wait_until(happened: Callable[[], object]) -> None:
-    """Return when something has happened."""
-    end = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)

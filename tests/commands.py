@@ -26,9 +26,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from calling import PATIENCE, Ending, wait_until
+from calling import Ending
 from horae.web import address
 from scale import SCALE
+from waiting import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

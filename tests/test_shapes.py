@@ -10,7 +10,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from horae.core.ports import LedgerWriteError
 from horae.core.receipt import Status
 from horae.errors import Exit, HoraeError
 from scale import by_turns
+from waiting import wait_until
 from walks.stage import EIGHT, MINUTE, Engine, HandClock, story
 
 if TYPE_CHECKING:
@@ -481,22 +481,23 @@ def ticks(root: Path) -> int:
     return seen.read_bytes().count(b"\n") if seen.exists() else 0
 
 
-def until_it_ticks(root: Path, process: subprocess.Popen[str]) -> None:
-    count, end = ticks(root), time.monotonic() + 20
-    while ticks(root) < count + 1:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < end, "nothing fires"
-        time.sleep(0.02)
+def until_it_ticks(root: Path, process: subprocess.Popen[bytes]) -> None:
+    count = ticks(root)
+    wait_until(lambda: ticks(root) > count or process.poll() is not None)
+    assert process.poll() is None, log_of(root).read_text(errors="replace")
 
 
-def started(root: Path) -> subprocess.Popen[str]:
+def started(root: Path) -> subprocess.Popen[bytes]:
     """Return an engine in a process of its own, in which something runs every second."""
     command = TICK.replace("* * * * *", "* * * * * *").replace("true", "sh -c 'echo >> seen'")
     (root / "tick.org").write_text(command)
     words = [sys.executable, "-m", "horae.cli.main", "up", str(root), "--log", "plain"]
-    return subprocess.Popen(
-        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
-    )
+    with log_of(root).open("wb") as log:
+        return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log)
+
+
+def log_of(root: Path) -> Path:
+    return root.with_name(f"{root.name}.log")
 
 
 def test_an_engine_whose_data_directory_is_exchanged_ends_and_keeps_what_it_knew(
@@ -508,10 +509,11 @@ def test_an_engine_whose_data_directory_is_exchanged_ends_and_keeps_what_it_knew
         until_it_ticks(ground.root, process)
         data.rename(old)
         shutil.copytree(old, data, ignore=shutil.ignore_patterns("socket"))
-        said = process.communicate(timeout=30)[1]
+        process.wait(timeout=30)
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+    said = log_of(ground.root).read_text(errors="replace")
     assert process.returncode == Exit.VERIFICATION, said
     assert "Traceback" not in said
     assert f"`horae restore {data}/ledger-rescued.db`" in said
@@ -534,11 +536,15 @@ def test_a_process_goes_on_whatever_appears_and_starts_again_with_all_of_it(
             if place != ".horae/runs":
                 until_it_ticks(ground.root, process)
                 ground.restore(place)
-        time.sleep(1)  # nothing can run: only that it is alive is to be seen
+        wait_until(
+            lambda: ".horae/runs: is a file" in log_of(ground.root).read_text(errors="replace")
+        )
+        assert process.poll() is None
         ground.restore(".horae/runs")
         until_it_ticks(ground.root, process)
         process.send_signal(signal.SIGTERM)
-        said = process.communicate(timeout=30)[1]
+        process.wait(timeout=30)
+        said = log_of(ground.root).read_text(errors="replace")
         assert process.returncode == 0, said
         assert "Traceback" not in said
         assert ".agentd: is a FIFO, not a directory" in said
@@ -552,4 +558,4 @@ def test_a_process_goes_on_whatever_appears_and_starts_again_with_all_of_it(
         assert process.wait(timeout=30) == 0
     finally:
         process.kill()
-        process.communicate()
+        process.wait()

@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 import pytest
 
-from calling import Call, wait_until
+from calling import Call
 from commands import engine_up
 from horae.cli.group import COMMANDS, NEAR, OLD, Section, horae
+from waiting import wait_until
 
 PLAN = "* Digest\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: true\n:END:\n"
 

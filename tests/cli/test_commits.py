@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from calling import wait_until
 from commands import engine_up
 from horae.files.git import trees
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

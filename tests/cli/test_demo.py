@@ -16,6 +16,7 @@ import pytest
 
 from commands import HORAE, run_command
 from horae.cli.demo import PACE, TOUR, write_plan
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,15 +40,6 @@ def counts(out: str) -> dict[str, int]:
     table = out.partition("outcomes")[2].splitlines()
     rows = [re.fullmatch(r" *\d+  (.+?)  +.*?(\d+) done.*", line) for line in table]
     return {row[1]: int(row[2]) for row in rows if row}
-
-
-def until(condition: object, *, within: float = 60.0) -> None:
-    """Wait until a condition holds."""
-    assert callable(condition)
-    end = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.05)
 
 
 def type_in(folder: Path, *args: str) -> str:
@@ -140,7 +132,7 @@ def test_it_can_be_stopped_at_any_time_and_leaves_nothing(
     tmp_path: Path, by: signal.Signals
 ) -> None:
     running = demo(tmp_path)
-    until(lambda: [*tmp_path.glob("horae-demo-*/.horae/runs/*/*")])
+    wait_until(lambda: [*tmp_path.glob("horae-demo-*/.horae/runs/*/*")])
     running.send_signal(by)
     out, err = running.communicate(timeout=60)
     assert running.returncode == 0, err
@@ -191,7 +183,7 @@ def test_the_settings_of_other_plans_do_not_count(tmp_path: Path) -> None:
 def test_killed_and_started_again_it_goes_on_and_nothing_runs_twice(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     running = demo(tmp_path, "--keep", str(kept))
-    until(lambda: [*kept.glob(".horae/runs/*/*")])
+    wait_until(lambda: [*kept.glob(".horae/runs/*/*")])
     running.kill()
     running.communicate(timeout=60)
     environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0"}

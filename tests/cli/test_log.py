@@ -8,18 +8,18 @@ import os
 import re
 import signal
 import subprocess
-import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from commands import HORAE, run_command, start_command
+from commands import HORAE, is_healthy, run_command, start_command
 from horae.cli.log import EVENTS, JsonFormatter, PlainFormatter, logging_to
+from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 PLAN = """* Good
@@ -82,18 +82,11 @@ def kept(root: Path, *args: str) -> Iterator[Log]:
         files = (0, out.fileno(), err.fileno())
         engine = start_command(("horae", "up", root, *args), files=files, environ=environ)
     try:
-        until((root / ".horae" / "socket").exists)
+        wait_until(lambda: is_healthy(root / ".horae"))
         yield log
     finally:
         engine.send_signal(signal.SIGTERM)
         assert engine.wait(30) == 0, log.err.read_text()
-
-
-def until(condition: Callable[[], object], *, within: float = 30.0) -> None:
-    end = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def run_both(root: Path) -> None:
@@ -111,7 +104,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_at_info_a_receipt_is_one_line_and_a_problem_another(root: Path) -> None:
     with kept(root) as log:
-        until(lambda: "save the file as UTF-8" in log.err.read_text())
+        wait_until(lambda: "save the file as UTF-8" in log.err.read_text())
         run_both(root)
     found = log.lines()
     assert [each for each in found if "plan.org:" in each[1] and each[0] != "warning"] == [
@@ -143,18 +136,18 @@ def test_at_debug_it_tells_once_what_a_receipt_waits_for(root: Path) -> None:
     with kept(root, "--log-level", "debug") as log:
         for _ in range(2):
             assert run_command("horae", "run", "slow", "--no-wait", "--root", str(root)).code == 0
-        until(lambda: "receipt 2 waits" in log.err.read_text())
+        wait_until(lambda: "receipt 2 waits" in log.err.read_text())
         (root / "go").touch()
-        until(lambda: log.out.read_text().count("  done  ") == 2)
+        wait_until(lambda: log.out.read_text().count("  done  ") == 2)
     found = [text for _, text in log.lines() if text.startswith("receipt 2 waits")]
     assert found == ["receipt 2 waits: the entry is busy with receipt 1"]
 
 
 def test_at_warning_it_tells_what_needs_attention(root: Path) -> None:
     with kept(root, "--log-level", "warning") as log:
-        until(lambda: "save the file as UTF-8" in log.err.read_text())
+        wait_until(lambda: "save the file as UTF-8" in log.err.read_text())
         run_both(root)
-        until(lambda: "failed" in log.out.read_text())
+        wait_until(lambda: "failed" in log.out.read_text())
     assert {word for word, _ in log.lines()} == {"failed", "warning"}
 
 
@@ -166,7 +159,7 @@ def test_at_error_it_is_silent_about_the_faults_of_plans_and_commands(root: Path
 
 def test_each_line_of_json_has_level_logger_and_message_and_names_its_receipt(root: Path) -> None:
     with kept(root, "--log", "json") as log:
-        until(lambda: "save the file as UTF-8" in log.err.read_text())
+        wait_until(lambda: "save the file as UTF-8" in log.err.read_text())
         run_both(root)
     found = log.records()
     [good, bad] = [each for each in found if each.get("kind") == "receipt"]
@@ -253,7 +246,7 @@ def test_a_reader_that_is_gone_does_not_end_the_engine(root: Path) -> None:
     assert engine.stderr is not None
     engine.stdout.close()
     engine.stderr.close()
-    until((root / ".horae" / "socket").exists)
+    wait_until((root / ".horae" / "socket").exists)
     run_both(root)
     assert engine.poll() is None
     engine.send_signal(signal.SIGTERM)

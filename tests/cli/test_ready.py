@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from calling import wait_until
 from commands import HORAE, engine_up
 from horae.cli import connection
 from horae.cli.client import Far
 from horae.web import address
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from calling import Call

@@ -8,7 +8,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from horae.core.actor import user_name
 from horae.store.sqlite import SqliteLedger
 from horae.web import SOCKET
 from horae.web.serve import listen
+from waiting import wait_until
 from web.stage import PLAN, command, engine_process, shell
 
 if TYPE_CHECKING:
@@ -61,13 +61,12 @@ def running(call: Call, entry: str) -> int:
     """Ask for a run, and return its number when it has put something out."""
     receipt = call("run", entry, "--no-wait", "--json").data["receipt"]
     far = Far(Path(".horae"))
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        for run in far.get("receipts", receipt)["runs"]:
-            if b"".join(far.stream("runs", run["run"], "log")):
-                return int(run["run"])
-        time.sleep(0.01)
-    raise AssertionError(f"{entry} does not run")
+
+    def written() -> list[int]:
+        runs = [int(each["run"]) for each in far.get("receipts", receipt)["runs"]]
+        return [run for run in runs if b"".join(far.stream("runs", run, "log"))]
+
+    return wait_until(written)[0]
 
 
 def begun(*args: str, cwd: Path) -> subprocess.Popen[str]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from calling import call_here, wait_until
+from calling import call_here
 from commands import engine_up
 from horae.cli.group import horae as group
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from calling import wait_until
 from commands import engine_up
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,9 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from commands import HORAE, run_command
+from commands import HORAE, is_healthy, run_command
+from process.stage import holders
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,12 +53,9 @@ def seen(root: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def wait_for(root: Path, count: int, *, within: float = 20.0) -> None:
+def wait_for(root: Path, count: int) -> None:
     """Wait until so many runs have left their mark."""
-    end = time.monotonic() + within
-    while len(seen(root)) < count:
-        assert time.monotonic() < end, f"only {len(seen(root))} of {count} runs came"
-        time.sleep(0.05)
+    wait_until(lambda: len(seen(root)) >= count)
 
 
 def history(root: Path, *args: str) -> list[dict[str, object]]:
@@ -94,7 +93,7 @@ def test_a_plan_that_is_saved_counts_at_once_and_sigterm_ends_it_well(tmp_path: 
     (tmp_path / "plan.org").write_text("* Nothing yet\n")
     engine = up(tmp_path)
     try:
-        time.sleep(0.5)
+        wait_until(lambda: is_healthy(tmp_path / ".horae"))
         (tmp_path / "plan.org").write_text(PLAN)
         wait_for(tmp_path, 2)
     finally:
@@ -104,7 +103,7 @@ def test_a_plan_that_is_saved_counts_at_once_and_sigterm_ends_it_well(tmp_path: 
     before = len(seen(tmp_path))
     receipts = history(tmp_path)
     assert {each["status"] for each in receipts} <= {"done", "skipped"}
-    time.sleep(1.2)
+    wait_until(lambda: not holders(tmp_path / ".horae"))  # no launcher that could start another
     assert len(seen(tmp_path)) == before
 
 
@@ -236,8 +235,7 @@ def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_pa
         engine.communicate(timeout=30)
     (root / "plan.org").unlink()
     ended_at = time.time()
-    while time.time() < int(ended_at) + 1:  # until a moment has come that no engine saw
-        time.sleep(0.02)
+    wait_until(lambda: time.time() >= int(ended_at) + 1)  # a moment that no engine saw
     engine = up(root, "--data", str(data), "--empty-plan", "--log", "plain")
     try:
         assert engine.stdout is not None

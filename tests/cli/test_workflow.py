@@ -19,8 +19,9 @@ from horae.cli.run import run
 from horae.cli.wb import wb
 from horae.process.processes import can_kill_trees
 from horae.sources.workflows.commands import run_file
-from process.stage import pids, proc, wait_for
+from process.stage import pids, proc
 from sources.workflows.stage import flow, step
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,16 +165,16 @@ def test_ctrl_c_ends_all_that_was_started_and_is_recorded(home: Path, sent: sign
     process = subprocess.Popen(
         args, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )
-    wait_for(
+    wait_until(
         lambda: len([pid for pid in alive(mark) if b"sleep" in proc(pid, "cmdline")[:5]]) >= 2,
-        limit=20,
+        within=20,
     )
     process.send_signal(sent)
     out, _ = process.communicate(timeout=20)
     assert process.returncode == 130
     (record,) = json.loads(out)
     assert (record["status"], record["reason"]) == ("killed", "interrupted")
-    wait_for(lambda: not alive(mark), limit=5)
+    wait_until(lambda: not alive(mark), within=5)
 
 
 def test_a_terminal_shows_the_steps_as_they_go_on(home: Path) -> None:

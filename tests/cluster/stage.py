@@ -20,6 +20,7 @@ from cluster.wires import Exchange
 from commands import Command, run_command, start_command
 from process.stage import is_zombie, pids, proc
 from store.server import server
+from waiting import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,9 +31,7 @@ HERE: Final = Path(__file__).parent
 EFFECT: Final = HERE / "effect.py"
 HASTY: Final = HERE / "hasty.py"
 HORAE: Final = Path(sys.executable).with_name("horae")
-PATIENCE: Final = 60.0  # seconds for what takes a few on a machine that does nothing else
 LEASE: Final = 3  # seconds
-NAP: Final = 0.05
 KNOWN: Final = ("PATH", "HOME", "PYTHONPATH")  # of our own environment
 
 SETTINGS: Final = """
@@ -204,13 +203,9 @@ class Stage:
         """Return the runs that go on by the process table; one that is there twice, twice."""
         return sorted(run for node in self.members.values() for run in node.living())
 
-    def until(self, condition: Callable[[], object], *, within: float = PATIENCE) -> float:
-        """Return how long it took until something held."""
-        start = time.monotonic()
-        while not condition():
-            assert time.monotonic() - start < within, f"not within {within} s:\n{self.said()}"
-            time.sleep(NAP)
-        return time.monotonic() - start
+    def until(self, condition: Callable[[], object], *, within: float = PATIENCE) -> None:
+        """Return when something holds."""
+        wait_until(condition, within=within, said=self.said)
 
     def said(self) -> str:
         """Return all that the members told of themselves, and how things stand."""

@@ -16,6 +16,7 @@ from horae.core.receipt import Status
 from horae.store.postgres import PostgresLedger
 from reasons import because
 from store.ledger_suite import asked, story
+from waiting import until
 
 if TYPE_CHECKING:
     import pytest
@@ -74,8 +75,12 @@ async def test_what_is_given_back_before_a_new_leader_listens_is_started(
             await leases.drain("east")
             assert await east.give_back(run.number, reason=because("no room"), now=now, term=term)
             is_given_back.set()
-            while (found := await ledger.receipt(filed.number)) and found.status != Status.DONE:
-                await asyncio.sleep(0.05)
+
+            async def is_done() -> bool:
+                found = await ledger.receipt(filed.number)
+                return found is not None and found.status is Status.DONE
+
+            await until(is_done)
         stop.set()
         await keeping
         assert [each.whose for each in stage.happened()] == ["count", "count"]  # begun, ended

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -133,9 +132,16 @@ def test_an_entry_waits_visibly_for_a_machine_with_its_label(stage: Stage) -> No
     assert east.ask(f"/api/v1/runs/{run}/log") == (200, b"train on box\n")
     stage.until(lambda: waits in asked(stage, "status", *place)["problems"])  # at its next moment
     box = stage.member("box", "cluster worker").joined()
+    lease = "SELECT until FROM member WHERE name = 'box'"
     east.kill()  # whoever is left never leads
     stage.until(lambda: stage.leader() == "")
-    time.sleep(2)
+    leases = stage.do(lease)
+
+    def has_renewed_twice() -> bool:
+        leases.extend(each for each in stage.do(lease) if each not in leases)
+        return len(leases) > 2
+
+    stage.until(has_renewed_twice)
     assert stage.leader() == ""
     code, said = box.ask("/api/v1/status")
     assert (code, json.loads(said)["code"]) == (503, "no_leader")

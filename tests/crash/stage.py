@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from commands import Command, start_command
 from process.stage import is_zombie, pids, proc
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -151,15 +152,16 @@ class Life:
         self.until(lambda: "running the plans" in self.said())
         return self
 
-    def until(self, condition: Callable[[], object], *, within: float = PATIENCE) -> float:
-        """Return how long it took until something held, while the engine is alive."""
-        start = time.monotonic()
-        while not condition():
-            code = self.process.poll()
-            assert code is None, f"it ended with {code}: {self.said()}"
-            assert time.monotonic() - start < within, f"not within {within} s: {self.said()}"
-            time.sleep(0.02)
-        return time.monotonic() - start
+    def until(self, condition: Callable[[], object], *, within: float = PATIENCE) -> None:
+        """Return when something holds, while the engine is alive."""
+
+        def look() -> object:
+            if not (found := condition()):
+                code = self.process.poll()
+                assert code is None, f"it ended with {code}: {self.said()}"
+            return found
+
+        wait_until(look, within=within, said=self.said)
 
     def kill(self) -> None:
         """Kill the engine, and nothing else."""

@@ -21,7 +21,7 @@ from crash.audit import audit, effects_of
 from crash.stage import Home, Life, entry, until_gone
 from horae.cli.client import Far
 from horae.errors import Exit
-from scale import SCALE, scaled
+from scale import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -194,8 +194,7 @@ def test_a_ledger_that_another_process_locks_makes_late_and_loses_nothing(home: 
     other = sqlite3.connect(home.data / "ledger.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     before = done(home)
-    time.sleep(5.5 + 6 * SCALE)  # longer than a write has patience
-    assert Far(home.data).get("status")["problems"] is not None  # who asks is answered
+    life.until(lambda: problems(home))  # a write lost its patience, and who asks is answered
     assert done(home) == before
     other.execute("ROLLBACK")
     other.close()

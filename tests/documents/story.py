@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from commands import SCRIPTS, Command, is_healthy, start_command
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -259,11 +260,8 @@ class Teller:
         self.engines.append(engine)
         named = [word for word in words[2:] if not word.startswith("-")]
         data = self.here.joinpath(*named) / ".horae"
-        until = time.monotonic() + PATIENCE
-        while not is_healthy(data):
-            assert engine.poll() is None, (self.home / "up.log").read_text()
-            assert time.monotonic() < until, f"{command}: no engine answers"
-            time.sleep(0.05)
+        wait_until(lambda: is_healthy(data) or engine.poll() is not None, within=PATIENCE)
+        assert engine.poll() is None, (self.home / "up.log").read_text()
 
     def end(self, sign: signal.Signals) -> None:
         while self.engines:

@@ -11,7 +11,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,6 +33,7 @@ from horae.sources.triggers.store import TriggerStore
 from horae.store.sqlite import SqliteLedger
 from horae.timing.cron import Cron
 from reasons import because
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -556,12 +556,9 @@ class Shell:
             engine.send_signal(how)
             assert engine.wait(60) == (0 if how == signal.SIGTERM else -how), self.said.read_text()
 
-    def until(self, condition: Callable[[], object], *, within: float = 60) -> None:
+    def until(self, condition: Callable[[], object]) -> None:
         """Return when something holds."""
-        start = time.monotonic()
-        while not condition():
-            assert time.monotonic() - start < within, self.said.read_text()
-            time.sleep(0.1)
+        wait_until(condition, said=self.said.read_text)
 
     def agent(self, *args: str) -> Ending:
         """Call the script `agent`, here in the project."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -21,6 +20,7 @@ import httpx
 
 from golden.plain import HIDDEN, SAID, SENTENCE, WORDS, Plain
 from golden.product import PROGRAMS, Terminal, engine_at, route_of, settle, versions
+from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -278,9 +278,13 @@ class Story:
 
     async def running(self, count: int) -> None:
         """Return when so many runs have really begun."""
-        assert self.engine is not None
-        while (await self.engine.get("/api/v1/status"))["counts"]["running"] < count:
-            await asyncio.sleep(0.01)
+        engine = self.engine
+        assert engine is not None
+
+        async def have_begun() -> bool:
+            return int((await engine.get("/api/v1/status"))["counts"]["running"]) >= count
+
+        await until(have_begun)
 
     # Files
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horae.process.processes import Processes, Spec
+from waiting import until, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from horae.core.ports import Ended
 
@@ -58,7 +57,7 @@ async def told(processes: Processes, asked: Spec) -> Ended:
 
 async def rested(processes: Processes) -> None:
     """Return when no supervisor waits for a next run any more."""
-    await until(lambda: not children(processes.launcher_pid or 0), limit=10)
+    await until(lambda: not children(processes.launcher_pid or 0), within=10)
 
 
 def log(asked: Spec) -> bytes:
@@ -118,23 +117,6 @@ def children(parent: int) -> list[int]:
     return found
 
 
-def wait_for(condition: Callable[[], object], *, limit: float) -> float:
-    """Return how long it took until something held; fail if it took too long."""
-    start = time.monotonic()
-    while not condition():
-        assert time.monotonic() - start < limit, f"not within {limit} s"
-        time.sleep(0.01)
-    return time.monotonic() - start
-
-
-async def until(condition: Callable[[], object], *, limit: float) -> None:
-    """Return when something holds; fail if that takes too long."""
-    start = time.monotonic()
-    while not condition():
-        assert time.monotonic() - start < limit, f"not within {limit} s"
-        await asyncio.sleep(0.01)
-
-
 class Engine:
     """An engine in a process of its own, which can be killed, and what it said."""
 
@@ -165,7 +147,7 @@ class Engine:
 
     def wait_for_run(self, run: int) -> None:
         """Return when it has asked for a run."""
-        wait_for(lambda: run in self.numbers("asked") or self.process.poll() is not None, limit=10)
+        wait_until(lambda: run in self.numbers("asked") or self.process.poll() is not None)
         assert self.process.poll() is None, "the engine died by itself"
 
     def kill(self) -> None:

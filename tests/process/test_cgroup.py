@@ -39,12 +39,11 @@ from process.stage import (
     python,
     shell,
     told,
-    until,
-    wait_for,
 )
 from scale import scaled
 from sources.workflows.stage import Yard, flow, step, tasks
 from store.ledger_suite import story
+from waiting import until, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,7 +279,7 @@ async def test_whoever_leaves_session_group_and_parent_dies_with_the_run(
     async with penned(cgroup, tmp_path) as processes:
         held = await processes.hold(shell(tmp_path, 6, HOSTILE, grace=timedelta(milliseconds=200)))
         held.go()
-        await until(lambda: len(marked(tmp_path)) > 5, limit=60)
+        await until(lambda: len(marked(tmp_path)) > 5, within=60)
         assert len(cgroup.pens()) == 1
         held.cancel("enough")
         assert (await held.ended()).reason == "enough"
@@ -309,7 +308,7 @@ async def test_a_run_dies_even_if_its_supervisor_and_the_launcher_are_both_kille
     async with penned(cgroup, tmp_path) as processes:
         held = await processes.hold(shell(tmp_path, 8, HOSTILE))
         held.go()
-        await until(lambda: len(marked(tmp_path)) > 5, limit=60)
+        await until(lambda: len(marked(tmp_path)) > 5, within=60)
         assert processes.launcher_pid is not None
         os.kill(processes.launcher_pid, signal.SIGKILL)
         os.kill(held.process.pid, signal.SIGKILL)
@@ -327,14 +326,14 @@ async def test_what_an_engine_has_left_is_killed_by_the_next_and_by_no_other(
     mine.mkdir()
     other.mkdir()
     engine = Engine(mine, "go", "3", HOSTILE, cgroup=cgroup.path)
-    wait_for(lambda: len(marked(mine)) > 15, limit=60)
+    wait_until(lambda: len(marked(mine)) > 15, within=60)
     left = [*holders(mine)]
     for pid in left:  # the engine first, but all before any of them can act
         os.kill(pid, signal.SIGSTOP)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     engine.process.wait()
-    wait_for(lambda: not holders(mine), limit=60)
+    wait_until(lambda: not holders(mine), within=60)
     assert len(cgroup.pens()) == 3
     assert len(marked(mine)) > 15
     async with penned(cgroup, other):
@@ -353,7 +352,7 @@ async def test_where_the_system_cannot_kill_all_at_once_they_are_killed_one_by_o
     async with penned(cgroup, tmp_path) as processes:
         held = await processes.hold(shell(tmp_path, 15, HOSTILE))
         held.go()
-        await until(lambda: len(marked(tmp_path)) > 5, limit=60)
+        await until(lambda: len(marked(tmp_path)) > 5, within=60)
         (pen,) = cgroup.pens()
         kill_each(os.fsencode(pen))
         assert (await held.ended()).reason.startswith("signal SIGKILL")
@@ -470,7 +469,7 @@ def stop(engine: subprocess.Popen[str]) -> str:
 def ready(engine: subprocess.Popen[str], root: Path) -> None:
     """Return when an engine can be asked."""
     here = root / ".horae" / SOCKET
-    wait_for(lambda: here.exists() or engine.poll() is not None, limit=60)
+    wait_until(lambda: here.exists() or engine.poll() is not None, within=60)
     assert engine.poll() is None, engine.communicate()
 
 
@@ -529,19 +528,19 @@ def test_runs_of_an_engine_that_was_killed_are_gone_when_the_next_has_begun(
     ready(engine, tmp_path)
     command = [*HORAE, "run", "Long", "--no-wait", "--root", str(tmp_path)]
     subprocess.run(command, check=True, timeout=60)
-    wait_for(lambda: len(inside(cgroup.pens())) >= 3, limit=60)
+    wait_until(lambda: len(inside(cgroup.pens())) >= 3, within=60)
     left = inside(cgroup.pens())
     for each in signal.SIGSTOP, signal.SIGKILL:
         for pid in holders(tmp_path / ".horae"):
             os.kill(pid, each)
     engine.communicate()
-    wait_for(lambda: not holders(tmp_path / ".horae"), limit=60)
+    wait_until(lambda: not holders(tmp_path / ".horae"), within=60)
     assert inside(cgroup.pens()) == left
     again = cgroup.up(tmp_path)
-    wait_for(lambda: not cgroup.pens(), limit=60)
+    wait_until(lambda: not cgroup.pens(), within=60)
     assert not any(Path(f"/proc/{pid}").exists() and not is_zombie(pid) for pid in left)
     # Its receipt tells, and only an engine that is up writes it.
-    wait_for(lambda: receipt(tmp_path, "Long")["status"] == "interrupted", limit=60)
+    wait_until(lambda: receipt(tmp_path, "Long")["status"] == "interrupted", within=60)
     stop(again)
 
 

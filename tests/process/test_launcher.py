@@ -30,11 +30,10 @@ from process.stage import (
     shell,
     spec,
     told,
-    until,
-    wait_for,
 )
 from scale import scaled
 from store.ledger_suite import story
+from waiting import until, wait_until
 
 SHORT = timedelta(milliseconds=100)
 
@@ -47,9 +46,9 @@ def test_an_engine_that_dies_before_the_go_leaves_the_run_unreleased(
     tmp_path: Path, certain: bool
 ) -> None:
     engine = Engine(tmp_path, "hold", "3", "touch began", certain=certain)
-    wait_for(lambda: len(engine.numbers("held")) == 3, limit=10)
+    wait_until(lambda: len(engine.numbers("held")) == 3, within=10)
     engine.kill()
-    wait_for(lambda: not holders(tmp_path), limit=2)
+    wait_until(lambda: not holders(tmp_path), within=2)
     assert [read_end(tmp_path / f"runs/{run}", run) for run in range(3)] == [UNRELEASED] * 3
     assert not (tmp_path / "began").exists()
 
@@ -65,16 +64,16 @@ async def test_a_go_after_which_the_engine_is_gone_at_once_lets_nothing_begin(
         run.go()
         run.drop()
         os.kill(run.process.pid, signal.SIGCONT)
-        await until((tmp_path / "runs/1/end.json").exists, limit=2)
+        await until((tmp_path / "runs/1/end.json").exists, within=2)
         assert read_end(tmp_path / "runs/1", 1) is UNRELEASED
     assert not (tmp_path / "began").exists()
 
 
 def test_an_engine_that_dies_takes_every_tree_with_it(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "go", "6", "trap '' TERM\n" + HOSTILE)
-    wait_for(lambda: len(marked(tmp_path)) >= 6 * 6, limit=15)
+    wait_until(lambda: len(marked(tmp_path)) >= 6 * 6, within=15)
     engine.kill()
-    wait_for(lambda: not marked(tmp_path) and not holders(tmp_path), limit=2)
+    wait_until(lambda: not marked(tmp_path) and not holders(tmp_path), within=2)
     for run in range(6):
         ended = read_end(tmp_path / f"runs/{run}", run)
         assert isinstance(ended, Ended)
@@ -84,20 +83,20 @@ def test_an_engine_that_dies_takes_every_tree_with_it(tmp_path: Path) -> None:
 
 def test_without_trees_a_dead_engine_still_takes_the_groups_with_it(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "go", "3", "trap '' TERM; sleep 1000 & sleep 1000", certain=False)
-    wait_for(lambda: len(marked(tmp_path)) >= 3 * 3, limit=15)
+    wait_until(lambda: len(marked(tmp_path)) >= 3 * 3, within=15)
     engine.kill()
-    wait_for(lambda: not marked(tmp_path) and not holders(tmp_path), limit=2)
+    wait_until(lambda: not marked(tmp_path) and not holders(tmp_path), within=2)
 
 
 def test_a_stray_copy_of_the_engine_keeps_no_run_alive(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "fork", "2", "sleep 1000")
-    wait_for(lambda: any(line[0] == "launcher" for line in engine.words()), limit=10)
-    wait_for(lambda: len(marked(tmp_path)) >= 2, limit=10)
+    wait_until(lambda: any(line[0] == "launcher" for line in engine.words()), within=10)
+    wait_until(lambda: len(marked(tmp_path)) >= 2, within=10)
     (stray,) = engine.numbers("stray")
     try:
         engine.kill()
         # The copy has every lifeline open, and all the same:
-        wait_for(lambda: not marked(tmp_path) and holders(tmp_path) == [stray], limit=2)
+        wait_until(lambda: not marked(tmp_path) and holders(tmp_path) == [stray], within=2)
         assert isinstance(read_end(tmp_path / "runs/0", 0), Ended)
     finally:
         os.kill(stray, signal.SIGKILL)
@@ -105,11 +104,11 @@ def test_a_stray_copy_of_the_engine_keeps_no_run_alive(tmp_path: Path) -> None:
 
 def test_a_stopped_supervisor_dies_with_its_engine_all_the_same(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "go", "2", HOSTILE)
-    wait_for(lambda: any(line[0] == "launcher" for line in engine.words()), limit=10)
-    wait_for(lambda: len(marked(tmp_path)) >= 2 * 6, limit=10)
+    wait_until(lambda: any(line[0] == "launcher" for line in engine.words()), within=10)
+    wait_until(lambda: len(marked(tmp_path)) >= 2 * 6, within=10)
     os.kill(int(engine.words()[0][2]), signal.SIGSTOP)
     engine.kill()
-    wait_for(lambda: not marked(tmp_path) and not holders(tmp_path), limit=2.5)
+    wait_until(lambda: not marked(tmp_path) and not holders(tmp_path), within=2.5)
     assert read_end(tmp_path / "runs/0", 0) is None
     assert read_end(tmp_path / "runs/1", 1) is not None
 
@@ -118,10 +117,10 @@ def test_an_engine_that_dies_while_its_launcher_begins_leaves_no_word_of_it(tmp_
     chance = random.Random(3)
     for _ in range(scaled(60)):
         engine = Engine(tmp_path, "hold", "1", "true")
-        wait_for(lambda: children(engine.process.pid), limit=10)  # noqa: B023 (it is waited for)
+        wait_until(lambda: children(engine.process.pid), within=10)  # noqa: B023 (it is waited for)
         time.sleep(chance.uniform(0, 0.05))
         engine.kill()
-        wait_for(lambda: not holders(tmp_path), limit=10)
+        wait_until(lambda: not holders(tmp_path), within=10)
     assert (tmp_path / "launcher.log").read_text() == ""
 
 
@@ -156,11 +155,11 @@ async def test_a_dead_launcher_touches_no_run_and_is_replaced(tmp_path: Path) ->
         )
         run = await processes.hold(asked)
         run.go()
-        await until((tmp_path / "began").exists, limit=5)
+        await until((tmp_path / "began").exists, within=5)
         first = processes.launcher_pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        await until(lambda: processes.launcher_pid is None, limit=2)
+        await until(lambda: processes.launcher_pid is None, within=2)
         assert (await told(processes, spec(tmp_path, 2, "echo", "next"))).reason == "next"
         assert processes.launcher_pid not in {None, first}
         (tmp_path / "stop").touch()
@@ -193,7 +192,7 @@ async def test_a_dead_supervisor_leaves_an_interrupted_run_and_no_process(tmp_pa
     async with Processes(tmp_path) as processes:
         run = await processes.hold(shell(tmp_path, 1, HOSTILE))
         run.go()
-        await until(lambda: len(marked(tmp_path)) >= 6, limit=5)
+        await until(lambda: len(marked(tmp_path)) >= 6, within=5)
         start = time.monotonic()
         os.kill(run.process.pid, signal.SIGKILL)
         ended = await run.ended()
@@ -230,7 +229,7 @@ def test_whoever_is_killed_at_whatever_moment_nothing_is_left_and_nothing_in_dou
         time.sleep(chance.uniform(0, 0.3))
         assert engine.process.poll() is None, "an engine outlives its launcher and its supervisors"
         engine.kill()
-        wait_for(lambda: not marked(tmp_path) and not holders(tmp_path), limit=2)
+        wait_until(lambda: not marked(tmp_path) and not holders(tmp_path), within=2)
         begun, first = first, max(engine.numbers("asked")) + 1
         check(tmp_path, engine, begun)
 

@@ -48,10 +48,10 @@ from process.stage import (
     shell,
     spec,
     told,
-    until,
 )
 from scale import scaled
 from store.ledger_suite import story
+from waiting import until, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -361,9 +361,9 @@ async def test_orphans_are_reaped_while_the_run_goes_on(tmp_path: Path) -> None:
         asked = shell(tmp_path, 1, script)
         held = await processes.hold(asked)
         held.go()
-        await until(lambda: b"ready" in log(asked), limit=5)
+        await until(lambda: b"ready" in log(asked), within=5)
         # The shell is left, and its sleep is below the shell.
-        await until(lambda: len(children(held.process.pid)) == 1, limit=2)
+        await until(lambda: len(children(held.process.pid)) == 1, within=2)
         held.cancel("enough")
         await held.ended()
 
@@ -374,7 +374,7 @@ async def test_a_group_ends_with_its_command(tmp_path: Path, certain: bool) -> N
     async with Processes(tmp_path, certain=certain) as processes:
         ended = await told(processes, shell(tmp_path, 1, "sleep 1000 & sleep 1000 & echo done"))
         assert ended.outcome is Status.DONE
-        await until(lambda: not marked(tmp_path), limit=0 if certain else 1)
+        await until(lambda: not marked(tmp_path), within=0 if certain else 1)
 
 
 @both
@@ -385,7 +385,7 @@ async def test_whoever_cancels_gives_the_reason(tmp_path: Path, certain: bool) -
             shell(tmp_path, 1, "trap '' TERM; touch began; while :; do sleep 1; done", grace=SHORT)
         )
         held.go()
-        await until((tmp_path / "began").exists, limit=5)
+        await until((tmp_path / "began").exists, within=5)
         held.cancel("stopped by Ada")
         held.cancel("again")
         ended = await held.ended()
@@ -399,7 +399,7 @@ async def test_output_held_open_by_a_stranger_does_not_delay_the_end(tmp_path: P
         asked = shell(tmp_path, 1, "echo $$; echo working; touch began; sleep 1000")
         held = await processes.hold(asked)
         held.go()
-        await until((tmp_path / "began").exists, limit=5)
+        await until((tmp_path / "began").exists, within=5)
         command = int(log(asked).split()[0])
         stranger = os.open(f"/proc/{command}/fd/1", os.O_WRONLY)
         try:
@@ -422,10 +422,7 @@ async def test_a_frozen_engine_is_not_waited_for_beyond_its_word(
         processes.alive_until(boot_seconds() + 1000)
         processes.alive_until(boot_seconds() + 0.2)
         # The engine is frozen: nothing reads, nothing writes, and no lifeline closes.
-        start = time.monotonic()
-        while (tmp_path / "runs/1/end.json").exists() is False:
-            assert time.monotonic() - start < 2
-            time.sleep(0.01)
+        wait_until((tmp_path / "runs/1/end.json").exists, within=2)
         assert not marked(tmp_path)
         ended = await run.ended()
         assert ended.outcome is Status.INTERRUPTED
@@ -467,7 +464,7 @@ async def test_whoever_closes_ends_every_run(tmp_path: Path, certain: bool) -> N
     async with Processes(tmp_path, certain=certain) as processes:
         held = await processes.hold(shell(tmp_path, 1, "sleep 1000"))
         held.go()
-        await until(lambda: marked(tmp_path), limit=5)
+        await until(lambda: marked(tmp_path), within=5)
     assert not marked(tmp_path)
     assert not holders(tmp_path)
     assert (await held.ended()).outcome is Status.INTERRUPTED
@@ -597,7 +594,7 @@ async def test_a_supervisor_of_whose_run_nothing_is_left_takes_the_next(tmp_path
         assert log(shell(tmp_path, 1, "")) == b"in"
         # It clears away after it has told the end, and may have gone since.
         here = Path(f"/proc/{pids[0]}/cwd")
-        await until(lambda: not here.exists() or here.resolve() == Path("/"), limit=10)
+        await until(lambda: not here.exists() or here.resolve() == Path("/"), within=10)
         # A socket, the engine, the lock, deaths, and nothing of the runs.
         assert len(descriptors(pids[0])) <= 3 + 6
         await rested(processes)
@@ -620,7 +617,7 @@ async def test_other_limits_or_another_launcher_need_another_supervisor(tmp_path
         assert await served_by(3) == first
         assert log(shell(tmp_path, 3, "")) != b"100\n"
         os.kill(processes.launcher_pid or 0, signal.SIGKILL)
-        await until(lambda: processes.launcher_pid is None, limit=5)
+        await until(lambda: processes.launcher_pid is None, within=5)
         assert await served_by(4) != first
 
 
@@ -632,9 +629,8 @@ async def test_what_is_said_to_a_run_that_has_ended_is_not_said_to_the_next(tmp_
             held = await processes.hold(shell(tmp_path, run, "true"))
             pids.add(held.process.pid)
             held.go()
-            end = tmp_path / f"runs/{run}/end.json"
-            while not end.exists():  # the loop does not turn, so the end is not heard of
-                time.sleep(0.001)
+            # The loop does not turn, so the end is not heard of.
+            wait_until((tmp_path / f"runs/{run}/end.json").exists)
             held.go()
             held.alive_until(boot_seconds() - 1)
             held.cancel("too late")

@@ -56,9 +56,10 @@ from store.ledger_suite import (
     workflow,
 )
 from store.server import SCHEMA, TABLES, fresh, server
+from waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from horae.core.receipt import Filed
@@ -91,15 +92,6 @@ def short(**lengths: timedelta) -> Timeouts:
 
     times = Timeouts(connect=2 * SECOND, statement=SECOND, lock=SECOND / 2, silence=SECOND)
     return replace(times, **lengths)
-
-
-async def until(asked: Callable[[], Any], *, seconds: float = 30) -> None:
-    """Wait until something is so."""
-    for _ in range(int(seconds / 0.02)):
-        if await asked():
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail("it never came to be")
 
 
 async def joined(

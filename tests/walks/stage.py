@@ -21,9 +21,9 @@ import httpx
 from commands import run_command
 from horae.app import build, keep
 from horae.config import load
-from horae.core.receipt import FINAL
 from horae.web import SOCKET
 from horae.web.app import open_server
+from waiting import settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -275,13 +275,7 @@ class Engine:
 
     async def over(self, number: int) -> Filed:
         """Return a receipt when it is final, and all that follows from it is done."""
-        async with asyncio.timeout(LIMIT):
-            while True:
-                filed = await self.app.ledger.receipt(number)
-                assert filed is not None
-                if filed.status in FINAL and filed.settled_at is not None:
-                    return filed
-                await asyncio.sleep(0.01)
+        return await settled(self.app.ledger, number)
 
     async def agent(self, name: str = "wren") -> dict[str, Any]:
         """Return how an agent is, as everybody is told."""
@@ -342,10 +336,3 @@ async def engine(
             stop.set()
             await keeping
             await serving
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Return when something holds."""
-    async with asyncio.timeout(LIMIT):
-        while not condition():
-            await asyncio.sleep(0.01)

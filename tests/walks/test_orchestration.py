@@ -20,6 +20,7 @@ from horae.core.entry import Entry
 from horae.core.receipt import Status
 from horae.process.processes import can_kill_trees
 from horae.sources.crew.lifecycle import StateKind, parse_lifecycle
+from waiting import until
 from walks.stage import (
     EIGHT,
     HOUR,
@@ -30,7 +31,6 @@ from walks.stage import (
     story,
     type_,
     typed,
-    until,
 )
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ wrote down.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 from horae.process.processes import can_kill_trees
 from horae.timing.cron import Cron, CronError
+from waiting import until
 from walks.stage import DAY, EIGHT, HOUR, MINUTE, SECOND, engine, story, type_
 
 if TYPE_CHECKING:
@@ -460,9 +460,7 @@ async def test_a_restart_between_firing_and_the_end_dispatches_nothing_twice(
         await worker(ground)
         flow = await create(ground, "d", "delay", "--run-at", STAMP)
         await here.until(NINE, busy=1)
-        async with asyncio.timeout(60):
-            while not ground.seen("begun"):
-                await asyncio.sleep(0.01)
+        await until(lambda: ground.seen("begun"))
         assert await history(ground, flow) == [(f"delay:{flow}", "dispatched")]
         assert (await shown(ground, flow))["enabled"] is True, "until its dispatch is over"
     async with engine(ground, now=NINE + MINUTE):

@@ -29,6 +29,7 @@ from horae.sources.board.task import Task, parse
 from horae.sources.board.tasks import Board
 from horae.timing.cron import Cron
 from scale import SCALE
+from waiting import until
 from walks.stage import HOUR, LIMIT, MINUTE, engine, story, type_, typed
 
 if TYPE_CHECKING:
@@ -403,9 +404,11 @@ async def test_the_daemon_notices_what_is_typed_meanwhile(ground: Ground) -> Non
         assert await rule() == "0 9 * * *"
         words = ("task", "schedule", "42", "--cron", "0 9 * * MON")
         assert (await type_("batty", *words, at=ground.root)).code == 0
-        async with asyncio.timeout(LIMIT):
-            while await rule() != "0 9 * * MON":
-                await asyncio.sleep(0.01)
+
+        async def has_changed() -> bool:
+            return await rule() == "0 9 * * MON"
+
+        await until(has_changed)
 
 
 @runs

@@ -26,6 +26,7 @@ from horae.cli.client import Far
 from horae.config import load
 from horae.core.receipt import FINAL, Status
 from horae.process.processes import can_kill_trees
+from waiting import until
 from walks.stage import (
     DAY,
     EIGHT,
@@ -38,7 +39,6 @@ from walks.stage import (
     member,
     story,
     typed,
-    until,
 )
 
 if TYPE_CHECKING:

@@ -46,6 +46,7 @@ from horae.web.api import Front, asgi_app, operation_of
 from horae.web.guard import attended, guarded
 from horae.web.keys import Keys
 from horae.web.serve import listen_tcp, serve_socket, serve_tcp, url_of
+from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -190,22 +191,22 @@ class Here:
 
     async def ended(self, receipt: int) -> Any:
         """Return a receipt when it is final."""
-        async with asyncio.timeout(60):
-            while True:
-                told = await self.get(f"receipts/{receipt}")
-                if told["ended_at"]:
-                    return told
-                await asyncio.sleep(0.01)
+
+        async def final() -> Any:
+            told = await self.get(f"receipts/{receipt}")
+            return told if told["ended_at"] else None
+
+        return await until(final)
 
     async def running(self, entry: str) -> int:
         """Ask for a run, and return its number when it has put something out."""
         receipt = (await self.post(f"entries/{entry}/run"))["receipt"]
-        async with asyncio.timeout(60):
-            while not (runs := (await self.get(f"receipts/{receipt}"))["runs"]):
-                await asyncio.sleep(0.01)
-            number = int(runs[0]["run"])
-            while not await self.log(number):
-                await asyncio.sleep(0.01)
+
+        async def begun() -> Any:
+            return (await self.get(f"receipts/{receipt}"))["runs"]
+
+        number = int((await until(begun))[0]["run"])
+        await until(lambda: self.log(number))
         return number
 
     async def log(self, run: int, **query: object) -> bytes:
@@ -314,9 +315,7 @@ def new_id() -> str:
 
 async def listening(data: Path) -> None:
     """Return when the socket is there."""
-    async with asyncio.timeout(60):
-        while not (data / SOCKET).exists():
-            await asyncio.sleep(0.005)
+    await until((data / SOCKET).exists)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from horae.process import output
 from horae.web.api import BODY, OPERATIONS, Front, asgi_app
 from horae.web.stream import SEGMENT, log_parts
 from scale import scaled
+from waiting import until
 from web.stage import JSON, PLAN, engine, shell
 
 if TYPE_CHECKING:
@@ -315,9 +316,12 @@ async def test_the_gate_says_who_holds_and_who_waits_for_what(tmp_path: Path) ->
     async with engine(tmp_path, slots=1) as here:
         number = await here.running("Long")
         waiting = await here.post("entries/Digest/run")
-        async with asyncio.timeout(10):
-            while not (gate := await here.get("gate"))["waiting"]:
-                await asyncio.sleep(0.01)
+
+        async def full() -> Any:
+            found = await here.get("gate")
+            return found if found["waiting"] else None
+
+        gate = await until(full)
         assert [each["title"] for each in gate["holding"]] == ["Long"]
         assert (gate["slots"], gate["in_line"]) == (1, 1)
         [line] = gate["waiting"]
@@ -376,10 +380,12 @@ async def test_health_tells_whether_the_loop_turns_and_can_write(tmp_path: Path)
             answer = await here.client.get("/healthz")
             return answer.status_code, answer.json()
 
-        async with asyncio.timeout(10):
-            while (found := await health())[0] != 200:
-                await asyncio.sleep(0.01)
-        assert (found[1]["ok"], found[1]["problems"]) == (True, [])
+        async def healthy() -> Any:
+            code, found = await health()
+            return found if code == 200 else None
+
+        found = await until(healthy)
+        assert (found["ok"], found["problems"]) == (True, [])
         loop, now = here.front.engine, here.front.clock.now()
         loop.turned_at = now - timedelta(seconds=90)
         assert (await health())[1]["problems"] == ["the scheduling loop has not run for 90 s"]

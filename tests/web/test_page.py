@@ -37,6 +37,7 @@ from horae.web.page.static import Static
 from reasons import because
 from scale import scaled
 from store.ledger_suite import story
+from waiting import until
 from web.browser import DAY, EVIL, PLAN, TASKS
 from web.stage import Here, engine
 
@@ -294,10 +295,12 @@ async def test_what_waits_says_what_it_waits_for(tmp_path: Path) -> None:
     async with opened(tmp_path) as open_:
         for _ in range(5):
             await open_.here.post("entries/ever/run")
-        async with asyncio.timeout(5):
-            while 'id="waiting' not in (text := await open_.page("/")):
-                await asyncio.sleep(0.02)
-        waiting = text.partition('id="waiting')[2].partition("</li>")[0]
+
+        async def page() -> str:
+            text = await open_.page("/")
+            return text if 'id="waiting' in text else ""
+
+        waiting = (await until(page)).partition('id="waiting')[2].partition("</li>")[0]
         assert "the entry is busy with receipt" in waiting
 
 
@@ -305,9 +308,11 @@ async def test_what_waits_says_what_it_waits_for(tmp_path: Path) -> None:
 async def test_a_stall_stands_above_all_else(tmp_path: Path) -> None:
     async with opened(tmp_path) as there:
         here, engine = there.here, there.here.front.engine
-        async with asyncio.timeout(5):
-            while (await here.client.get("/readyz")).status_code != 200:
-                await asyncio.sleep(0.02)  # until the engine has turned once
+
+        async def has_turned_once() -> bool:
+            return (await here.client.get("/readyz")).status_code == 200
+
+        await until(has_turned_once)
         assert here.front.ledger is not None
         ago = here.front.clock.now() - timedelta(minutes=1)
         asked = Receipt("manual:1", Status.WAITING, because("asked, and nobody heard"), ago, ago)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import socket
 import subprocess
 import time
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +23,7 @@ from horae.web.guard import guarded
 from horae.web.keys import Keys
 from horae.web.peers import Proxies
 from horae.web.serve import listen_tcp, serve_tcp
+from waiting import wait_until
 from web.smuggling import AMBIGUOUS, HIDDEN, ODD
 
 if TYPE_CHECKING:
@@ -147,14 +149,14 @@ async def behind(name: str, app: Any, place: Path, **settings: Any) -> AsyncIter
     with (place / "said").open("wb") as said:
         process = subprocess.Popen(argv, stdout=said, stderr=said)
     try:
-        async with asyncio.timeout(10):
-            while True:
-                assert process.poll() is None, (place / "said").read_text()
-                with suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    break
-                await asyncio.sleep(0.02)
+
+        def listens() -> bool:
+            assert process.poll() is None, (place / "said").read_text()
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                return True
+            return False
+
+        wait_until(listens)
         yield port
     finally:
         process.kill()

@@ -24,6 +24,7 @@ from horae.sources.board.task import parse
 from horae.store.codec import read_policy, write_policy
 from horae.web.app import open_server
 from reasons import because
+from waiting import until
 from web.stage import shell
 
 if TYPE_CHECKING:
@@ -46,22 +47,20 @@ class Kept:
     async def environment(self, name: str) -> dict[str, str]:
         """Return what a run finds in its environment."""
         path = self.app.root / f"{name}.env"
-        async with asyncio.timeout(20):
-            while not path.exists() or "HORAE_DATA" not in path.read_text():
-                await asyncio.sleep(0.01)
+        await until(lambda: path.exists() and "HORAE_DATA" in path.read_text())
         lines = path.read_text().splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
     async def over(self, filed: Filed, name: str) -> Filed:
         """Let a run end, and return how."""
         (self.app.root / f"{name}.over").touch()
-        async with asyncio.timeout(20):
-            while True:
-                now = await self.app.ledger.receipt(filed.number)
-                assert now is not None
-                if now.status is Status.DONE:
-                    return now
-                await asyncio.sleep(0.01)
+
+        async def done() -> Filed | None:
+            now = await self.app.ledger.receipt(filed.number)
+            return now if now and now.status is Status.DONE else None
+
+        now: Filed = await until(done)
+        return now
 
 
 @asynccontextmanager

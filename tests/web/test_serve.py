@@ -22,6 +22,7 @@ from core.world import story
 from horae.web import LONGEST, SOCKET, SocketPathError, address, door, serve
 from horae.web.door import HEADER
 from horae.web.serve import listen, serve_socket
+from waiting import until
 from web.stage import listening
 
 if TYPE_CHECKING:
@@ -126,13 +127,13 @@ async def test_a_dead_engine_s_socket_is_replaced_and_ours_is_removed(tmp_path: 
         await told(tmp_path)
     stop = asyncio.Event()
     serving = asyncio.create_task(serve_socket(APP, tmp_path, stop=stop))
-    async with asyncio.timeout(5):
-        while True:
-            with suppress(ConnectionRefusedError):
-                answer = await told(tmp_path, CLOSE)
-                break
-            await asyncio.sleep(0.005)
-    assert answer.endswith(b"hello")
+
+    async def answer() -> bytes:
+        with suppress(ConnectionRefusedError):
+            return await told(tmp_path, CLOSE)
+        return b""
+
+    assert (await until(answer)).endswith(b"hello")
     stop.set()
     await serving
     assert list(tmp_path.iterdir()) == []
@@ -236,9 +237,7 @@ async def test_who_does_not_take_the_answer_loses_the_connection(
             hung.sendall(HELLO.replace(b"/ ", b"/endless "))
             watch = select.poll()
             watch.register(hung, 0)  # nothing but that the other end is gone
-            async with asyncio.timeout(4):
-                while not watch.poll(0):
-                    await asyncio.sleep(0.01)
+            await until(lambda: watch.poll(0), within=4)
         assert (await told(tmp_path, CLOSE)).endswith(b"hello")
 
 

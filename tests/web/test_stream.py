@@ -12,6 +12,7 @@ from core.world import story
 from horae.web import SOCKET, door, stream
 from horae.web.stream import Feed
 from scale import scaled
+from waiting import until as looked
 from web.stage import engine, shell
 
 if TYPE_CHECKING:
@@ -155,9 +156,7 @@ async def test_fifty_slow_readers_cost_neither_memory_nor_time_and_are_cut_off(
         await happen(20)
         wires = [await deaf(here) for _ in range(50)]
         feed = here.serving.state.feed
-        async with asyncio.timeout(10):
-            while feed._listeners < 50:
-                await asyncio.sleep(0.01)
+        await looked(lambda: feed._listeners >= 50)
         await happen(50)
         before = memory()
         await happen(scaled(2000))  # of 10 kB for each of 50 readers, if anybody kept them
@@ -165,9 +164,7 @@ async def test_fifty_slow_readers_cost_neither_memory_nor_time_and_are_cut_off(
         async with asyncio.timeout(2):
             assert (await here.ended(receipt))["status"] == "done"
         assert memory() - before < 30 << 20
-        async with asyncio.timeout(20):
-            while feed._listeners:
-                await asyncio.sleep(0.05)
+        await looked(lambda: not feed._listeners)
         assert feed._looking is None
         for wire in wires:
             wire.close()

@@ -38,9 +38,9 @@ from horae.sources.agents.runner import (
     provider_of,
 )
 from horae.sources.workflows.commands import records_of
-from process.stage import until
 from sources.workflows.stage import flow, marked, only, step, tasks, yard
 from store.ledger_suite import story
+from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -510,7 +510,7 @@ async def test_an_agent_that_takes_longer_than_its_step_may_is_ended_with_all_it
         assert marked(place.data) == []
         held = await place.held(flow(step("Ask", "agent", "X", ":agent slow")))
         held.go()
-        await until(lambda: marked(place.data), limit=20)
+        await until(lambda: marked(place.data), within=20)
         held.cancel("no longer wanted")
         ended = await held.ended()
         assert (ended.outcome, ended.reason) == (Status.KILLED, "no longer wanted")

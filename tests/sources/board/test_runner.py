@@ -39,10 +39,10 @@ from horae.sources.board.tasks import Board, CommittedBoard
 from horae.sources.crew.source import Roster
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
-from process.stage import until, wait_for
 from reasons import because
 from scale import scaled
 from store.ledger_suite import HOUR, MINUTE, SECOND, story
+from waiting import until, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -138,7 +138,7 @@ class Hall:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Return when something holds, or fail with what went wrong meanwhile."""
-        await until(lambda: self.engine.launch.failure or condition(), limit=LIMIT)
+        await until(lambda: self.engine.launch.failure or condition(), within=LIMIT)
         assert self.engine.launch.failure is None
 
     async def history(self, number: int) -> list[tuple[str, str, str]]:
@@ -385,7 +385,7 @@ async def test_after_kill_9_the_claim_is_taken_back_and_the_task_goes_out_once_m
     home.task(1, does=f"[ -e {home.path}/once ] || {{ touch {home.path}/once; sleep 60; }}")
     engine = live(home)
     try:
-        wait_for((home.path / "once").exists, limit=LIMIT)
+        wait_until((home.path / "once").exists, within=LIMIT)
         assert home.read(1).text("claimed_by") == "wren"
     finally:
         engine.kill()
@@ -417,7 +417,7 @@ async def test_however_often_the_engine_is_killed_each_task_is_done_once(home: H
         known = len(home.log())
         engine = live(home)
         try:
-            wait_for(lambda: is_all_done() or len(home.log()) > known, limit=LIMIT)  # noqa: B023
+            wait_until(lambda: is_all_done() or len(home.log()) > known, within=LIMIT)  # noqa: B023
             time.sleep(chance.uniform(0, 0.3))  # whatever it is at then
         finally:
             engine.kill()
@@ -482,8 +482,7 @@ async def test_a_run_that_ends_before_its_task_is_claimed_is_not_tried_at_once_f
         assert "wren.org" in reason
         await hall.until(lambda: hall.dispatcher.next_at is not None)
         hall.dispatcher.note_change()
-        hall.engine.poke()
-        await asyncio.sleep(0.5)
+        await hall.engine.turn()
         assert len(await hall.history(1)) == 1
         home.save(1, title="Bed one")  # whoever changes it need not wait
         hall.engine.request("board")
@@ -803,7 +802,7 @@ async def test_a_time_on_the_board_is_when_to_look_again(home: Home) -> None:
         await stage.clock.advance(HOUR - SECOND)
         assert offered == []
         await stage.clock.advance(SECOND)
-        await until(lambda: offered, limit=LIMIT)
+        await until(lambda: offered, within=LIMIT)
         looking.cancel()
         assert [(each.title, each.receipt.planned_at) for each in offered] == [
             ("Bed 1", NOW + HOUR)

@@ -26,12 +26,13 @@ from horae.cli.client import Far
 from horae.cli.ledger import print_status
 from horae.config import load
 from horae.core.clock import SystemClock
-from horae.core.receipt import FINAL, Status
+from horae.core.receipt import Status
 from horae.core.service import Service
 from horae.sources.crew.source import CrewSource
 from horae.sources.crew.tick import agent_state, read_memory
 from horae.timing import backoff
 from reasons import because
+from waiting import settled, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -188,13 +189,7 @@ class Kept:
         return (await service.tick(name)).filed
 
     async def over(self, number: int) -> Filed:
-        async with asyncio.timeout(20):
-            while True:
-                filed = await self.app.ledger.receipt(number)
-                assert filed is not None
-                if filed.status in FINAL and filed.settled_at is not None:
-                    return filed
-                await asyncio.sleep(0.01)
+        return await settled(self.app.ledger, number)
 
     async def run_of(self, filed: Filed) -> Run:
         return (await self.app.ledger.runs_of(filed.number))[-1]
@@ -225,12 +220,6 @@ async def kept(ground: Ground) -> AsyncIterator[Kept]:
         finally:
             stop.set()
             await keeping
-
-
-async def until(condition: Callable[[], object], *, limit: float = 20) -> None:
-    async with asyncio.timeout(limit):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -495,9 +484,7 @@ async def test_an_agent_that_nothing_can_run_is_held_until_somebody_asks_again(
             filed = await here.app.ledger.receipt(number)
             return filed is not None and filed.status is Status.HELD
 
-        async with asyncio.timeout(20):
-            while not await is_held():
-                await asyncio.sleep(0.01)
+        await until(is_held)
         agent = await here.agent()
         assert "the agent wren has no command; write :COMMAND: in " in agent.held
         assert (agent.is_running, agent.entry.failures) == (False, 0)
@@ -968,14 +955,14 @@ def nameless(ground: Ground, name: str = "wren") -> None:
 async def held(here: Kept) -> Filed:
     """Let wren tick, and return the receipt that is held back."""
     number = (await here.begin()).number
-    async with asyncio.timeout(20):
-        while True:
-            filed = await here.app.ledger.receipt(number)
-            assert filed is not None
-            if filed.status is Status.HELD:
-                assert "has no command" in filed.receipt.reason
-                return filed
-            await asyncio.sleep(0.01)
+
+    async def is_held() -> Filed | None:
+        filed = await here.app.ledger.receipt(number)
+        return filed if filed and filed.status is Status.HELD else None
+
+    filed: Filed = await until(is_held)
+    assert "has no command" in filed.receipt.reason
+    return filed
 
 
 async def name_a_command(ground: Ground, _: App) -> None:

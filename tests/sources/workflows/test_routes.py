@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from core.world import story
+from waiting import until
 from web.stage import engine
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import httpx
-import pytest
 
 PLAN = """* Letters :workflow:
 SCHEDULED: <2026-06-06 Sat 06:00 +1d>
@@ -71,18 +69,10 @@ async def ended_with(client: httpx.AsyncClient, file: Path, headers: dict[str, s
     """Ask for a long run, go away, and return when nothing of it is left."""
     slow = PLAN.replace("wc -c", f"echo $$ > {file}; exec sleep 60")
     asking = asyncio.create_task(client.post("/api/workflow", json={"org": slow}, headers=headers))
-    async with asyncio.timeout(10):
-        while not file.exists() or not file.read_text().strip():
-            await asyncio.sleep(0.02)
-        pid = int(file.read_text())
-        os.kill(pid, 0)
-        asking.cancel()
-        with suppress(ProcessLookupError):
-            while True:
-                os.kill(pid, 0)
-                await asyncio.sleep(0.02)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    pid = int(await until(lambda: file.exists() and file.read_text().strip()))
+    os.kill(pid, 0)
+    asking.cancel()
+    await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @story
@@ -94,10 +84,13 @@ async def test_an_agent_is_asked_and_its_answer_is_there_when_it_has_ended(tmp_p
         run = answer.json()["id"]
         assert answer.json() == {"id": run, "status": "running"}
         assert run.startswith("run-")
-        async with asyncio.timeout(10):
-            while (said := (await here.client.get(f"/api/run/{run}")).json())["status"] != "done":
-                assert said["live"] is True
-                await asyncio.sleep(0.01)
+
+        async def is_done() -> Any:
+            said = (await here.client.get(f"/api/run/{run}")).json()
+            assert said["status"] == "done" or said["live"] is True
+            return said if said["status"] == "done" else None
+
+        said = await until(is_done)
         assert said["outcome"] == "done"
         told = (await here.client.get(f"/api/run/{run}/stream")).text
         assert "event: output" in told
@@ -165,10 +158,9 @@ async def test_no_more_than_four_plans_of_requests_run_at_once_and_the_others_wa
             asyncio.create_task(here.client.post("/api/workflow", json={"org": slow}, timeout=60))
             for _ in range(6)
         ]
-        async with asyncio.timeout(30):
-            while len(list(started.iterdir())) < 4:
-                await asyncio.sleep(0.05)
-        await asyncio.sleep(0.5)  # in which two more could begin
+        await until(lambda: len([*started.iterdir()]) >= 4)
+        plans = here.serving.state.plans
+        await until(lambda: len(plans._waiters or ()) == 2)
         assert len(list(started.iterdir())) == 4
         (tmp_path / "go").touch()
         answers = await asyncio.gather(*asking)

@@ -20,11 +20,12 @@ from horae.core.receipt import Status
 from horae.process.logs import clear
 from horae.process.processes import can_kill_trees
 from horae.sources.workflows.record import RECORD, read_record
-from process.stage import HOSTILE, until, wait_for
+from process.stage import HOSTILE
 from reasons import because
 from scale import scaled
 from sources.workflows.stage import flow, job, marked, only, step, tasks, yard
 from store.ledger_suite import story
+from waiting import until, wait_until
 
 pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="looks into /proc, needs pidfds")
 
@@ -169,7 +170,7 @@ async def test_whenever_a_chain_is_cancelled_only_what_is_said_to_have_begun_has
             effects = tmp_path / f"effects-{turn}"
             run = await place.held(chain(*(f"echo {n} >> {effects}" for n in range(30))))
             run.go()
-            await until(effects.exists, limit=20)
+            await until(effects.exists, within=20)
             await asyncio.sleep(turn * 0.0007)
             run.cancel("enough")
             assert (await run.ended()).outcome in {Status.KILLED, Status.DONE}
@@ -512,7 +513,7 @@ async def test_a_cancel_ends_every_step_and_one_before_the_go_ends_without_runni
     async with yard(tmp_path) as place:
         held = await place.held(text)
         held.go()
-        await until(lambda: len(marked(place.data)) > 8, limit=10)
+        await until(lambda: len(marked(place.data)) > 8, within=10)
         held.cancel("enough")
         ended = await held.ended()
         assert marked(place.data) == []
@@ -530,7 +531,7 @@ async def test_a_cancel_ends_every_step_and_one_before_the_go_ends_without_runni
 async def test_who_cancels_the_call_ends_all_that_it_started(tmp_path: Path) -> None:
     async with yard(tmp_path) as place:
         task = asyncio.create_task(place.run(flow(step("A", "sh", QUIET))))
-        await until(lambda: len(marked(place.data)) > 4, limit=10)
+        await until(lambda: len(marked(place.data)) > 4, within=10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -604,10 +605,10 @@ def test_steps_die_with_their_engine_and_leave_no_end(tmp_path: Path) -> None:
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     engine = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], env=env)
-    wait_for(lambda: len(marked(tmp_path / "data")) > 4, limit=20)
+    wait_until(lambda: len(marked(tmp_path / "data")) > 4, within=20)
     engine.kill()
     engine.wait()
-    wait_for(lambda: not marked(tmp_path / "data"), limit=10)
+    wait_until(lambda: not marked(tmp_path / "data"), within=10)
 
     async def look() -> None:
         async with yard(tmp_path) as place:

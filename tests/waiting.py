@@ -1,0 +1,56 @@
+"""Waiting for an event in another process, thread or task."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from horae.core.receipt import FINAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from horae.core.ports import Filed, Ledger
+
+_Found = TypeVar("_Found")
+
+PATIENCE: Final = 60.0  # seconds for an event that takes one on a machine that does nothing else
+NAP: Final = 0.01  # seconds between two looks
+
+
+def wait_until(
+    look: Callable[[], _Found], *, within: float = PATIENCE, said: Callable[[], str] = str
+) -> _Found:
+    """Look until something is found, and return it; fail with what was said meanwhile."""
+    end = time.monotonic() + within
+    while not (found := look()):
+        assert time.monotonic() < end, f"not within {within} s: {said()}"
+        time.sleep(NAP)
+    return found
+
+
+async def until(look: Callable[[], object], *, within: float = PATIENCE) -> Any:
+    """Look until something is found, and return it, while other tasks go on."""
+    end = time.monotonic() + within
+    while True:
+        found = look()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < end, f"not within {within} s"
+        await asyncio.sleep(NAP)
+
+
+async def settled(ledger: Ledger, number: int) -> Filed:
+    """Return a receipt once it is final, and all that follows from it is done."""
+
+    async def look() -> Filed | None:
+        filed = await ledger.receipt(number)
+        assert filed is not None
+        return filed if filed.status in FINAL and filed.settled_at is not None else None
+
+    filed: Filed = await until(look)
+    return filed
