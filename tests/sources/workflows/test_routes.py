@@ -72,7 +72,7 @@ async def ended_with(client: httpx.AsyncClient, file: Path, headers: dict[str, s
     pid = int(await until(lambda: file.exists() and file.read_text().strip()))
     os.kill(pid, 0)
     asking.cancel()
-    await until(lambda: not Path(f"/proc/{pid}").exists())
+    assert await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @story
