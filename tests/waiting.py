@@ -12,7 +12,8 @@ from horae.core.receipt import FINAL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from horae.core.ports import Filed, Ledger
+    from horae.core.ports import Ledger
+    from horae.core.receipt import Filed
 
 _Found = TypeVar("_Found")
 
