@@ -1,8 +1,6 @@
 """The service: queries and commands about entries, receipts, runs and events.
 
-The command line, the API and the page ask and change everything here, so that they agree. A
-query returns a view; a request that cannot be honoured raises an error that says what would
-be right.
+The command line, the API and the page ask and change everything here, so that they agree.
 """
 
 from __future__ import annotations
@@ -82,11 +80,11 @@ from horae.timing.zone import zone
 
 if TYPE_CHECKING:
     from collections.abc import (
+        AsyncIterator,
         Awaitable,
         Callable,
         Collection,
         Iterable,
-        Iterator,
         Mapping,
         Sequence,
     )
@@ -111,11 +109,15 @@ STUCK: Final = 3  # bad ends in a row that are worth a word
 _TICK: Final = "tick:"
 _TRIES: Final = 5  # at an entry that somebody else decides about at the same moment
 MOST: Final = 10_000  # moments of one backfill
+_TROUBLES: Final = {  # what of an agent's work a person should look at
+    "pull": "the plan root is not up to date with its origin",
+    "tree": "the agent's clone is not up to date with the plan root",
+    "delivery": "the agent's work is not delivered and stays on its branch",
+}
 
 
 class Dial(Protocol):
-    def now(self) -> datetime:
-        """Return this moment, in UTC."""
+    def now(self) -> datetime: ...
 
 
 class Service:
@@ -153,8 +155,11 @@ class Service:
     async def named(self, word: str) -> Listed:
         """Return the one entry that a word names; entries that are gone come last."""
         found = await self._ledger.find(word)
-        for place in () if found else self._placed(word):
-            found = found or await self._ledger.find(place)
+        file, _, line = word.rpartition(":")
+        if not found and file and line.isascii() and line.isdecimal():
+            # A person may write `file:line` in another way than the ledger does.
+            for name in dict.fromkeys([*self._places(file), posixpath.normpath(file)]):
+                found = found or await self._ledger.find(f"{name}:{line}")
         entries = found or await self._ledger.entries()
         if not found:
             folded = word.casefold()
@@ -172,14 +177,6 @@ class Service:
         """Raise an error if nobody can tell what stands at the address of an entry."""
         if self._refuse_name is not None:
             await asyncio.to_thread(self._refuse_name, found.mark.address)
-
-    def _placed(self, word: str) -> Iterable[str]:
-        """Return how the ledger may write a `file:line` that a person wrote in another way."""
-        file, _, line = word.rpartition(":")
-        if not file or not (line.isascii() and line.isdecimal()):
-            return ()
-        files = dict.fromkeys([*self._places(file), posixpath.normpath(file)])
-        return [each for each in (f"{name}:{line}" for name in files) if each != word]
 
     async def _lines(self, receipts: Iterable[Filed]) -> tuple[ReceiptLine, ...]:
         known: dict[int, Listed | None] = {}
@@ -305,7 +302,7 @@ class Service:
         return EventPage(found, found[-1].number if found else after, self._zone)
 
     async def _asked(self, ask: WhyQuestion) -> Listed:
-        """Return the entry of a question; of ENTRY@WORD, say that the word is not a time."""
+        """Return the entry of a question, or say that the word behind its @ is not a time."""
         try:
             return await self.named(ask.word)
         except EntryNotFoundError:
@@ -318,10 +315,7 @@ class Service:
             raise
 
     async def why(self, ask: WhyQuestion, *, limit: int = 20) -> WhyReport:
-        """Return what was decided about the moments that are asked for, or why nothing was.
-
-        Without a moment it is the last one and the next.
-        """
+        """Return what was decided about moments of an entry, by default the last and the next."""
         now = self._clock.now()
         found = await self._asked(ask)
         about = self._entry_line(found)
@@ -350,22 +344,15 @@ class Service:
         page = await self._ledger.receipts(
             entry=found.number, since=window.start, until=end, limit=limit + _BESIDE
         )
-        if page.cursor is not None:
-            moments = _from_the_oldest(moments, page.receipts)
+        if page.cursor is not None:  # of what was before the oldest receipt here, others tell
+            told_of = [each.receipt for each in page.receipts if is_planned(each.receipt.key)]
+            since = min((each.planned_at for each in told_of), default=end)
+            moments = [each for each in moments if told_of and each.at >= since]
         told = [await self._told(each) for each in page.receipts]
         said = answers(found, told, moments, now=now, window=window)
         is_cut = is_cut or page.cursor is not None or len(said) > limit
         before, after = nearest(item, window) if isinstance(item, Entry) else (None, None)
-        return WhyReport(
-            now,
-            about,
-            said[:limit],
-            window=window,
-            before=before,
-            after=after,
-            is_cut=is_cut,
-            cannot_run=cannot_run,
-        )
+        return WhyReport(now, about, said[:limit], window, before, after, is_cut, cannot_run)
 
     async def _last(self, found: Listed) -> list[Filed]:
         """Return the receipt of an entry's last moment, else the newest of any kind.
@@ -387,26 +374,30 @@ class Service:
         return answer_of(filed, await self._ledger.runs_of(filed.number))
 
     async def status(self, engine: EngineFacts, *, limit: int = 20) -> StatusReport:
-        """Return how things stand, at most *limit* of each kind.
+        """Return at most *limit* lines of each kind.
 
         Of what was late, missed or ended badly in the last day it is the newest of each entry.
         """
         now, ledger = self._clock.now(), self._ledger
         counts = await ledger.count_entries(due_before=now - GRACE)
-        pending = await self._every(statuses=OPEN)
-        recent = now - DAY
-        late = await ledger.late(since=recent, by=GRACE, limit=BATCH)
-        failed = await self._some(since=recent, statuses=BAD, limit=BATCH)
-        missed = await self._some(since=recent, statuses={Status.MISSED}, limit=BATCH)
+        pending = await self._open()
+        late = await ledger.late(since=now - DAY, by=GRACE, limit=BATCH)
+
+        async def recent(statuses: Collection[Status]) -> tuple[Filed, ...]:
+            page = await ledger.receipts(since=now - DAY, statuses=statuses, limit=BATCH)
+            return page.receipts
 
         async def lines(filed: Iterable[Filed]) -> tuple[ReceiptLine, ...]:
             return await self._lines(islice(filed, limit))
 
         async def newest(filed: Iterable[Filed]) -> tuple[ReceiptLine, ...]:
-            first, times = _newest_of_each(filed)
-            return tuple(
-                replace(each, times=times[each.filed.entry]) for each in await lines(first)
-            )
+            first: dict[int, Filed] = {}
+            times: Counter[int] = Counter()
+            for each in sorted(filed, key=lambda each: each.number, reverse=True):
+                first.setdefault(each.entry, each)
+                times[each.entry] += each.receipt.count
+            told = await lines(first.values())
+            return tuple(replace(each, times=times[each.filed.entry]) for each in told)
 
         async def shown(trait: Trait) -> tuple[EntryLine, ...]:
             return tuple(map(self._entry_line, await ledger.entries_that_are(trait, limit=limit)))
@@ -415,28 +406,32 @@ class Service:
         crew = await ledger.entries_that_are(Trait.AGENT, limit=limit)
         agents = [await self._agent_line(each, in_line) for each in crew]
         coming = await ledger.coming(limit=limit)
-        problems = (
-            *engine.problems,
-            *map(broken_words, await ledger.entries_that_are(Trait.BROKEN, limit=BATCH)),
-            *_overdue(counts.overdue, engine, now),
-            *await self._homeless(in_line),
-            *_problems(await self._troubled(), now),
-            *(each for agent in agents for each in _troubles(agent)),
-            *await self._cannot_run(coming, {each.entry.number for each in agents if each.held}),
-        )
+        broken = await ledger.entries_that_are(Trait.BROKEN, limit=BATCH)
+        problems = [*engine.problems, *map(broken_words, broken)]
+        # In its first minute an engine still decides about what came while none ran.
+        is_starting = engine.is_running and engine.since > key_time(now - GRACE)
+        if counts.overdue and not is_starting:
+            what = "scheduled time has" if counts.overdue == 1 else "scheduled times have"
+            why = "the engine is falling behind"
+            if not engine.is_running:
+                why = "no engine is running; start one with `horae up`"
+            problems.append(f"{counts.overdue} {what} passed without a decision: {why}")
+        problems += [each async for each in self._problems(in_line, agents, coming, now)]
+        by_status = Counter(each.status for each in pending)
+        planned = (each for each in (*pending, *late) if is_planned(each.receipt.key))
         return StatusReport(
             now,
             self._zone,
             engine,
             counts.armed,
-            _counts(pending),
+            {status: by_status[status] for status in Status if status in OPEN},
             agents=tuple(agents),
             running=await lines(each for each in in_line if each.status in GOING),
             waiting=await lines(each for each in in_line if each.status not in GOING),
             coming=tuple(map(self._entry_line, coming)),
-            late=await newest(each for each in (*pending, *late) if _is_late(each)),
-            missed=await newest(missed),
-            failed=await newest(failed),
+            late=await newest(each for each in planned if each.lateness > GRACE),
+            missed=await newest(await recent({Status.MISSED})),
+            failed=await newest(await recent(BAD)),
             paused=await shown(Trait.PAUSED),
             unarmed=await shown(Trait.UNARMED),
             problems=tuple(dict.fromkeys(problems)),  # an engine knows the broken ones, too
@@ -459,50 +454,58 @@ class Service:
             state.troubles,
         )
 
-    async def _homeless(self, waiting: Iterable[Filed]) -> list[str]:
-        """Return what waits for a machine that is not up, the first of each entry."""
-        machines = None if self._machines is None else await self._machines()
-        if machines is None:
-            return []
-        first: dict[int, str] = {}
-        for each in waiting:
-            requires = each.policy.requires
-            if each.status is Status.WAITING and not any(it.suits(requires) for it in machines):
-                about = f"{each.title} ({each.origin}) waits: {no_machine(requires)}"
-                first.setdefault(each.entry, about)
-        return [*first.values()]
-
-    async def _cannot_run(self, coming: Iterable[Listed], said: Collection[int]) -> list[str]:
-        """Return what comes next and could not start, but for what is said already."""
-        listed = {each.number: each for each in coming if each.number not in said}
-        why = {} if self._unready is None else await self._unready(listed.values())
-        return [
-            f"{listed[number].mark.title} ({listed[number].item.origin}) cannot run: {each}"
-            for number, each in why.items()
-        ]
-
-    async def _troubled(self) -> list[Listed]:
-        found: dict[int, Listed] = {}
+    async def _problems(
+        self,
+        in_line: Sequence[Filed],
+        agents: Sequence[AgentLine],
+        coming: Sequence[Listed],
+        now: datetime,
+    ) -> AsyncIterator[str]:
+        """Yield what a person should look at, in words."""
+        ledger = self._ledger
+        if self._machines is not None:
+            machines = await self._machines()
+            told: set[int] = set()
+            for filed in in_line:
+                requires = filed.policy.requires
+                if filed.status is not Status.WAITING or filed.entry in told:
+                    continue
+                if not any(machine.suits(requires) for machine in machines):
+                    told.add(filed.entry)
+                    yield f"{filed.title} ({filed.origin}) waits: {no_machine(requires)}"
+        troubled: dict[int, Listed] = {}
         for trait in (Trait.FAILING, Trait.MISSING):
-            some = await self._ledger.entries_that_are(trait, limit=BATCH)
-            found.update((each.number, each) for each in some)
-        return [found[number] for number in sorted(found)]
+            some = await ledger.entries_that_are(trait, limit=BATCH)
+            troubled.update((each.number, each) for each in some)
+        for _, each in sorted(troubled.items()):
+            name = f"{each.mark.title} ({each.item.origin})"
+            if each.failures >= STUCK:
+                yield f"{name} failed {each.failures} times in a row; see `horae history`"
+            # The next scan tells whether it is gone; only one that does not come is a problem.
+            if each.missing_at is not None and now - each.missing_at > 5 * PATIENCE:
+                yield f"{name} has been missing from its plan since {key_time(each.missing_at)}"
+        for agent in agents:
+            name = f"{agent.name} ({agent.entry.origin})"
+            for trouble, why in agent.troubles.items():
+                yield f"{name}: {_TROUBLES.get(trouble, trouble)} ({why})"
+            if agent.held:
+                yield f"{name} cannot tick: {agent.held}"
+        held = {agent.entry.number for agent in agents if agent.held}
+        listed = {each.number: each for each in coming if each.number not in held}
+        unready = {} if self._unready is None else await self._unready(listed.values())
+        for number, cause in unready.items():
+            found = listed[number]
+            yield f"{found.mark.title} ({found.item.origin}) cannot run: {cause}"
 
-    async def _every(self, *, statuses: Collection[Status]) -> list[Filed]:
+    async def _open(self) -> list[Filed]:
         found: list[Filed] = []
         cursor = None
         while True:
-            page = await self._ledger.receipts(statuses=statuses, limit=BATCH, cursor=cursor)
+            page = await self._ledger.receipts(statuses=OPEN, limit=BATCH, cursor=cursor)
             found += page.receipts
             cursor = page.cursor
             if cursor is None:
                 return found
-
-    async def _some(
-        self, *, since: datetime, statuses: Collection[Status], limit: int
-    ) -> tuple[Filed, ...]:
-        page = await self._ledger.receipts(since=since, statuses=statuses, limit=limit)
-        return page.receipts
 
     async def pause(
         self, word: str, *, note: str = "", until: datetime | timedelta | None = None
@@ -554,14 +557,13 @@ class Service:
         if parent_run is not None:
             inside = (await self.run(parent_run)).run
             parent = inside.receipt if inside.ended_at is None else None
-        if idempotency_key is None:
-            key = f"manual:{self._ids()}"
-        else:
+        key = f"manual:{self._ids()}"
+        if idempotency_key is not None:
             key = f"idem:{checked(idempotency_key, 'an Idempotency-Key')}"
         await self._refuse_unready(found)
         reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
         asked = Receipt(key, Status.WAITING, reason, now, now)
-        [line] = await self._file(found, [asked], now=now, parent=parent)
+        [line] = await self._file(found, [asked], now, parent)
         return line
 
     async def tick(self, word: str, *, note: str = "") -> ReceiptLine:
@@ -569,16 +571,30 @@ class Service:
 
         A tick that waits already is the one that was asked for; one that is held may start.
         """
-        found = await self._agent(word) or await self.named(word)
+        crew = await self._ledger.entries_that_are(Trait.AGENT, limit=BATCH)
+        address = f"agent:{word}"
+        agents = (each for each in crew if word == each.mark.title or address == each.mark.address)
+        # A workflow may have the same title.
+        found = next(agents, None) or await self.named(word)
         await self._refuse_unready(found)
         for _ in range(_TRIES):
-            now = self._clock.now()
-            entry = _agent_of(found)
+            now, entry = self._clock.now(), armed(found)
+            rule = entry.rule
+            if not isinstance(rule, CadenceRule):
+                remedy = f"start a run with `horae run {found.number}`"
+                raise EntryStateError(found, "the entry is not an agent that ticks", remedy=remedy)
+            refuse_rest(found)
             going = await self._pending_tick(found)
             if going is not None:
                 self._poke()
                 return self._line(going, found)
-            step = _tick_now(entry, now=now, note=note)
+            reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
+            asked = Receipt(f"{_TICK}{rule.ticks + 1}", Status.WAITING, reason, now, now)
+            # It is filed as if its time had come: nothing else is pending until it has ended.
+            ended_at = min(now - tick_delay(rule), entry.ended_at or now)
+            since = max(now, entry.accounted_to or now)
+            due = replace(entry, rule=replace(rule, first_at=min(rule.first_at, now)))
+            step = EntryStep(due, Decision((asked,), since, ended_at))
             filed = await self._ledger.decide([step], now=now, term=self._term)
             if filed:
                 self._poke()
@@ -619,12 +635,7 @@ class Service:
             raise CannotRunError(found.mark.title, why[found.number])
 
     async def _file(
-        self,
-        found: Listed,
-        receipts: Sequence[Receipt],
-        *,
-        now: datetime,
-        parent: int | None = None,
+        self, found: Listed, receipts: Sequence[Receipt], now: datetime, parent: int | None = None
     ) -> list[ReceiptLine]:
         """File what was asked for, or say why the entry cannot do it."""
         await self._refuse_double(found)
@@ -637,13 +648,6 @@ class Service:
             refuse_rest(again, is_sure=True)
         self._poke()
         return [self._line(each, found) for each in filed]
-
-    async def _agent(self, word: str) -> Listed | None:
-        """Return the agent of a name, also if a workflow has the same title."""
-        crew = await self._ledger.entries_that_are(Trait.AGENT, limit=BATCH)
-        address = f"agent:{word}"
-        found = (each for each in crew if word == each.mark.title or address == each.mark.address)
-        return next(found, None)
 
     async def _pending_tick(self, found: Listed) -> Filed | None:
         """Return the tick of an agent that waits; one that runs is an error."""
@@ -681,27 +685,39 @@ class Service:
         found = await self.named(word)
         entry = unpaused(armed(found))  # that it is paused is said when it is filed
         end = now if end is None else end
-        _check_window(start, end, now=now, zone_name=entry.zone)
+        check_calendar(start, end)
+        first, last = moment_text(start, entry.zone), moment_text(end, entry.zone)
+        if end > now:
+            raise RequestError(f"{last} is in the future; a backfill covers only past times")
+        if start >= end:
+            reason = f"the period is empty: its start ({first}) is not before its end ({last})"
+            raise RequestError(reason)
         moments = _moments(entry, start, end)
         name = self._ids() if name is None else checked(name, "the name of a backfill")
-        about = self._entry_line(found)
+        rule = entry.rule
+        is_restart = isinstance(rule, RepeaterRule) and rule.repeater.kind is RepeaterKind.RESTART
         plan = BackfillResult(
-            about,
+            self._entry_line(found),
             name,
             start,
             end,
             tuple(each.at for each in moments),
             dry_run=dry_run,
-            follows_ends=_follows_ends(entry),
-            has_schedule=not isinstance(entry.rule, OnDemandRule | AfterRule),
+            follows_ends=is_restart or isinstance(rule, CadenceRule),
+            has_schedule=not isinstance(rule, OnDemandRule | AfterRule),
         )
         if dry_run:
             return plan
         lines: list[ReceiptLine] = []
-        for first in range(0, len(moments), BATCH):
-            batch = moments[first : first + BATCH]
-            receipts = [_backfilled(each, name, now=now) for each in batch]
-            lines += await self._file(found, receipts, now=now)
+        for begin in range(0, len(moments), BATCH):
+            receipts = []
+            for each in moments[begin : begin + BATCH]:
+                late = f"{length_text(now - each.at)} after the scheduled time"
+                why = Reason(ReasonCode.BACKFILL, f"{by_words('requested')}, {late}")
+                key = f"backfill:{name}:{key_time(each.at)}"
+                # Not before now: in the line it stands behind what is due on time.
+                receipts.append(Receipt(key, Status.WAITING, why, each.at, now))
+            lines += await self._file(found, receipts, now)
             progress(len(lines), len(moments))
         return replace(plan, lines=tuple(lines))
 
@@ -724,12 +740,6 @@ def _near(word: str, entries: Sequence[Listed]) -> list[str]:
         name, number = by_case[folded]
         meant.setdefault(number, name)
     return list(meant.values())[:3]
-
-
-def _from_the_oldest(moments: list[Moment], filed: Sequence[Filed]) -> list[Moment]:
-    """Return the moments of which some receipts tell: of those before, others may."""
-    planned = [each.receipt.planned_at for each in filed if is_planned(each.receipt.key)]
-    return [each for each in moments if planned and each.at >= min(planned)]
 
 
 def _coming(found: Listed, *, now: datetime) -> list[Moment]:
@@ -774,132 +784,34 @@ def broken_words(found: Listed) -> str:
         kept = "the last valid version stays armed"
         return f"{name} has been broken since {since}; {kept}: {found.broken}"
     if isinstance(found.item, Entry):
-        return (
-            f"{name} is armed, but a part of its text cannot be read and is ignored: {found.broken}"
-        )
+        what = "a part of its text cannot be read and is ignored"
+        return f"{name} is armed, but {what}: {found.broken}"
     return f"{name} is not armed: {found.broken}"
-
-
-def _troubles(agent: AgentLine) -> Iterator[str]:
-    """Yield what of an agent's work a person should look at, in words."""
-    said = {
-        "pull": "the plan root is not up to date with its origin",
-        "tree": "the agent's clone is not up to date with the plan root",
-        "delivery": "the agent's work is not delivered and stays on its branch",
-    }
-    for name, why in agent.troubles.items():
-        yield f"{agent.name} ({agent.entry.origin}): {said.get(name, name)} ({why})"
-    if agent.held:
-        yield f"{agent.name} ({agent.entry.origin}) cannot tick: {agent.held}"
-
-
-def _counts(filed: Iterable[Filed]) -> dict[Status, int]:
-    """Return how many receipts stand where, in the order of a receipt's life."""
-    counted = Counter(each.status for each in filed)
-    return {status: counted[status] for status in Status if status in OPEN}
-
-
-def _newest_of_each(filed: Iterable[Filed]) -> tuple[list[Filed], Counter[int]]:
-    """Return the newest receipt of each entry, and how many moments there are of it in all."""
-    newest: dict[int, Filed] = {}
-    times: Counter[int] = Counter()
-    for each in sorted(filed, key=lambda each: each.number, reverse=True):
-        newest.setdefault(each.entry, each)
-        times[each.entry] += each.receipt.count
-    return list(newest.values()), times
-
-
-def _is_late(filed: Filed) -> bool:
-    """Tell whether a moment of a plan was found later than could be called on time."""
-    return is_planned(filed.receipt.key) and filed.lateness > GRACE
-
-
-def _overdue(count: int, engine: EngineFacts, now: datetime) -> Iterator[str]:
-    """Yield that moments have come and nobody decides about them, if there are any."""
-    # In its first minute an engine still decides about what came while none ran.
-    is_starting = engine.is_running and engine.since > key_time(now - GRACE)
-    if count and not is_starting:
-        remedy = (
-            "the engine is falling behind"
-            if engine.is_running
-            else "no engine is running; start one with `horae up`"
-        )
-        what = "scheduled time has" if count == 1 else "scheduled times have"
-        yield f"{count} {what} passed without a decision: {remedy}"
-
-
-def _problems(troubled: Iterable[Listed], now: datetime) -> Iterator[str]:
-    for each in troubled:
-        name = f"{each.mark.title} ({each.item.origin})"
-        if each.failures >= STUCK:
-            yield f"{name} failed {each.failures} times in a row; see `horae history`"
-        # The next scan tells whether it is gone; only one that does not come is a problem.
-        if each.missing_at is not None and now - each.missing_at > 5 * PATIENCE:
-            yield f"{name} has been missing from its plan since {key_time(each.missing_at)}"
-
-
-def _agent_of(found: Listed) -> Entry:
-    entry = armed(found)
-    if not isinstance(entry.rule, CadenceRule):
-        remedy = f"start a run with `horae run {found.number}`"
-        raise EntryStateError(found, "the entry is not an agent that ticks", remedy=remedy)
-    refuse_rest(found)
-    return entry
-
-
-def _tick_now(entry: Entry, *, now: datetime, note: str) -> EntryStep:
-    """Return the decision that an agent's next tick is now.
-
-    It is filed as if its time had come: nothing else is pending until it has ended.
-    """
-    rule = entry.rule
-    assert isinstance(rule, CadenceRule), "only a cadence ticks"
-    reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
-    asked = Receipt(f"{_TICK}{rule.ticks + 1}", Status.WAITING, reason, now, now)
-    ended_at = now - tick_delay(rule)
-    if entry.ended_at is not None:
-        ended_at = min(ended_at, entry.ended_at)
-    since = now if entry.accounted_to is None else max(now, entry.accounted_to)
-    due = replace(entry, rule=replace(rule, first_at=min(rule.first_at, now)))
-    return EntryStep(due, Decision((asked,), since, ended_at))
 
 
 def armed(found: Listed) -> Entry:
     refuse_gone(found)
     if isinstance(found.item, Entry):
         return found.item
-    raise EntryStateError(
-        found,
-        f"the entry is not armed ({found.item.reason})",
-        remedy=f"see `horae explain {found.item.origin}`",
-    )
+    reason, remedy = found.item.reason, f"see `horae explain {found.item.origin}`"
+    raise EntryStateError(found, f"the entry is not armed ({reason})", remedy=remedy)
 
 
 def refuse_gone(found: Listed) -> None:
     if found.gone_at is not None:
-        raise EntryStateError(
-            found,
-            f"the entry was removed at {moment_text(found.gone_at, 'UTC')}",
-            remedy=_way_back(found),
-        )
-
-
-def _way_back(found: Listed) -> str:
-    """Return how an entry that is gone comes back; what somebody made by request has no file."""
-    file, title = found.item.origin.file, found.mark.title
-    if found.source == "trigger" and file == f"triggers/{title}":
-        return f"add it again with `horae trigger add {title}`"
-    return f"add it to {file} again"
+        file, title = found.item.origin.file, found.mark.title
+        remedy = f"add it to {file} again"
+        if found.source == "trigger" and file == f"triggers/{title}":  # a request made it
+            remedy = f"add it again with `horae trigger add {title}`"
+        reason = f"the entry was removed at {moment_text(found.gone_at, 'UTC')}"
+        raise EntryStateError(found, reason, remedy=remedy)
 
 
 def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:
     """Raise an error if an entry is paused, or must be since nothing was filed for it."""
     if is_sure or found.pause is not None:
-        raise EntryStateError(
-            found,
-            f"the entry is paused{rest_words(found)}",
-            remedy=f"resume it with `horae resume {found.number}` first",
-        )
+        remedy = f"resume it with `horae resume {found.number}` first"
+        raise EntryStateError(found, f"the entry is paused{rest_words(found)}", remedy=remedy)
 
 
 def checked(name: str, what: str) -> str:
@@ -908,52 +820,21 @@ def checked(name: str, what: str) -> str:
     return name
 
 
-def _check_window(start: datetime, end: datetime, *, now: datetime, zone_name: str) -> None:
-    """Raise an error unless a window lies in the past and is not empty."""
-    check_calendar(start, end)
-    first, last = moment_text(start, zone_name), moment_text(end, zone_name)
-    if end > now:
-        raise RequestError(f"{last} is in the future; a backfill covers only past times")
-    if start >= end:
-        raise RequestError(
-            f"the period is empty: its start ({first}) is not before its end ({last})"
-        )
-
-
 def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
     """Return the occurrences of an entry in a window, or raise an error if they are too many."""
     moments = decided(project(entry, start - TINY, end - TINY))
     found = list(islice(moments, MOST + 1))
     if len(found) > MOST:
-        total = MOST + 1 + _count_after(entry, found[-1].at, end - TINY)
+        start, end = entry.policy.clip(found[-1].at, end - TINY)
+        match entry.rule:  # counted without a walk where possible
+            case CronRule(crons):
+                rest = count_any(crons, start, end)
+            case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
+                rest = repeater.how_many(anchor, start, end, zone=zone(entry.zone))
+            case _:
+                rest = sum(1 for _ in decided(project(entry, start, end)))
         raise RequestError(
-            f"the period has {total:,} scheduled times, and a backfill can have at most {MOST:,}; "
-            "choose a shorter period"
+            f"the period has {len(found) + rest:,} scheduled times, and a backfill can have "
+            f"at most {MOST:,}; choose a shorter period"
         )
     return found
-
-
-def _count_after(entry: Entry, start: datetime, end: datetime) -> int:
-    """Return how many occurrences a window has, counted without a walk where possible."""
-    start, end = entry.policy.clip(start, end)
-    match entry.rule:
-        case CronRule(crons):
-            return count_any(crons, start, end)
-        case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
-            return repeater.how_many(anchor, start, end, zone=zone(entry.zone))
-    return sum(1 for _ in decided(project(entry, start, end)))
-
-
-def _follows_ends(entry: Entry) -> bool:
-    rule = entry.rule
-    if isinstance(rule, RepeaterRule):
-        return rule.repeater.kind is RepeaterKind.RESTART
-    return isinstance(rule, CadenceRule)
-
-
-def _backfilled(moment: Moment, name: str, *, now: datetime) -> Receipt:
-    key = f"backfill:{name}:{key_time(moment.at)}"
-    words = f"{by_words('requested')}, {length_text(now - moment.at)} after the scheduled time"
-    reason = Reason(ReasonCode.BACKFILL, words)
-    # Not before now: in the line it stands behind what is due on time.
-    return Receipt(key, Status.WAITING, reason, moment.at, now)
