@@ -97,8 +97,6 @@ _GITHUB: Final = ("GH_TOKEN", "GITHUB_TOKEN")  # who looks at GitHub, if the set
 
 
 class OtherRootError(HoraeError):
-    """A ledger that is about the plans of another directory."""
-
     code = "other_root"
     exit_code = Exit.CONFLICT
 
@@ -112,8 +110,6 @@ class OtherRootError(HoraeError):
 
 
 class DataFileError(HoraeError):
-    """A file of the data directory that cannot be read or written."""
-
     code = "data_file"
 
     def __init__(self, path: str, error: OSError) -> None:
@@ -123,8 +119,6 @@ class DataFileError(HoraeError):
 
 
 class EmptyPlanError(HoraeError):
-    """A plan root without a plan, though the ledger knows entries of one."""
-
     code = "empty_plan"
     exit_code = Exit.CONFLICT
 
@@ -151,7 +145,6 @@ class Runners:
         self._obstacles = obstacles or {}
 
     async def hold(self, job: Job) -> Held:
-        """Make a run that waits for its go."""
         runner = self._runners.get(job.filed.work)
         if runner is None:
             raise RunError(f"this version of horae cannot run work of the kind {job.filed.work}")
@@ -164,7 +157,6 @@ class Runners:
         return _WithToken(held, self._tokens, number) if self._tokens.has(number) else held
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how a run ended that an engine before this one made; None is unknown."""
         runner = self._runners.get(filed.work)
         return None if runner is None else await runner.look_back(filed, run)
 
@@ -192,18 +184,15 @@ class _WithToken:
         return self._held.process
 
     def go(self) -> None:
-        """Let it begin."""
         self._is_let_go = True
         self._held.go()
 
     def cancel(self, reason: str) -> None:
-        """End it and all that it started."""
         self._held.cancel(reason)
         if not self._is_let_go:  # then nobody may wait for its end
             self._end()
 
     async def ended(self) -> Ended:
-        """Return how it ended, once nothing of it is left."""
         try:
             return await self._held.ended()
         finally:
@@ -223,8 +212,6 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """One plan root with its sources, its runners, its engine and its services."""
-
     context: Context
     host: Host
     engine: Engine
@@ -273,7 +260,6 @@ class App:
         return self.place.directory_of(run) / LOG_NAME
 
     def facts(self) -> EngineFacts:
-        """Return what is known of the engine itself."""
         started_at = self.engine.started_at
         told = [str(each) for some in self.engine.problems.values() for each in some]
         trouble = [] if self.engine.trouble is None else [str(self.engine.trouble)]
@@ -315,8 +301,6 @@ def _misplaced(data: Path) -> list[str]:
 
 
 class ReaderError(HoraeError):
-    """A reader that misreads plans, under this Python or in this installation."""
-
     code = "reader"
     remedy: Final = "install Horae again, or use another version of Python"
 
@@ -355,19 +339,16 @@ def open_processes(config: Config, data: Path) -> Processes:
 
 
 def limits_of(config: Config) -> CgroupLimits:
-    """Return the limits of a run that sets none."""
     return CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
 
 
 def run_place(config: Config, root: Path, data: Path) -> RunSettings:
-    """Return where runs work, and what they may know."""
     local = config.git_local or ()
     timeout, named = config.run_timeout, secrets_of(config)
     return RunSettings(root, data, os.environ, timeout, post_key(data), local, named, RunTokens())
 
 
 def assemble(context: Context, host: Host, *, settings: EngineSettings | None = None) -> App:
-    """Return the app of a context: its sources, its runners, and the engine between them."""
     config, ledger, clock, term = context.config, context.ledger, context.clock, context.term
     root, tasks, limit = context.root, context.tasks, config.plan_max_bytes
 
@@ -457,7 +438,6 @@ def _sources(
     keeper: KeeperRunner | None,
     triggers: Triggers,
 ) -> list[Source]:
-    """Return where the entries of a context come from."""
     config, clock, root = context.config, context.clock, context.root
     limit, most = config.plan_max_bytes, config.plan_max_files
     crew = crew_source(
@@ -658,13 +638,10 @@ async def keep(
 
 
 async def run_once(app: App, word: str, *, note: str = "") -> Filed:
-    """Run one entry here and now, and nothing else; return how its receipt ended."""
     return await _once(app, lambda: app.service.run_now(word, note=note))
 
 
 async def repeat_once(app: App, word: str, *, at: datetime, name: str) -> Filed:
-    """Run one entry for one past time, and nothing else; return how its receipt ended."""
-
     async def ask() -> ReceiptLine:
         end = at + timedelta(microseconds=1)
         made = await app.service.backfill(word, start=at, end=end, name=name)
@@ -674,7 +651,6 @@ async def repeat_once(app: App, word: str, *, at: datetime, name: str) -> Filed:
 
 
 async def tick_once(app: App, name: str, *, note: str = "") -> Filed:
-    """Let one agent tick here and now, and nothing else; return how its receipt ended."""
     return await _once(app, lambda: app.service.tick(name, note=note))
 
 
@@ -732,7 +708,6 @@ async def read_again(app: App) -> None:
 
 
 async def _apply_soon(app: App) -> None:
-    """Apply the files of the plan root, and once more if the ledger cannot be written."""
     while True:
         try:
             async with app.applying:
@@ -761,10 +736,7 @@ async def _read_secrets_again(app: App) -> None:
 
 
 async def _watch(app: App, stop: asyncio.Event) -> None:
-    """Read the plans again when they have changed, or stand in another commit.
-
-    What keeps them from being watched is a problem; meanwhile they are read from time to time.
-    """
+    """Read the plans again when they have changed; if they cannot be watched, from time to time."""
     while not stop.is_set():
         try:
             await _watch_once(app, stop)
@@ -778,7 +750,6 @@ async def _watch(app: App, stop: asyncio.Event) -> None:
 
 
 async def _watch_once(app: App, stop: asyncio.Event) -> None:
-    """Read the plans again when they have changed, until the watch fails."""
     config = app.config
     # The board is named apart: it may be in a hidden directory, and those are passed over.
     board, log = app.root / app.context.tasks, _commits(app.context).log
@@ -802,7 +773,6 @@ def _note_once(notes: list[str], note: str) -> None:
 
 
 async def _apply(app: App) -> None:
-    """Apply the trigger and agent files of the plan root."""
     await app.settings.refresh()
     if app.engine.is_blank:
         return  # or all that files made would be disabled
@@ -842,8 +812,6 @@ async def _apply(app: App) -> None:
 
 
 async def _poll(app: App, stop: asyncio.Event) -> None:
-    """Poll what triggers wait for on GitHub."""
-
     async def call(argv: Sequence[str]) -> str:
         environ = {name: each for name, each in os.environ.items() if not is_own(name)}
         given = await app.place.secrets.given(_GITHUB)

@@ -1,8 +1,4 @@
-"""The context of a plan root: its settings, clock and ledger, and what is made of these alone.
-
-The engine, a cluster node and commands without an engine make the service of triggers, the agents
-and the answer to whether an entry can run in the same way.
-"""
+"""The context of a plan root: its settings, clock and ledger, and what is made of these alone."""
 
 from __future__ import annotations
 
@@ -63,8 +59,6 @@ _TAG: Final = ":agent:"
 
 @dataclass
 class Context:
-    """The settings, the clock and the ledger of one plan root."""
-
     config: Config
     root: Path
     clock: Clock
@@ -96,11 +90,9 @@ class Context:
         return Readiness(self)
 
     def agents(self) -> Registry:
-        """Return the agents that plans and settings define, as they are written now."""
         return find_agents(self.config).registry
 
     def trigger_parts(self, **parts: Any) -> dict[str, Any]:
-        """Return what the service of triggers is made of; *parts* differ from the usual ones."""
         return {
             "store": self.trigger_store,
             "ledger": self.ledger,
@@ -116,7 +108,7 @@ class Context:
 
 
 class Readiness:
-    """Tells why entries and agents cannot run on this machine."""
+    """Why entries and agents cannot run on this machine."""
 
     def __init__(self, context: Context) -> None:
         config = context.config
@@ -130,7 +122,6 @@ class Readiness:
         return settings_registry(self._context.config)
 
     async def of_entries(self, entries: Iterable[Listed]) -> dict[int, Unready]:
-        """Return which of some entries cannot run, by their numbers."""
         agents = self._read_once()
         found = {}
         for each in entries:
@@ -142,7 +133,6 @@ class Readiness:
     async def _of_entry(
         self, entry: Entry, agents: Callable[[], Awaitable[Registry]]
     ) -> Unready | None:
-        """Return why an entry cannot run."""
         if self._is_elsewhere or entry.policy.requires:
             return None  # as below
         match entry.work:
@@ -164,7 +154,6 @@ class Readiness:
         return await self._context.ledger.text(entry.digest) or ""
 
     def _of_headline(self, text: str, file: str) -> Unready | None:
-        """Return why the command of a headline's text cannot run."""
         try:
             call = call_in(text)
         except HoraeError as error:
@@ -179,7 +168,6 @@ class Readiness:
         return why or unread(self._secrets, call.variables)
 
     async def of_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None:
-        """Return why an agent cannot run under a policy that must be kept, if there is one."""
         return await self._of_name(name, tools, self._read_once())
 
     async def _of_name(
@@ -196,7 +184,6 @@ class Readiness:
         return self._of_agent(registry, agent, tools)
 
     def of_card(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
-        """Return why an agent cannot run that a request or a file made."""
         if not card.is_enabled:
             reason = f"the agent {card.name} is disabled"
             return Unready(reason, "enable the agent in its file, or with a request")
@@ -207,7 +194,6 @@ class Readiness:
         return self._of_agent(self._settings, agent_of(card), policy)
 
     async def _of_member(self, text: str) -> Unready | None:
-        """Return why a member of the crew cannot tick."""
         members = parse_crew(text).members
         if not members or self._manifest is None:
             return None
@@ -218,7 +204,6 @@ class Readiness:
         return self._of_agent(self._settings, agent, None)
 
     def of_nobody(self) -> Unready | None:
-        """Return why an agent cannot run that is made for one request."""
         return self._of_agent(self._settings, unnamed(Origin("request", 1)), None)
 
     def _of_agent(
@@ -229,7 +214,6 @@ class Readiness:
         return registry.obstacle(agent, environ=os.environ, tools=tools)
 
     def _read_once(self) -> Callable[[], Awaitable[Registry]]:
-        """Return who gives the agents that plans define, which are read when first asked for."""
         known: list[Registry] = []
 
         async def read_them() -> Registry:
@@ -312,7 +296,6 @@ class AgentLookup:
             self.say(error)
 
     def ticking(self) -> Iterator[Agent]:
-        """Yield the members of the crew, or the single keeper."""
         config = self.config
         if config.crew_def is not None:
             yield from self._crew(os.path.abspath(config.crew_def))
@@ -322,7 +305,6 @@ class AgentLookup:
                 yield each
 
     def beneath(self) -> Iterator[Agent]:
-        """Yield the agents that plans beneath the root define."""
         try:
             found = find_plans(self.root, most=self.config.plan_max_files)
         except HoraeError as error:
@@ -332,7 +314,6 @@ class AgentLookup:
             yield from self._defined(path, root=self.root)
 
     def _crew(self, manifest: str) -> Iterator[Agent]:
-        """Yield the members of a crew, each under its name in the manifest."""
         text = self._text(manifest)
         if text is None:
             return
@@ -391,7 +372,6 @@ class AgentLookup:
             return None
 
     def _short(self, path: str) -> str:
-        """Return a path from the plan root, if it is beneath."""
         return path.removeprefix(f"{self.root}/")
 
 
@@ -415,10 +395,7 @@ def block_agents(
 def find_agents(
     config: Config, *, say: Say = lambda _: None, has_plans: bool = True
 ) -> AgentLookup:
-    """Return the agents; the crew's first, since the manifest has the last word on a name.
-
-    Without *has_plans* only those that tick.
-    """
+    """Return the agents; the crew's first, since the manifest has the last word on a name."""
     found = AgentLookup(config, settings_registry(config), say)
     for each in found.ticking():
         found.add(each)

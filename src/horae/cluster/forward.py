@@ -1,8 +1,4 @@
-"""The porter of a member: what a machine answers itself, and whom it asks for the rest.
-
-What a run printed is where it ran, and the page and nearly all else is the leader's to tell.
-So a browser or a program may come to any machine, with any token of the cluster.
-"""
+"""Requests at a node: which it answers itself, and which the leader or another node answers."""
 
 from __future__ import annotations
 
@@ -31,13 +27,10 @@ _SETTINGS: Final = "/api/v1/settings/"  # which each machine has for itself
 
 
 class Porter:
-    """Who answers at one machine of a cluster."""
-
     def __init__(self, member: ClusterNode) -> None:
         self._member = member
 
     def around(self, own: ASGIApp) -> ASGIApp:
-        """Return an application that finds out for each request who answers it."""
         to_leader = self._to(self._leader)
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,7 +54,6 @@ class Porter:
         return answer
 
     async def _run_of(self, path: str) -> Run | None:
-        """Return the run whose output a path asks for; None if it asks for something else."""
         if not (path.startswith(_RUNS) and path.endswith(_LOG)):
             return None
         number = path.removeprefix(_RUNS).removesuffix(_LOG)
@@ -69,8 +61,6 @@ class Porter:
         return await self._member.ledger.run(int(number)) if is_number else None
 
     def _output(self, run: Run) -> ASGIApp:
-        """Return who tells what a run printed: the machine where it ran, else the database."""
-
         async def kept(scope: Scope, receive: Receive, send: Send) -> None:
             found = await self._member.ledger.log(run.number)
             if found is None and run.facts.get("output") == 0:
@@ -85,7 +75,6 @@ class Porter:
         return self._to(lambda: self._where(run.member), otherwise=kept)
 
     def _health(self) -> ASGIApp:
-        """Return how this machine is, while it does not lead: whether its lease holds."""
         member = self._member
         now, is_up = member.clock.now(), member.is_up
         problems = [] if is_up else ["the lease of this node is not renewed"]

@@ -1,7 +1,7 @@
-"""Who may act for a while: the leader that decides, and the machines that run things.
+"""Leases of the leader and of nodes.
 
-A lease ends by the database's clock. Whoever holds one cannot read that clock without asking,
-so it goes by its own count of time that passed, and stops trusting its lease before it ends.
+A lease ends by the database's clock. Its holder goes by its own count of time that passed, and
+stops trusting its lease before it ends.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """A machine of a cluster, as it describes itself."""
-
     name: str
     address: str = ""  # where its page and API are
     labels: tuple[str, ...] = ()
@@ -27,10 +25,7 @@ class NodeDescription:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A member as the ledger knows it; its moments are of the database's clock.
-
-    Each time it joins it is of a new generation, and what is left of an older one is refused.
-    """
+    """A node as the ledger knows it; what is left of an older generation is refused."""
 
     member: NodeDescription
     generation: int
@@ -44,8 +39,6 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who decides, in which term, and until when by the database's clock."""
-
     holder: str
     term: int
     until: datetime
@@ -65,8 +58,8 @@ def trusted_until(
 ) -> timedelta:
     """Return until when one's own lease may be trusted, by the count of time that passed.
 
-    It counts from when the call began that took or renewed it: the database may have counted
-    from any moment since. *margin* is what the last step that trusts it may take.
+    It counts from when the call began: the database may have counted from any moment since.
+    *margin* is what the last step that trusts it may take.
 
     >>> second = timedelta(seconds=1)
     >>> trusted_until(100 * second, 15 * second, margin=5 * second) / second
@@ -94,7 +87,6 @@ def renewal_after(lease: timedelta) -> timedelta:
 
 
 def node_data(each: Membership, leader: Leader | None, runs: int) -> dict[str, object]:
-    """Return a machine as plain data: who it is, how it is, and how many runs it has."""
     leads = leader is not None and leader.holder == each.member.name
     return {
         "node": each.member.name,

@@ -1,8 +1,7 @@
-"""A member of a cluster: one machine of several that keep one plan together.
+"""A node of a cluster: one machine of several that keep one plan together.
 
-Each member makes the runs that it is sent, under a lease of its own. One of them leads: under
-the leader's lease it decides, as an engine on one machine does, and sends receipts to members.
-The database's clock is the clock of all of them, and the plan is what its branch holds in git.
+Each node makes the runs that it is sent, under a lease of its own. Under the leader's lease one of
+them decides, as an engine on one machine does. The database's clock is the clock of all of them.
 """
 
 from __future__ import annotations
@@ -77,8 +76,6 @@ SMALL: Final = 64 << 10  # bytes of output that are copied to the database
 
 
 class LeaseLostError(HoraeError):
-    """A lease that was not renewed in time, so that somebody else may have it."""
-
     code = "lease_lost"
     exit_code = Exit.TEMPORARY
 
@@ -88,7 +85,7 @@ class LeaseLostError(HoraeError):
 
 @asynccontextmanager
 async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
-    """Give a member that has not joined yet: its store is open, its plan is there."""
+    """Give a node that has not joined yet: its store is open, its plan is there."""
     try_reader()
     name = config.cluster_name or socket.gethostname().partition(".")[0] or "member"
     if config.store is None:
@@ -134,8 +131,6 @@ async def _ask_time(clock: SharedClock, ledger: PostgresLedger) -> None:
 
 @dataclass(slots=True)
 class ClusterNode:
-    """One machine of a cluster."""
-
     config: Config
     name: str
     clock: SharedClock
@@ -161,7 +156,6 @@ class ClusterNode:
 
     @property
     def lease(self) -> timedelta:
-        """How long a lease lasts that is not renewed."""
         return self.config.cluster_lease
 
     @property
@@ -170,12 +164,10 @@ class ClusterNode:
 
     @property
     def notes(self) -> list[str]:
-        """What is not as it should be, in words."""
         return [*filter(None, [self.plan_trouble]), *self.processes.notes]
 
     @property
     def is_up(self) -> bool:
-        """Whether this machine's lease holds, as far as it knows."""
         return is_trusted(self.clock.elapsed(), self._trusted)
 
     async def keep(self, stop: asyncio.Event, *, may_lead: bool = True) -> None:
@@ -214,13 +206,11 @@ class ClusterNode:
 
     @property
     def address(self) -> ListenAddress:
-        """Where others reach this machine."""
         return self.config.cluster_address or self.config.listen
 
     # A member among others
 
     async def _take_part(self, stop: asyncio.Event, *, may_lead: bool) -> None:
-        """Join, make runs, lead if nobody does, and leave in order."""
         leases = self.ledger.leases
         card = Card(
             self.name,
@@ -265,10 +255,7 @@ class ClusterNode:
                     log.warning("cannot leave the cluster, the lease expires by itself: %s", error)
 
     async def _in_spite(self, part: Callable[[], Awaitable[None]]) -> None:
-        """Go on with a part for as long as the lease lasts, also while the ledger is away.
-
-        Whether the lease lasts is for its renewal alone to say: only that ends a generation.
-        """
+        """Repeat a part while the ledger is away: only the lease's renewal ends a generation."""
         while True:
             try:
                 await part()
@@ -304,7 +291,6 @@ class ClusterNode:
         return until
 
     async def _work(self, worker: Worker) -> None:
-        """Make what waits for this machine, and end what the leader asks to end."""
         assert self.keys is not None, "a member has its keys before it joins"
         self.keys.end_all()  # what was revoked while nobody listened is not told again
         async for events in self._events():
@@ -348,7 +334,6 @@ class ClusterNode:
     # The one who leads
 
     async def _lead(self, stop: asyncio.Event) -> None:
-        """Lead whenever nobody else does."""
         leases = self.ledger.leases
         while not stop.is_set():
             began, term = self.clock.elapsed(), None
@@ -369,7 +354,6 @@ class ClusterNode:
             await self._pause(self.lease / 6, stop)
 
     async def _decide(self, term: int, began: timedelta, stop: asyncio.Event) -> None:
-        """Keep the hours for all members, as long as the leader's lease holds."""
         app = self.assemble(self.ledger, term=term)
         app.engine.commit = self._head
         app.engine.may_be_empty = self.may_be_empty
@@ -389,7 +373,6 @@ class ClusterNode:
                 each.close()  # one that was never begun
 
     async def _nodes(self) -> list[dict[str, object]]:
-        """Return the machines as plain data."""
         leader, members = await self.ledger.leases.leader(), await self.ledger.leases.members()
         runs = Counter(run.member for _, run in await self.ledger.open_runs())
         return [node_data(each, leader, runs[each.member.name]) for each in members]
@@ -410,7 +393,6 @@ class ClusterNode:
         raise LeaseLostError("the leader")
 
     async def _listen(self, app: App) -> None:
-        """Let the engine know what members have written down."""
         launch = app.engine.launch
         assert isinstance(launch, Carried)
         looked_at = self.clock.elapsed()
@@ -465,7 +447,6 @@ class ClusterNode:
             )
 
     async def _count_machines(self, app: App) -> None:
-        """Let the gate know which machines there are."""
         self.members = await self.ledger.leases.members()
         machines = machines_of(self.members)
         gate = app.engine.gate
@@ -474,7 +455,6 @@ class ClusterNode:
             app.engine.poke()
 
     async def _follow_plan(self, app: App, stop: asyncio.Event) -> None:
-        """Read the plan again when its branch has moved."""
         note = ""
         while not stop.is_set():
             if self.plan_trouble != note:
@@ -518,7 +498,6 @@ class ClusterNode:
                 self._tried = commit
 
     async def _update_plan(self) -> None:
-        """Bring the plan up to date, and tell of what came of it."""
         trouble = await self.plan.update() or ""
         if trouble and trouble != self.plan_trouble:
             log.warning("the plan: %s", trouble)
@@ -580,7 +559,6 @@ class ClusterNode:
         return assemble(context, host, settings=None if self._own is None else self._own.settings)
 
     def _trees(self) -> Trees:
-        """Return where agents work on this machine."""
         local = self.config.git_local or ()
         return Trees(
             self.place.root,
@@ -600,20 +578,18 @@ class ClusterNode:
 
 
 class _UpToDate:
-    """Runners that see to it first that the plan is not older than what is to be run."""
+    """Runners that first bring the plan to the commit of the run."""
 
     def __init__(self, runner: Runner, catch_up: Callable[[str], Awaitable[None]]) -> None:
         self._runner = runner
         self._catch_up = catch_up
 
     async def hold(self, job: Job) -> Held:
-        """Make a run that waits for its go."""
         if job.filed.commit:
             await self._catch_up(job.filed.commit)
         return await self._runner.hold(job)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how a run ended that was made here before; None is unknown."""
         return await self._runner.look_back(filed, run)
 
 

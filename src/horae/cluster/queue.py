@@ -49,10 +49,7 @@ class SharedLedger(Ledger, Protocol):
 
 
 class Carried(Launch):
-    """The runs of a cluster as its leader knows them; *left* hears of each that is over.
-
-    It stands where a launch stands on one machine, and lets the machines make the runs.
-    """
+    """The runs of a cluster as its leader knows them, in place of a launch on one machine."""
 
     def __init__(
         self,
@@ -73,22 +70,18 @@ class Carried(Launch):
 
     @property
     def runs(self) -> dict[int, Run]:
-        """The runs that go on, wherever, by receipt."""
         return dict(self._live)
 
     @property
     def receipts(self) -> tuple[int, ...]:
-        """The receipts whose runs are being made or go on, wherever."""
         return tuple(self._under_way)
 
     def start(self, filed: Filed) -> None:
-        """Send a receipt that holds its slot to its machine."""
         self._under_way[filed.number] = filed
         self._sending.add(filed.number)
         self._do(filed.number, partial(self._send, filed))
 
     def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
-        """Ask the machine that runs a receipt to end it; False: none does."""
         if receipt not in self._under_way:
             return False
         self._do(receipt, partial(self._ask_to_end, receipt, reason, outcome))
@@ -99,7 +92,6 @@ class Carried(Launch):
         await self.rest()
 
     async def look_back(self) -> None:
-        """Find out what the machines are doing for the leader before this one."""
         for filed in await self._shared.under_way():
             if filed.number not in self._under_way:
                 self._under_way[filed.number] = filed
@@ -107,7 +99,6 @@ class Carried(Launch):
                 await self.look(filed.number)
 
     async def reconcile(self) -> None:
-        """Find out what was written when the ledger gave no answer."""
         self.is_unsure = False  # first: what fails meanwhile has to be looked at again
         try:
             await self.look_back()
@@ -118,23 +109,18 @@ class Carried(Launch):
             raise
 
     async def hear(self, events: Iterable[Event]) -> None:
-        """Take note of what the machines have written down."""
         told = {each.receipt for each in events if each.kind == "receipt"}
         for number in told.intersection(self._under_way):
             if number is not None:
                 await self.look(number)
 
     async def look_at_all(self) -> None:
-        """Find out which receipts are still under way, whether or not anybody told of their end.
-
-        What was written between the first look back and the first event is told by nobody.
-        """
+        """Look at all that is under way: events before the first one read tell nothing."""
         for number in self.receipts:
             if number not in self._sending:
                 await self.look(number)
 
     async def look(self, number: int) -> None:
-        """Find out whether a receipt is still under way."""
         filed = await self._ledger.receipt(number)
         if number not in self._under_way:
             return
@@ -195,8 +181,6 @@ def _is_over(filed: Filed) -> bool:
 
 
 class Worker:
-    """One machine of a cluster: makes the runs that it is told to make."""
-
     def __init__(
         self,
         *,
@@ -214,7 +198,6 @@ class Worker:
         self._is_open = True
 
     async def take(self, number: int) -> None:
-        """Make the run of a receipt, if it still waits for this machine."""
         filed = await self._shared.receipt(number)
         if filed is None or filed.status is not Status.WAITING or filed.machine != self.name:
             return
@@ -230,7 +213,6 @@ class Worker:
             await self.launch.reconcile()
 
     async def hear(self, events: Iterable[Event]) -> None:
-        """End what the leader asks to end."""
         for event in events:
             if event.kind == CANCEL and event.receipt is not None:
                 facts = event.facts
@@ -241,15 +223,12 @@ class Worker:
                     self.launch.cancel(event.receipt, reason, outcome=outcome)
 
     def check(self) -> None:
-        """Raise what no run may survive: a bug, or the end of this machine's lease."""
         if self.launch.failure is not None:
             raise self.launch.failure
 
     async def stop(self, *, within: timedelta, reason: Reason) -> None:
-        """Start nothing more, let what runs end, and end what is not over in time."""
         self._is_open = False
         await self.launch.stop(within=within, reason=reason)
 
     def _leave(self, number: int, _: Filed | None) -> None:
-        """Take note that a receipt is over here; the leader hears of it from the ledger."""
         self._over(number)

@@ -33,8 +33,6 @@ T = TypeVar("T")
 
 
 class SettingError(HoraeError):
-    """A setting that cannot be used."""
-
     code = "setting"
     exit_code = Exit.USAGE
 
@@ -50,8 +48,6 @@ class SettingError(HoraeError):
 
 
 class SettingsChangedError(HoraeError):
-    """Settings that are not those that a person looked at before they confirmed them."""
-
     code = "settings_changed"
     exit_code = Exit.CONFLICT
 
@@ -132,8 +128,6 @@ def _number(raw: object) -> int:
 
 
 def whole(least: int, most: int) -> SettingKind[int]:
-    """Return the kind of the whole numbers between two."""
-
     def read(raw: object) -> int:
         number = _number(raw)
         if not least <= number <= most:
@@ -218,8 +212,6 @@ def _command(raw: object) -> tuple[str, ...]:
 
 
 class ListenAddress(NamedTuple):
-    """Where a server listens."""
-
     host: str
     port: int
 
@@ -266,8 +258,6 @@ def several(
 
 
 def matching(words: str, pattern: str) -> SettingKind[str]:
-    """Return the kind of the texts that match a pattern."""
-
     def read(raw: object) -> str:
         text = _text(raw)
         if not re.fullmatch(pattern, text):
@@ -347,15 +337,12 @@ class Setting(Generic[T]):
 def optional(
     kind: SettingKind[T], about: str, older: str = "", *, is_secret: bool = False
 ) -> Setting[T | None]:
-    """Return a setting that may stay unset."""
     setting: Setting[T | None] = Setting(cast("Any", kind), "", about, older, is_secret=is_secret)
     setting.default = None
     return setting
 
 
 class Overridden(NamedTuple):
-    """A value that a stronger one hides."""
-
     origin: str
     value: object
 
@@ -487,10 +474,7 @@ class Config:
         return _value(setting, _default(setting, self.root))
 
     def accept(self, written: Values) -> None:
-        """Let guarded settings count that a person has confirmed.
-
-        Secrets and those in HOT do so at once, all others when they are read at the next start.
-        """
+        """Let guarded settings count that a person has confirmed: HOT ones and secrets at once."""
         file = _File(f"{self.home}/{FILE}", {way: json.loads(v) for way, v in written.items()}, {})
         secrets = dict(_secrets(file, self.home, os.environ.get("HOME", "")))
         given = dict(self._given)
@@ -506,7 +490,6 @@ class Config:
         self.secrets.update(secrets)
 
     def origins(self) -> tuple[SettingOrigin, ...]:
-        """Return every setting: its value as written, where that is, and what it overrides."""
         rows = []
         for setting in SETTINGS:
             best, *rest = (*self._given.get(setting.name, ()), _default(setting, self.root))
@@ -526,8 +509,6 @@ _STRONGER: Final = ("flag ", "environment ")  # how an origin begins that a file
 
 
 class _WrittenValue(NamedTuple):
-    """One value for a setting, as somebody wrote it."""
-
     raw: object
     origin: str
     base: str = ""  # where a relative path begins; empty is the current directory
@@ -564,7 +545,6 @@ def _value(setting: Setting[T], given: _WrittenValue) -> T:
 
 
 def _placed(path: Path, given: _WrittenValue) -> Path:
-    """Return where a path leads: from home, from the file that names it, or from here."""
     here = type(path)
     if not str(path).startswith("~"):
         return here(given.base) / path
@@ -663,7 +643,6 @@ class Untrusted(NamedTuple):
 
 
 def untrusted(config: Config) -> Untrusted:
-    """Return the guarded settings that are written now and are not in force."""
     written, trusted = as_values(_read_file(config.root).values), config.trusted
     if trusted == written:
         return Untrusted(written)
@@ -698,10 +677,7 @@ def _shown_at(way: Way, text: str | None) -> object:
 
 
 def confirm(config: Config, digest: str) -> Untrusted:
-    """Let the guarded settings count that are written now, and return what that changes.
-
-    Where a clone of the plan is read, they count until the next start, which reads `home`.
-    """
+    """Let the guarded settings count that are written now; of a clone, until the next start."""
     from horae.files.git.arrivals import remember
 
     found = untrusted(config)
@@ -723,8 +699,6 @@ def _arrivals(root: str) -> Arrivals | None:
 
 
 class _File(NamedTuple):
-    """What `horae.toml` says."""
-
     name: str
     values: Mapping[Way, object]
     lines: Mapping[Way, int]
@@ -745,7 +719,6 @@ class _File(NamedTuple):
         return self._replace(values=kept | former, former=dict.fromkeys(former, source))
 
     def origin(self, path: Way) -> str:
-        """Return file and line of a value, or the file alone."""
         if path in self.former:
             return self.former[path]
         line = self.line(path)
@@ -826,7 +799,6 @@ def _lines(text: str) -> dict[Way, int]:
 
 
 def _unknown(file: _File) -> Iterator[Diagnostic]:
-    """Yield a finding for everything in the file that is no setting."""
     known = {setting.path for setting in SETTINGS}
     strange = [path for path in file.values if path not in known and path[0] != SECRETS]
     for count, (line, path) in enumerate(sorted((file.line(path) or 1, path) for path in strange)):
@@ -856,7 +828,6 @@ def meant_setting(name: str) -> str | None:
 
 
 def settings_hint(root: str) -> str:
-    """Return where to name a command for every agent that has none."""
     if os.path.isfile(f"{root}/{FILE}"):
         return f"set agent.command in {FILE}"
     return f"create {FILE} in the plan root and set agent.command in it"

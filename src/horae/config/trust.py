@@ -1,4 +1,4 @@
-"""Guarded settings of a running engine: which wait for a person, and how one lets them count."""
+"""Guarded settings of a running engine, and their confirmation by a person."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ PULLING: Final = timedelta(seconds=10)  # so long git may have files of a commit
 
 
 class TrustError(HoraeError):
-    """An agent that wants settings to count that wait for a person."""
-
     code = "settings_trust"
     exit_code = Exit.UNAUTHORISED
 
@@ -56,7 +54,6 @@ class EngineSettings:
         self._edited: dict[str, timedelta] = {}  # since when what is in no commit is seen
 
     async def look(self) -> dict[str, Any]:
-        """Return which settings are written and do not count yet."""
         return (await asyncio.to_thread(untrusted, self._config)).data()
 
     async def trust(self, digest: str) -> dict[str, Any]:
@@ -80,7 +77,7 @@ class EngineSettings:
         }
 
     async def refresh(self) -> list[str]:
-        """Let the notes say what waits now; return what they did not say before."""
+        """Renew the notes about settings that wait; return those that are new."""
         try:
             found = await asyncio.to_thread(untrusted, self._config)
             if await self._came_with_commit(found):

@@ -29,8 +29,6 @@ SESSION_ENDED: Final = "session_ended"  # the event after which nothing is open 
 
 
 class TokenTakenError(HoraeError):
-    """A name that another token has."""
-
     code = "token_taken"
     exit_code = Exit.CONFLICT
 
@@ -41,8 +39,6 @@ class TokenTakenError(HoraeError):
 
 
 class NoTokenError(HoraeError):
-    """A name that no token has that could be revoked."""
-
     code = "no_token"
     exit_code = Exit.NOT_FOUND
 
@@ -84,15 +80,13 @@ class Tokens(Protocol):
     async def find(self, digest: str) -> Token | None: ...
 
     async def revoke(self, name: str, *, now: datetime) -> bool:
-        """Forget a token and the sessions that it began; False: there is none of that name."""
+        """Forget a token and the sessions that it began; False: no token has the name."""
 
     async def touch(self, name: str, *, now: datetime) -> None:
-        """Write down that a token was used, at most once a minute."""
+        """Record the use of a token, at most once a minute."""
 
 
 class NoSessionError(HoraeError):
-    """A session that is not there."""
-
     code = "session_not_found"
     exit_code = Exit.NOT_FOUND
 
@@ -132,20 +126,18 @@ class Sessions(Protocol):
         """Keep a new session; False: there is no such token."""
 
     async def find(self, digest: str, *, now: datetime) -> Session | None:
-        """Return the session that has a digest, if it still lasts and its token does, too."""
+        """Return the session of a digest, unless it or its token has ended."""
 
     async def renew(self, digest: str, *, now: datetime) -> None:
-        """Let a session last from now on, at most once a minute."""
+        """Record the use of a session, at most once a minute."""
 
-    async def all(self, *, now: datetime) -> list[Session]:
-        """Return every session that lasts, the last used one first."""
+    async def all(self, *, now: datetime) -> list[Session]: ...
 
     async def end(self, session: str | None, *, now: datetime) -> list[Session]:
         """End the session of an id, or all of them; return those that are ended."""
 
 
 async def end_sessions(sessions: Sessions, which: str, *, now: datetime) -> list[Session]:
-    """End the session of an id, or all of them; raise an error if there is none of that id."""
     ended = await sessions.end(None if which == ALL_SESSIONS else which, now=now)
     if not ended and which != ALL_SESSIONS:
         raise NoSessionError(which)
@@ -162,8 +154,6 @@ class RunToken:
 
 
 class RunTokens:
-    """The tokens of the runs that this engine makes."""
-
     def __init__(self) -> None:
         self.is_served = False  # whether anybody answers to them
         self.url = ""  # where, if that is a port
@@ -178,14 +168,12 @@ class RunTokens:
         return token
 
     def find(self, token: str) -> RunToken | None:
-        """Return whose token this is; None: of no run that goes on."""
         return self._tokens.get(_token_digest(token))
 
     def has(self, run: int) -> bool:
         return run in self._runs
 
     def end(self, run: int) -> None:
-        """Let the token of a run be good no longer."""
         digest = self._runs.pop(run, None)
         if digest is not None:
             self._tokens.pop(digest).ended.set()

@@ -1,8 +1,7 @@
-"""Who requested what is being done: recorded in events, receipts and edits.
+"""Actors: the user, token, agent or engine on whose behalf events, receipts and edits are written.
 
 An actor is a short text: `cli:USER`, `token:NAME`, `session:NAME` (the page, logged in with the
-token NAME), `agent:NAME` or `engine`. Where a request comes in, its handler runs inside `acting`;
-what is written meanwhile carries that actor. Everything else is done by the engine itself.
+token NAME), `agent:NAME` or `engine`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ current_actor: Final = _ACTOR.get  # the actor on whose behalf the caller acts
 
 @contextmanager
 def acting(actor: str) -> Iterator[None]:
-    """Record *actor* with everything that is written inside the block."""
     token = _ACTOR.set(actor[:LONGEST])
     try:
         yield
@@ -52,9 +50,7 @@ def acting(actor: str) -> Iterator[None]:
 
 
 def by_words(done: str, note: str = "", *, actor: str | None = None) -> str:
-    """Return what was done, on whose behalf, and the note that was given with it.
-
-    Without *actor* it is the one on whose behalf the caller acts.
+    """Return an act, its actor (by default the caller's) and a note as words.
 
     >>> with acting("token:ops"):
     ...     by_words("cancelled", "enough")
@@ -72,11 +68,7 @@ def one_line(note: str) -> str:
 
 
 async def local_actor(ledger: Ledger, *, uid: int, run: str = "") -> str:
-    """Return the actor of a process on this machine: its user, or the agent whose run it is in.
-
-    *run* is the number in its `HORAE_RUN`; a run that is over, or that the ledger does not know,
-    says nothing.
-    """
+    """Return the actor of a process on this machine: its user, or the agent of its `HORAE_RUN`."""
     if _is_number(run):
         found = await ledger.run(int(run))
         is_on = found is not None and found.ended_at is None
@@ -92,12 +84,11 @@ def run_actor(filed: Filed) -> str:
 
 
 async def own_actor(ledger: Ledger, data: Path) -> str:
-    """Return the actor of this very process, which writes the ledger of a data directory."""
     return await local_actor(ledger, uid=os.getuid(), run=own_run(data))
 
 
 def own_run(data: Path) -> str:
-    """Return the number of the run inside which this process is, if its engine is of these data."""
+    """Return the number of the run inside which this process is, if it is of these data."""
     theirs, run = os.environ.get("HORAE_DATA", ""), os.environ.get("HORAE_RUN", "")
     is_ours = bool(theirs) and os.path.realpath(theirs) == os.path.realpath(data)
     return run if is_ours and _is_number(run) else ""
@@ -108,7 +99,6 @@ def _is_number(text: str) -> bool:
 
 
 def user_name(uid: int) -> str:
-    """Return what the user of a number is called on this machine, or the number."""
     from pwd import getpwuid
 
     try:

@@ -1,8 +1,6 @@
-"""Entries that follow others: `:AFTER: failed stuck of nightly-backup`.
+"""Alerts, entries that follow others: `:AFTER: failed stuck of nightly-backup`.
 
-An alert is an entry like any other, with a receipt and a run; only what makes it due is not
-a moment but how another receipt ended. What follows an alert is never another alert, so
-they cannot go round in a circle.
+No alert follows another alert, so they cannot go round in a circle.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ _WORDS: Final = ", ".join(Occasion)
 
 
 class AfterError(ScheduleError):
-    """An `:AFTER:` that cannot be read."""
-
     code = "after"
 
     def __init__(self, text: str, *, reason: str) -> None:
@@ -35,7 +31,7 @@ class AfterError(ScheduleError):
 
 
 def parse_after(text: str) -> AfterRule:
-    """Return the rule that `:AFTER:` says.
+    """Return the rule of an `:AFTER:`.
 
     >>> parse_after("failed of nightly-backup")
     AfterRule(occasions=(<Occasion.FAILED: 'failed'>,), of='nightly-backup')
@@ -56,10 +52,7 @@ def parse_after(text: str) -> AfterRule:
 def occasions(
     status: Status, *, lateness: timedelta, before: Sequence[Status], key: str = ""
 ) -> frozenset[Occasion]:
-    """Return what a final receipt is an occasion for.
-
-    *before* are the ends of the receipts before it of the same entry, newest first.
-    """
+    """Return what a final receipt is an occasion for; *before* are earlier ends, newest first."""
     found = {Occasion.BROKEN} if key.startswith(BROKEN) else set()
     if status in BAD:
         found.add(Occasion.FAILED)

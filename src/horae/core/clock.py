@@ -1,4 +1,4 @@
-"""Where the rooms meet the machine: its clock and its zone."""
+"""The clock and the zone of this machine."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ class SystemClock:
     """The one place that asks the machine for the time."""
 
     def now(self) -> datetime:
-        """Return this moment, in UTC."""
         return datetime.now(UTC)
 
     def elapsed(self) -> timedelta:
-        """Return how long the machine has been up, its sleep included, whatever its clock shows."""
+        """Return how long the machine has been up, its sleep included."""
         import time
 
         clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
         return timedelta(seconds=time.clock_gettime(clock))
 
     async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
-        """Return when the moment has come or the event is set, whichever is first."""
         import asyncio
 
         left = (until - self.now()).total_seconds()
@@ -45,20 +43,16 @@ class SystemClock:
 
 
 class SharedClock(SystemClock):
-    """The clock of a database that several machines share, kept by what really passes here.
-
-    Whatever this machine's own clock shows changes nothing. Before it is set it cannot be read.
-    """
+    """The clock of a database that several machines share, kept by what really passes here."""
 
     def __init__(self) -> None:
         self._epoch: datetime | None = None
 
     def set(self, now: datetime, *, asked: timedelta) -> None:
-        """Take over a time that was asked for when *asked* had elapsed, and has just come."""
+        """Take over a time that was requested when *asked* had elapsed, and has just come."""
         self._epoch = now - (asked + self.elapsed()) / 2
 
     def now(self) -> datetime:
-        """Return this moment, in UTC."""
         assert self._epoch is not None, "the database is asked for its time first"
         return self._epoch + self.elapsed()
 

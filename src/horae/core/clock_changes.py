@@ -1,4 +1,4 @@
-"""Where a clock change meets a rule: the local times that it leaves out or brings twice."""
+"""Local times of rules that a clock change skips or repeats."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Seam(NamedTuple):
 
 
 def seams(rule: Rule, *, zone_name: str, start: datetime, end: datetime) -> Iterator[Seam]:
-    """Yield the first time of the rule that each clock change of a window touches.
+    """Yield the first time of a rule that each clock change of a window touches.
 
     A rule that runs every hour is not meant: to it no hour is special.
     """
@@ -59,7 +59,7 @@ def seams(rule: Rule, *, zone_name: str, start: datetime, end: datetime) -> Iter
 
 
 def _walls(rule: Rule, low: datetime, high: datetime) -> Iterator[tuple[datetime, bool]]:
-    """Yield the times on the wall between two that a rule names; the wall is taken for UTC."""
+    """Yield the local times of a rule in a window; the wall is taken for UTC."""
     match rule:
         case CronRule(crons):
             for cron in crons:
@@ -74,14 +74,12 @@ def _walls(rule: Rule, low: datetime, high: datetime) -> Iterator[tuple[datetime
 
 
 def _is_any_hour(repeater: Repeater) -> bool:
-    """Tell whether a repeater leaves no hour out, or counts hours from whenever a run ends."""
     return repeater.unit is Unit.HOUR and (
         repeater.count == 1 or repeater.kind is RepeaterKind.RESTART
     )
 
 
 def _is_hourly(cron: Cron) -> bool:
-    """Tell whether the expression leaves the hour open."""
     fields = cron.expression.split()
     if len(fields) < 5:
         return fields[0].lower() == "@hourly"

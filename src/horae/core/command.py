@@ -1,7 +1,6 @@
-"""What a headline calls: a program (`:COMMAND:`) or an address (`:POST:`).
+"""Commands of headlines: a program (`:COMMAND:`) or an address (`:POST:`).
 
-A command is words, never a shell's line: nothing in it is expanded. To use a shell, call it
-explicitly: `sh -c '…'`.
+A command is words, never a shell's line: nothing in it is expanded.
 """
 
 from __future__ import annotations
@@ -41,8 +40,6 @@ _WEB: Final = re.compile(
 
 
 class CommandError(ScheduleError):
-    """A property that says what to call, and cannot be read."""
-
     code = "command"
 
     def __init__(self, key: str, value: str, *, reason: str) -> None:
@@ -54,10 +51,7 @@ class CommandError(ScheduleError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A program with its arguments, or an address; and the variables that it may see.
-
-    A variable is a NAME of the engine's or of a secret, or `NAME=${SECRET}`.
-    """
+    """A program with its arguments, or an address; its variables are NAME or `NAME=${SECRET}`."""
 
     argv: tuple[str, ...] = ()
     address: str = ""
@@ -75,7 +69,6 @@ class Unready(NamedTuple):
         return f"{self.reason}; {self.fix}"
 
     def why(self) -> Reason:
-        """Return why a receipt is held for it."""
         return Reason(self.code, str(self))
 
 
@@ -94,7 +87,7 @@ def call_of(props: Mapping[str, str]) -> Call | None:
 
 @lru_cache(maxsize=4096)  # an occurrence mostly runs the same text as the one before
 def call_in(text: str) -> Call | None:
-    """Return what the headline of a text calls; None is nothing."""
+    """Return the call of a headline's text; None is nothing."""
     headlines = read(text).headlines
     return call_of(headlines[0].props) if headlines else None
 
@@ -149,7 +142,6 @@ def _address(text: str) -> str:
 
 
 def _variables(text: str) -> tuple[str, ...]:
-    """Return the variables that are asked for, each as NAME or NAME=${SECRET}."""
     asked = tuple(text.replace(",", " ").split())
     for each in asked:
         name, is_filled, secret = each.partition("=")

@@ -1,8 +1,7 @@
-"""What should happen with the moments that have come: `decide`.
+"""Decisions about scheduled times that have come.
 
-Every moment between the watermark and now gets exactly one receipt, of its own or in a
-range: it runs, it runs late, another one runs for it, it is skipped, or it is missed.
-Each says why in words. The same call again gives nothing, and so does a clock set back.
+Every moment between the watermark and now gets exactly one receipt, of its own or in a range, with
+a reason. The same call again gives nothing, and so does a clock set back.
 """
 
 from __future__ import annotations
@@ -56,9 +55,7 @@ class Decision:
 def begin(entry: Entry, *, now: datetime) -> Decision:
     """Return what to write when an entry is first seen, or seen again: nothing past fires.
 
-    A single moment that is already over leaves a `missed` receipt that says so; a rule
-    that counts from completion counts from now. A delay alone is still to come, however
-    long ago it should have been: its watermark is before it.
+    A delay alone is still to come, however long ago it was due: its watermark is before it.
     """
     entry = unpaused(entry)
     was, ended_at = entry.accounted_to, entry.ended_at
@@ -85,10 +82,9 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
 def decide(
     entry: Entry, *, now: datetime, is_busy: bool = False, behind: Reason | None = None
 ) -> Decision:
-    """Return a receipt for every moment that came since the watermark, and the new watermark.
+    """Return a receipt for every moment since the watermark, and the new watermark.
 
-    *is_busy* tells whether the entry has a receipt that is not over, and *behind* why that one
-    does not run, if it does not.
+    *is_busy*: the entry has a receipt that is not over; *behind* is why that one does not run.
     """
     since = entry.accounted_to
     pending = None if since is None or now <= since else _pending(entry, since, now)
@@ -120,7 +116,6 @@ class _Pending(NamedTuple):
 
 
 def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
-    """Return the moments that have come since the watermark, if any has."""
     first = _come(next_moment(entry, since), now)
     if first is None:
         return None
@@ -173,7 +168,6 @@ def _newest(before: Callable[[datetime], datetime | None], end: datetime) -> Ite
 def _receipts(
     entry: Entry, pending: _Pending, *, now: datetime, blocked: Reason | None
 ) -> tuple[Receipt, ...]:
-    """Return a receipt for each of the moments, those that run last; *blocked* is why none may."""
     catchup = _catchup(entry)
     newest = pending.newest
     runs = _runs(entry, catchup, newest, now)
@@ -212,7 +206,6 @@ def behind_words(status: Status, reason: str) -> Reason | None:
 
 
 def _gives_way(entry: Entry, catchup: CatchUp, running: tuple[Moment, ...], now: datetime) -> bool:
-    """Tell whether the moments that would run are skipped while another run goes on."""
     # Moments that are made good wait for one another, whatever the overlap policy.
     is_made_good = catchup is CatchUp.ALL and any(now - each.at > GRACE for each in running)
     return bool(running) and entry.policy.overlap is Overlap.SKIP and not is_made_good
@@ -246,7 +239,6 @@ def _runs(entry: Entry, catchup: CatchUp, newest: tuple[Moment, ...], now: datet
 
 
 def _catchup(entry: Entry) -> CatchUp:
-    """Return what the entry asks for, else what its rule means by itself."""
     return entry.policy.catchup or usual_catchup(entry.rule)
 
 
@@ -258,7 +250,6 @@ def usual_catchup(rule: Rule) -> CatchUp:
 
 
 def _passed(entry: Entry, passed: _Pending, status: Status, reason: Reason) -> Iterator[Receipt]:
-    """Yield the receipts of the moments that do not run: one each, or a range of them all."""
     if passed.total == len(passed.newest):
         for moment in passed.newest:
             yield _receipt(entry, moment, status, reason)
@@ -274,7 +265,6 @@ def _running(
     catchup: CatchUp,
     blocked: Reason | None,
 ) -> Iterator[Receipt]:
-    """Yield the receipts of the moments that run, unless another run is in the way."""
     for moment in moments:
         if blocked is not None:
             yield _receipt(entry, moment, Status.SKIPPED, blocked)
@@ -309,7 +299,7 @@ def _range(entry: Entry, pending: _Pending, status: Status, reason: Reason) -> R
 
 
 def jitter(entry: Entry, key: str) -> timedelta:
-    """Return how long after its moment a run starts: the same on every try and every start."""
+    """Return how long after its moment a run starts: the same on every try."""
     if not entry.policy.jitter:
         return timedelta(0)
     roll = int.from_bytes(sha256(f"{entry.number}:{key}".encode()).digest()[:8], "big")
@@ -328,5 +318,4 @@ def _ended_at(entry: Entry, receipts: tuple[Receipt, ...], now: datetime) -> dat
 
 
 def _long(length: timedelta) -> str:
-    """Return a length of time in words short enough for a reason."""
     return format_duration(timedelta(seconds=int(length.total_seconds())))

@@ -1,4 +1,4 @@
-"""What is due, overdue, coming, and what will never come and why."""
+"""What is overdue, due, upcoming, or not armed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ class DueStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DueLine:
-    """One line of what is due."""
-
     standing: DueStatus
     title: str
     origin: Origin
@@ -44,8 +42,7 @@ def due(
 ) -> list[DueLine]:
     """Return what is overdue, due, upcoming and not armed, in that order, by time.
 
-    An entry that a ledger keeps is due when a moment came after its watermark; of one that
-    is only written, a single moment in the past is due, and a repeating one is upcoming.
+    Without a watermark only a single moment in the past is due.
     """
     order = list(DueStatus)
     found = [line for item in items for line in _lines(item, now, now + horizon)]
@@ -71,7 +68,6 @@ def _lines(item: Entry | Task | Unarmed, now: datetime, end: datetime) -> Iterat
 
 
 def _task_lines(task: Task, now: datetime, end: datetime) -> Iterator[DueLine]:
-    """Yield whether a task is overdue, due or upcoming; a deadline says more than a start."""
     deadline, scheduled = task.deadline, task.scheduled
     if deadline is not None and deadline < now:
         yield DueLine(DueStatus.OVERDUE, task.title, task.origin, deadline, "the DEADLINE is past")
@@ -86,7 +82,6 @@ def _task_lines(task: Task, now: datetime, end: datetime) -> Iterator[DueLine]:
 
 
 def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[DueLine]:
-    """Yield whether a workflow is overdue, due or upcoming."""
     if entry.deadline is not None and entry.deadline < now:
         reason = "the DEADLINE is past"
         yield DueLine(DueStatus.OVERDUE, entry.title, entry.origin, entry.deadline, reason)
@@ -111,7 +106,6 @@ def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[DueLine
 
 
 def _waiting_since(entry: Entry, now: datetime) -> datetime | None:
-    """Return the first moment that has come and has no receipt."""
     if entry.accounted_to is None:
         rule = entry.rule
         return rule.at if isinstance(rule, OnceRule) and rule.at <= now else None

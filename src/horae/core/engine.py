@@ -1,10 +1,7 @@
-"""The engine: the one loop that decides, starts and settles, and rests until the next moment.
+"""The engine: the one loop that decides, starts and settles, and waits until the next occurrence.
 
-Every entry stands in the ledger by its next moment. A turn reads the clock once, asks the
-rules about all that has come due, and writes the answers in batches before anybody hears of
-them. What should happen is said in the rules and kept in the ledger; here it only happens.
-Whatever goes wrong in between, the same turn again is safe: a moment that has its receipt
-is never decided twice.
+A turn reads the clock once and writes its decisions in batches before anything starts. The same
+turn again is safe: a moment that has its receipt is never decided twice.
 """
 
 from __future__ import annotations
@@ -74,8 +71,6 @@ STOPPED: Final = Reason(ReasonCode.ENGINE_STOPPED, "horae was stopped")
 
 
 class Approvals(Protocol):
-    """Decides which waiting receipts may go to the gate."""
-
     async def admit(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
         """Return the receipts that may go on; the others are held or skipped."""
 
@@ -84,10 +79,7 @@ class Approvals(Protocol):
 
 
 class Engine:
-    """All entries of all sources, and the loop that keeps them.
-
-    *launch* makes what starts runs, if not this machine does; *home* is its name.
-    """
+    """All entries of all sources; *launch* makes what starts runs on other machines."""
 
     def __init__(
         self,
@@ -147,17 +139,13 @@ class Engine:
 
     @property
     def problems(self) -> dict[str, tuple[HoraeError, ...]]:
-        """What was in the way of reading each source, and of following up for it."""
         return {
             name: (*reader.problems, *reader.unrevised, *reader.unsettled)
             for name, reader in self._readers.items()
         }
 
     async def start(self) -> None:
-        """Take over from the engine before this one, and read what the sources hold now.
-
-        Nothing fires before this: a plan that changed meanwhile fires as it is now.
-        """
+        """Take over from the engine before, and read the sources; nothing fires before this."""
         async with self._turning:
             self.started_at = now = self._clock.now()
             self._epoch = now - self._clock.elapsed()
@@ -180,7 +168,6 @@ class Engine:
         await self._note_taken_over()
 
     async def run(self, *, turned: Callable[[], None] = lambda: None) -> None:
-        """Turn for ever, waiting until the next occurrence, a poke, or for 30 s."""
         while True:
             wake_at = await self.turn()
             turned()
@@ -206,7 +193,6 @@ class Engine:
             return wake_at
 
     async def rescan(self, name: str) -> Scan:
-        """Let the ledger take over what a source holds now."""
         # Of two scans the later one must also be the later one in the ledger.
         async with self._readers[name].lock:
             scan = await self._read(name)
@@ -234,7 +220,7 @@ class Engine:
         return scan
 
     async def _take_over(self, name: str, scan: Scan, *, patience: timedelta) -> None:
-        """Let the ledger take over what was read, unless it is a plan root without any plan."""
+        """Let the ledger take over a scan, unless the plan root holds no plan."""
         reader = self._readers[name]
         was_blank, self.is_blank = self.is_blank, await self._lacks_plan()
         reader.look_at = None
@@ -257,14 +243,12 @@ class Engine:
                 self.request(other)
 
     async def _lacks_plan(self) -> bool:
-        """Tell whether there is no plan at all, though the ledger knows entries of one."""
         bare = [name for name, reader in self._readers.items() if reader.is_bare]
         if self.may_be_empty or any(reader.is_bare is False for reader in self._readers.values()):
             return False
         return any([await self._ledger.knows(name) for name in bare])
 
     async def _note_taken_over(self) -> None:
-        """Let go what the plans no longer hold, and offer what they hold again."""
         self._forget_followers()
         was, missing = self._missing, await self._ledger.entries_that_are(Trait.MISSING, limit=_ALL)
         self._missing = frozenset(each.number for each in missing)
@@ -279,10 +263,7 @@ class Engine:
         self.poke()
 
     def request(self, name: str) -> None:
-        """Let a source be scanned soon, beside the loop; once is enough while one waits.
-
-        A scan that goes on may have read already what has changed: then another one follows.
-        """
+        """Let a source be scanned soon, beside the loop, and once more if it is scanned now."""
         reader = self._readers[name]
         reader.is_wanted = True
         if reader.request is None or reader.request.done():
@@ -295,7 +276,6 @@ class Engine:
         self.poke()
 
     def note_change(self) -> None:
-        """Take note that somebody asked for, paused, resumed or released something."""
         self._has_changed = True
         self._moved_at = self._clock.elapsed()
         self.poke()
@@ -304,10 +284,7 @@ class Engine:
         self._poked.set()
 
     async def stall(self) -> str:
-        """Say that nothing starts, though something waits and all it needs is free; else nothing.
-
-        That is never right. It is found without the loop, which may be what hangs.
-        """
+        """Return that nothing starts though all it needs is free; found without the loop."""
         now, quiet = self._clock.now(), self._clock.elapsed() - self._moved_at
         is_meant = self.turned_at is None or self.is_blank or not self._is_admitting
         if is_meant or quiet < STALL:
@@ -332,10 +309,7 @@ class Engine:
         await self.launch.stop(within=within, reason=reason)
 
     async def _revision(self, name: str, scan: Scan) -> Revision | None:
-        """Return the commit that what was read stands in, as far as it stands in one.
-
-        Asked after it was read: what changes in between stands in none yet, and is read again.
-        """
+        """Return the commit of what was read; asked afterwards, as files may change meanwhile."""
         if self.commit is not None:
             return Revision(self.commit)
         if self._revise is None:
@@ -361,10 +335,7 @@ class Engine:
         *,
         obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
     ) -> None:
-        """Let try again what was held back until somebody had done something about it.
-
-        With *obstacle* only what has none any more: to try costs a line in the ledger.
-        """
+        """Release receipts that were held back, with *obstacle* only those that have none."""
         page = await self._ledger.receipts(statuses=(Status.HELD,), limit=BATCH)
         held = [each for each in page.receipts if each.receipt.reason.code in HELD_BACK]
         if obstacle is not None:
@@ -375,7 +346,6 @@ class Engine:
             self._has_changed = True
 
     async def _keep_up(self, now: datetime) -> datetime:
-        """Do all that has come due, and return when the next of it comes."""
         await self._compare_clocks(now)
         if self.trouble is not None or self.launch.is_unsure:
             await self._catch_up_with_the_ledger()
@@ -398,13 +368,11 @@ class Engine:
         self._start_all(now)
 
     async def _catch_up_with_the_ledger(self) -> None:
-        """Find out what a ledger that failed has kept after all."""
         await self.launch.reconcile()
         await self._offer_waiting()
         self._has_unsettled = True
 
     async def _look_at_changes(self) -> None:
-        """Find out what somebody asked for, or took back."""
         self._has_changed = False
         self._forget_followers()
         self._has_unsettled = True
@@ -412,7 +380,7 @@ class Engine:
         await self._offer_waiting()
 
     async def _compare_clocks(self, now: datetime) -> None:
-        """Notice that the clock shows more, or less, than has passed since the last turn."""
+        """Record an event if the clock shows more, or less, than has passed since the last turn."""
         epoch = now - self._clock.elapsed()
         by = timedelta(0) if self._epoch is None else epoch - self._epoch
         if abs(by) >= DRIFT:
@@ -423,7 +391,6 @@ class Engine:
         self._epoch = epoch  # only now: a step that could not be written is noticed again
 
     async def _decide_all(self, now: datetime) -> None:
-        """Decide about all that has come due, in batches."""
         while due := await self._ledger.due(now=now, limit=BATCH):
             steps = [await self._step(each, now) for each in due]
             filed = await self._ledger.decide(steps, now=now, term=self._term)
@@ -467,10 +434,7 @@ class Engine:
         self._logged = {ask.number: reason for ask, reason in waits.items()}
 
     async def _settle_all(self, now: datetime) -> None:
-        """Let the sources follow up what is final; one that cannot is asked again later.
-
-        However much there is, a turn does only some of it: what waits starts in between.
-        """
+        """Let the sources follow up final receipts, some per turn; failed ones come again."""
         is_time = self._settle_at is not None and now >= self._settle_at
         if self._settled_to is None:
             if not self._has_unsettled and not is_time:
@@ -511,7 +475,6 @@ class Engine:
             self.offer([each for each in filed_now if each.status is Status.WAITING])
 
     async def _alerts(self, filed: Filed, now: datetime) -> list[tuple[int, Receipt]]:
-        """Return what is asked of the entries that follow this one."""
         followers = await self._known_followers()
         if not followers or followed_by(filed.receipt.key) is not None:
             return []
@@ -540,7 +503,6 @@ class Engine:
         ]
 
     async def _known_followers(self) -> list[Listed]:
-        """Return the entries that follow others; what changes meanwhile is asked for again."""
         if self._followers is not None:
             return self._followers
         census = self._census
@@ -550,12 +512,10 @@ class Engine:
         return found
 
     def _forget_followers(self) -> None:
-        """Take note that other entries may follow others now."""
         self._followers = None
         self._census += 1
 
     async def _settle(self, filed: Filed) -> bool:
-        """Let the source of a receipt follow it up; a source that is no more has nothing to do."""
         reader = self._readers.get(filed.source)
         if reader is None:
             return True
@@ -570,20 +530,17 @@ class Engine:
         return True
 
     def _look_again(self, now: datetime) -> None:
-        """Scan again the sources that missed something and may miss it for good."""
         for name, reader in self._readers.items():
             if reader.look_at is not None and reader.look_at <= now:
                 reader.look_at = None
                 self.request(name)
 
     async def _rescan_while_wanted(self, name: str) -> None:
-        """Scan a source, and again if that was asked for meanwhile."""
         await self._rescan_soon(name)
         while self._readers[name].is_wanted:
             await self._rescan_soon(name)
 
     async def _rescan_soon(self, name: str) -> None:
-        """Scan a source, and if that cannot be written now, a little later."""
         try:
             await self.rescan(name)
         except (LedgerBusyError, LedgerWriteError) as error:
@@ -596,7 +553,6 @@ class Engine:
         self.poke()
 
     async def _wake_at(self, now: datetime) -> datetime:
-        """Return the first moment at which there is something to do."""
         others = [self._settle_at, *(reader.look_at for reader in self._readers.values())]
         if not self.is_blank:
             gate_at = self.gate.next_at if self._is_admitting else None
@@ -606,7 +562,6 @@ class Engine:
         return at if at > now else now + AGAIN
 
     async def _offer_waiting(self) -> None:
-        """Offer every receipt that waits in the ledger; the gate knows those it has."""
         self._offer(await self._admitted(await self._waiting()))
 
     def _offer(self, receipts: Iterable[Filed]) -> None:
@@ -614,7 +569,6 @@ class Engine:
         self.gate.offer(each for each in receipts if each.entry not in self._missing)
 
     async def _admitted(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
-        """Return what of some waiting receipts may go to the gate at all."""
         return receipts if self._approvals is None else await self._approvals.admit(receipts)
 
     async def _forget_skipped(self) -> None:
@@ -634,7 +588,6 @@ class Engine:
         return sorted(found, key=lambda each: (each.receipt.planned_at, each.number))
 
     def _leave(self, number: int, filed: Filed | None) -> None:
-        """Take note that a receipt holds its slot no longer, and may wait once more."""
         self.gate.release(number)
         self._moved_at = self._clock.elapsed()
         self._has_unsettled = True
@@ -653,12 +606,10 @@ def _alert(
 
 
 def _fields(filed: Filed) -> dict[str, object]:
-    """Return what a line of the log about a receipt carries."""
     return {"source": filed.source, "entry": filed.entry, "receipt": filed.number}
 
 
 def _moves(step: EntryStep) -> bool:
-    """Tell whether an entry is another one after a decision."""
     return step.decision.accounted_to != step.entry.accounted_to
 
 

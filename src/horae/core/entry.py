@@ -70,7 +70,7 @@ class Retry:
 
 
 class PolicyError(ScheduleError):
-    """A property that says how an entry wants to be kept, and cannot be read."""
+    """A policy property that cannot be read."""
 
     code = "policy"
 
@@ -82,7 +82,6 @@ class PolicyError(ScheduleError):
 
 
 def _retry(text: str) -> Retry:
-    """Return the retries of `3 30s`; the wait may be left out."""
     attempts, _, wait = text.partition(" ")
     if not attempts.isascii() or not attempts.isdecimal() or not 0 < int(attempts[:6]) <= 100:
         raise ValueError
@@ -153,7 +152,6 @@ class PolicyProperty:
 
     @property
     def metavar(self) -> str:
-        """The value of an option, in the help of a command."""
         return {timedelta: "LENGTH", int: "N", datetime: "DATE"}.get(self.type, "TEXT")
 
     def of(self, policy: Policy) -> Any:
@@ -259,7 +257,6 @@ PROPERTIES: Final[tuple[PolicyProperty, ...]] = tuple(
 
 
 def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
-    """Return the policy that properties ask for; raises PolicyError if one cannot be read."""
     values: dict[str, Any] = {}
     for each in PROPERTIES:
         text = props.get(each.key)
@@ -317,7 +314,7 @@ def cron_rule(text: str, *, zone_name: str) -> CronRule:
 
 @dataclass(frozen=True, slots=True)
 class RepeaterRule:
-    """An org stamp with a repeater; the anchor is a time on the wall of the entry's zone."""
+    """An org stamp with a repeater; the anchor is local time in the entry's zone."""
 
     anchor: datetime
     repeater: Repeater
@@ -333,10 +330,7 @@ class OnceRule:
 
 @dataclass(frozen=True, slots=True)
 class CadenceRule:
-    """A heartbeat: the next tick follows from the end of the last one and how it ended.
-
-    `first_at` is when the first tick may come, and after a restart the earliest next one.
-    """
+    """A heartbeat: the next tick follows from the end of the last one and how it ended."""
 
     base: timedelta
     first_at: datetime
@@ -347,15 +341,12 @@ class CadenceRule:
 
 @dataclass(frozen=True, slots=True)
 class OnDemandRule:
-    """No moment of its own: it runs when it is asked to."""
+    """It runs on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class AfterRule:
-    """No moment of its own: it follows receipts, of one entry, one agent, or all.
-
-    `of` is an entry's :ID: or title, `agent:` and a name, or nothing for all.
-    """
+    """It follows receipts of one entry (:ID: or title), of one agent (`agent:NAME`), or of all."""
 
     occasions: tuple[Occasion, ...]
     of: str = ""
@@ -366,8 +357,6 @@ Rule: TypeAlias = CronRule | RepeaterRule | OnceRule | CadenceRule | OnDemandRul
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an entry is written."""
-
     file: str
     line: int
 
@@ -390,12 +379,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something with a when.
+    """A rule, a work and a policy.
 
-    `number` is given by the ledger and never changes; 0 is an entry that has none yet.
-    Every planned moment up to `accounted_to` has its receipt. `ended_at` is the end of
-    the last planned run, whatever its outcome, for the rules that count from there. While
-    `pause` lasts no moment is planned.
+    The ledger gives the `number` (0: none yet). Every planned moment up to `accounted_to` has its
+    receipt; `ended_at` is the end of the last planned run.
     """
 
     address: str
@@ -416,7 +403,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An open headline with a date that nothing fires: somebody has to do it."""
+    """An open headline with a date that fires nothing."""
 
     origin: Origin
     title: str
@@ -426,7 +413,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Unarmed:
-    """Something that looks like an entry and cannot fire, and why."""
+    """A headline that looks like an entry and cannot fire."""
 
     address: str
     origin: Origin
@@ -435,10 +422,7 @@ class Unarmed:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether `COMMENT` or `:ARCHIVE:` takes it out of every list of what is to be done.
-
-        Told by the reason, which names a headline in quotes, since a ledger keeps that alone.
-        """
+        """Whether `COMMENT` or `:ARCHIVE:` hides it; a ledger keeps the reason alone."""
         return self.reason[:1] in {"'", '"'} and self.reason.endswith((COMMENTED, ARCHIVED))
 
 

@@ -1,4 +1,4 @@
-"""Why something ran, or did not: what the ledger and the rule say about a moment, in words."""
+"""Why something ran, or did not, in words."""
 
 from __future__ import annotations
 
@@ -48,8 +48,6 @@ _LIKE_A_DATE: Final = re.compile(r"\d{4}-", re.ASCII)
 
 
 class AskedMomentError(HoraeError):
-    """A moment after the @ of a question that cannot be read."""
-
     code = "asked_moment"
     exit_code = Exit.USAGE
 
@@ -70,17 +68,14 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WhyQuestion:
-    """Which entry a question is about, and which moments: a second, a minute or a day.
-
-    A start without a zone is on the wall of the entry's own.
-    """
+    """An entry, and a second, a minute or a day; without a zone, in the entry's own."""
 
     word: str
     start: datetime | None = None
     length: timedelta = _SECOND
 
     def window(self, zone_name: str) -> Window | None:
-        """Return the time that is asked about; None if it is the last moment and the next."""
+        """Return the period of the question; None: the last moment and the next."""
         if self.start is None:
             return None
         if self.start.tzinfo is not None:
@@ -188,10 +183,6 @@ def answers(
 
 
 def _is_answer(told: WhyAnswer, today: Sequence[datetime]) -> bool:
-    """Tell whether a receipt answers for a moment that was asked for.
-
-    A range only touches the window; whether it covers a moment in it, today's rule knows.
-    """
     receipt = _receipt(told)
     return receipt.through_at is None or _has_any(today, receipt.planned_at, receipt.through_at)
 
@@ -225,7 +216,6 @@ def _receipt(told: WhyAnswer) -> Receipt:
 
 
 def _order(answer: WhyAnswer) -> tuple[datetime, int]:
-    """Return where an answer stands among others: by its moment, then by when it was filed."""
     assert answer.at is not None, "every answer in a list is about a moment"
     return answer.at, answer.filed.number if answer.filed else 0
 
@@ -252,7 +242,6 @@ def _noted(told: WhyAnswer, found: Listed, today: Sequence[datetime]) -> WhyAnsw
 
 
 def unkept(found: Listed, moment: Moment, *, now: datetime) -> str:
-    """Return why a moment of an entry's rule has no receipt."""
     place = _zone_of(found)
     at = moment.at
     if found.gone_at is not None and at > found.gone_at:
@@ -272,7 +261,6 @@ def unkept(found: Listed, moment: Moment, *, now: datetime) -> str:
 
 
 def _future(found: Listed, moment: Moment, *, now: datetime) -> str:
-    """Return what can be said of a moment that is still to come."""
     said = f"scheduled in {length_text(moment.at - now)}"
     if found.pause is not None:
         until = found.pause.until
@@ -302,7 +290,6 @@ def longer_words(rule: CadenceRule) -> str:
 
 
 def nothing_comes(found: Listed) -> str:
-    """Return why an entry has no moment that is to come."""
     place, item = _zone_of(found), found.item
     if found.gone_at is not None:
         return f"nothing scheduled: the entry was removed at {moment_text(found.gone_at, place)}"
@@ -333,7 +320,7 @@ def nothing_comes(found: Listed) -> str:
 
 
 def at_the_gate(said: Sequence[WhyAnswer], obstacles: Mapping[int, str]) -> tuple[WhyAnswer, ...]:
-    """Return answers of which those that wait say what keeps them from starting, if it is known."""
+    """Return answers in which waiting receipts say what keeps them from starting."""
     return tuple(
         replace(each, said=f"waiting: {obstacles[each.filed.number]}")
         if each.filed is not None
@@ -345,7 +332,6 @@ def at_the_gate(said: Sequence[WhyAnswer], obstacles: Mapping[int, str]) -> tupl
 
 
 def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
-    """Return why there is nothing to say about a stretch of time."""
     if not isinstance(found.item, Entry):
         return f"the entry is not armed: {found.item.reason}"
     if found.gone_at is not None:
@@ -363,7 +349,6 @@ def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
 
 
 def rest_words(found: Listed) -> str:
-    """Return since when an entry rests, until when and why, as the end of a sentence."""
     return "" if found.pause is None else pause_words(found.pause, zone_name=_zone_of(found))
 
 
@@ -376,7 +361,6 @@ def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | N
 
 
 def _before(entry: Entry, moment: datetime) -> Iterator[datetime]:
-    """Yield the moments of each of an entry's rules right before another one."""
     match entry.rule:
         case CronRule(crons):
             found = [cron.prev(moment) for cron in crons]
@@ -390,7 +374,6 @@ def _before(entry: Entry, moment: datetime) -> Iterator[datetime]:
 
 
 def _is_fixed(found: Listed) -> bool:
-    """Tell whether the moments of an entry follow from its rule alone."""
     match found.item:
         case Entry(rule=CronRule() | OnceRule()):
             return True
@@ -400,10 +383,7 @@ def _is_fixed(found: Listed) -> bool:
 
 
 def filed_policy_words(filed: Filed, *, zone_name: str) -> str:
-    """Return the policy of a receipt, in words.
-
-    Only the key of a cron expression tells which catch-up is the default.
-    """
+    """Return the policy of a receipt in words; the key tells which catch-up is the default."""
     usual = CatchUp.LATEST if filed.receipt.key.startswith("cron:") else None
     return policy_words(filed.policy, zone_name=zone_name, usual=usual)
 
@@ -465,7 +445,6 @@ def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
 
 
 def run_data(run: Run, zone_name: str) -> dict[str, object]:
-    """Return one attempt as plain data."""
     return {
         "run": run.number,
         "attempt": run.attempt,

@@ -47,15 +47,13 @@ _MANY: Final = 32  # asks at once that are sorted in, rather than put in one by 
 
 
 class SlotKind(StrEnum):
-    """On whose account a slot is held."""
-
     APPOINTMENT = "appointment"  # somebody said when, or asked
     CREW = "crew"  # a tick, or a task that goes to a member
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where runs are made: how many at a time, and what it is good for; its name is a label."""
+    """A node: its slots and its labels; its name is a label, too."""
 
     name: str
     slots: int
@@ -63,7 +61,6 @@ class Machine:
     is_draining: bool = False
 
     def suits(self, requires: Iterable[str]) -> bool:
-        """Tell whether a machine has every label of some, and takes on anything."""
         return not self.is_draining and all(
             label == self.name or label in self.labels for label in requires
         )
@@ -71,10 +68,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much may go on at a time, and how long the first in line is passed over.
-
-    Without `machines` all of it goes on here.
-    """
+    """The slots, and how long the first in line is passed over; without `machines` all is here."""
 
     slots: int = 4
     crew: int = 2  # of the slots, for ticks and dispatches together
@@ -86,9 +80,8 @@ class Capacity:
 class SlotRequest:
     """A receipt that wants to run, and what it needs.
 
-    `due_at` is its place in the line: the planned moment with its jitter, or when it was
-    asked for. `parent` is the receipt inside whose run it was started, and which waits
-    for it; what nobody waits for has none.
+    `due_at` is its place in the line. `parent` is the receipt inside whose run it was started, and
+    which waits for it.
     """
 
     number: int
@@ -103,7 +96,6 @@ class SlotRequest:
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What nobody else may have while it runs."""
         return self.agents if self.may_overlap else (*self.agents, self.entry)
 
 
@@ -128,10 +120,9 @@ class Waiting:
 
 @final
 class Queue:
-    """Those who wait, the first in line first.
+    """The asks that wait, the first in line first; immutable.
 
-    It never changes. What is taken from its front leaves the rest where it is: of thousands
-    who wait, a turn costs as many as it looks at.
+    What is taken from its front leaves the rest where it is: a turn costs as many as it looks at.
     """
 
     __slots__ = ("_begin", "_front", "_rest")
@@ -173,16 +164,12 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class GateState:
-    """Who holds and who waits, the first in line first."""
-
     holders: tuple[Holding, ...] = ()
     queue: Queue = field(default_factory=Queue)
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why an ask does not start, and which receipt is in its way if it is one."""
-
     ask: SlotRequest
     reason: Reason
     behind: int | None = None
@@ -226,17 +213,14 @@ def offer(state: GateState, asks: Iterable[SlotRequest]) -> GateState:
 
 
 def release(state: GateState, *numbers: int) -> GateState:
-    """Return the gate without these holders, however they ended; twice is as good as once.
-
-    A slot is free when the last run in it has ended: its owner, or one that rides in it.
-    """
+    """Return the gate without these holders; a slot is free when the last run in it has ended."""
     gone = set(numbers)
     holders = tuple(each for each in state.holders if each.ask.number not in gone)
     return replace(state, holders=holders)
 
 
 def adopt(state: GateState, ask: SlotRequest, *, machine: str, now: datetime) -> GateState:
-    """Return the gate with one more holder: a run that somebody else has let in before."""
+    """Return the gate with one more holder, which an engine before this one let in."""
     if any(each.ask.number == ask.number for each in state.holders):
         return state
     room = _Room(state.holders, Capacity())
@@ -245,7 +229,7 @@ def adopt(state: GateState, ask: SlotRequest, *, machine: str, now: datetime) ->
 
 
 def withdraw(state: GateState, *numbers: int) -> GateState:
-    """Return the gate with these gone from its line; one that was let in is not touched."""
+    """Return the gate with these gone from its line."""
     gone = set(numbers)
     queue = Queue(rest=[each for each in state.queue if each.ask.number not in gone])
     return replace(state, queue=queue) if len(queue) < len(state.queue) else state
@@ -294,7 +278,6 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> GateTurn:
 
 
 def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[Obstacle]:
-    """Yield for each in the line, the first first, why it does not start."""
     room = _Room(state.holders, capacity)
     for waiting, lack in _judged(room, state.queue, now=now):
         if lack is None:
@@ -304,7 +287,6 @@ def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterato
 
 
 def startable(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[SlotRequest]:
-    """Yield those in the line, the first first, for whom all that they need is free."""
     room = _Room(state.holders, capacity)
     for waiting, lack in _judged(room, state.queue, now=now):
         if lack is None:
@@ -356,8 +338,6 @@ class _Lack(NamedTuple):
 
 
 class _Room:
-    """The room behind the gate while a turn is taken."""
-
     def __init__(self, holders: Iterable[Holding], capacity: Capacity) -> None:
         self.capacity = capacity
         self.holders: list[Holding] = []
@@ -374,11 +354,9 @@ class _Room:
 
     @property
     def is_full(self) -> bool:
-        """Whether no slot is free; after a cut more may be held than there are."""
         return len(self._slots) >= self.capacity.slots
 
     def lack(self, ask: SlotRequest) -> _Lack | None:
-        """Return what keeps an ask from starting, the crew's share before all else."""
         if self._home(ask) is not None:
             return next(self._busy(ask), None)
         if ask.kind is SlotKind.CREW and self._crew_room <= 0:
@@ -394,8 +372,7 @@ class _Room:
     def keep_for(self, ask: SlotRequest) -> None:
         """Keep for the first in line its agents, its entry and its place in the crew.
 
-        A slot stays in use meanwhile: one comes free with the last of its agents, or is the
-        next to come free, and then nobody is before it.
+        A slot stays in use: one comes free with its agents, or is the next to come free.
         """
         self._first = ask
 
@@ -408,7 +385,6 @@ class _Room:
         self.take(ask, where if isinstance(where, str) else "", now=now)
 
     def take(self, ask: SlotRequest, machine: str, *, now: datetime) -> None:
-        """Give an ask the next slot, on a machine."""
         while self._free in self._slots:
             self._free += 1
         self._add(Holding(ask, self._free, ask.kind, now, machine))
@@ -432,7 +408,6 @@ class _Room:
         return self.capacity.crew - len(self._crew_slots)
 
     def _home(self, ask: SlotRequest) -> Holding | None:
-        """Return the parent in whose slot an ask may ride."""
         return None if ask.parent is None else self._homes.get(ask.parent)
 
     def _where(self, ask: SlotRequest) -> str | _Lack:
@@ -530,7 +505,6 @@ class Gate:
         self._gone: list[int] = []  # released since the rules last heard of it
 
     def offer(self, receipts: Iterable[Filed]) -> None:
-        """Take receipts that wait; one that is known already stays where it is."""
         for filed in receipts:
             if filed.number not in self._known:
                 self._known[filed.number] = filed
@@ -551,25 +525,22 @@ class Gate:
         return [self._known[ask.number] for ask in turn.admitted], refused
 
     def adopt(self, filed: Filed, *, now: datetime) -> None:
-        """Take in a receipt that holds its slot already: an engine before this one let it in."""
         self._known[filed.number] = filed
         self._state = adopt(self._released(), self._ask(filed), machine=filed.machine, now=now)
         self.homes.update(dict.fromkeys(filed.agents, filed.machine))
 
     def knows(self, number: int) -> bool:
-        """Tell whether a receipt waits here, or holds a slot."""
         return number in self._known
 
     def machine_of(self, number: int) -> str:
         return next((each.machine for each in self.holders if each.ask.number == number), "")
 
     def release(self, number: int) -> None:
-        """Let others have what a receipt held; it may be offered again."""
         self._known.pop(number, None)
         self._gone.append(number)
 
     def keep(self, is_waiting: Callable[[int], bool]) -> None:
-        """Forget those in the line that wait no longer: skipped, or held, meanwhile."""
+        """Drop those in the line that wait no longer: skipped, or held, meanwhile."""
         state = self._released()
         holding = {holder.ask.number for holder in state.holders}
         gone = [n for n in self._known if n not in holding and not is_waiting(n)]
@@ -586,7 +557,6 @@ class Gate:
 
     @property
     def has_line(self) -> bool:
-        """Whether anybody waits, now or for a later start."""
         return bool(self._state.queue or self._later)
 
     @property
@@ -594,7 +564,6 @@ class Gate:
         return self._released().holders
 
     def obstacles(self, *, now: datetime) -> list[Obstacle]:
-        """Return for each in the line, the first first, why it does not start."""
         return list(obstacles(self._released(), self.capacity, now=now))
 
     def startable(self, receipts: Iterable[Filed], *, now: datetime) -> list[Filed]:
@@ -624,7 +593,6 @@ class Gate:
                 self.homes.update(dict.fromkeys(ask.agents, self.machine_of(ask.number)))
 
     def _released(self) -> GateState:
-        """Return the gate without all that was released since, in one go."""
         if self._gone:
             self._state = release(self._state, *self._gone)
             self._gone.clear()

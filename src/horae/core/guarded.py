@@ -1,7 +1,7 @@
-"""Which settings count only from the engine's own configuration, and what counts after a pull.
+"""Settings that count only from the engine's own configuration, and what counts after a pull.
 
-Whoever can push to the plan's repository decides what the plan runs. What the engine itself
-starts, where it keeps its files and who reaches it is for whoever runs the engine.
+A person who can push to the plan's repository decides what the plan runs, not what the engine
+starts, where it keeps its files and who reaches it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ def is_guarded(way: Way) -> bool:
 
 
 def as_values(leaves: Mapping[Way, object]) -> Values:
-    """Return the guarded ones of some settings."""
     return {
         way: json.dumps(value, default=str, sort_keys=True)
         for way, value in leaves.items()
@@ -123,10 +122,7 @@ def in_force(written: Values, arrivals: Arrivals | None) -> Values:
 def before_pull(
     written: Values | None, coming: Values | None, known: Arrivals | None, commit: str
 ) -> Arrivals:
-    """Return what is to be remembered of a pull that is about to change a file.
-
-    *written* and *coming* are its settings before and after, None where it cannot be read.
-    """
+    """Return what to remember of a pull that changes *written* to *coming* (None: unreadable)."""
     trusted = {} if known is None else known.trusted
     if written is not None:
         trusted = in_force(written, known)
@@ -135,7 +131,7 @@ def before_pull(
 
 
 def after_pull(noted: Arrivals, written: Values | None) -> Arrivals | None:
-    """Return what is to be remembered of a pull; *written* is what it left, None if nothing."""
+    """Return what to remember of a pull that left *written* (None: unreadable)."""
     known = noted._replace(is_moving=False)
     if written is not None:
         known = _with(known, written, noted.arrived[-1][0])

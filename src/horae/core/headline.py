@@ -18,7 +18,6 @@ _SHOWN: Final = 60
 
 
 def is_entry(headline: Headline) -> bool:
-    """Tell whether a headline is fired by time: a workflow, or one that calls something."""
     if "workflow" in headline.tags:
         return True
     calls = "COMMAND" in headline.props or "POST" in headline.props
@@ -60,7 +59,6 @@ def _may_ask(headline: Headline) -> bool:
 
 
 def _named(block: Block) -> str:
-    """Return the agent that a block names behind `:agent`, or nothing."""
     words = block.args.split()
     for word, following in pairwise(words):
         if word == ":agent" and not following.startswith(":"):

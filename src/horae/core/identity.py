@@ -1,8 +1,7 @@
-"""Which of the entries that were scanned are the ones that were known.
+"""Which scanned entries are the known ones.
 
-History belongs to an entry, not to a line of a file. An entry keeps its number when it
-stands where it stood, or when exactly one has gone and exactly one has come that can be
-the same; anything less sure is a new one.
+An entry keeps its number when it stands where it stood, or when exactly one has gone and exactly
+one has come that can be the same; anything less sure is a new one.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What an entry can be recognised by."""
-
     address: str
     title: str
     rule: str
@@ -35,10 +32,9 @@ class KnownEntry:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which number each scanned entry has (None is new), and which known ones are gone.
+    """The number of each scanned entry (None is new), and which known ones are gone.
 
-    `doubles` are the scanned entries whose address another one has already: they are not
-    armed.
+    `doubles` are scanned entries whose address another one has already: they are not armed.
     """
 
     numbers: tuple[int | None, ...]
@@ -74,10 +70,7 @@ def match(known: Iterable[KnownEntry], scanned: Sequence[Mark]) -> Match:
 
 
 def _doubles(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> set[int]:
-    """Return the places of all but one of the entries that share an address.
-
-    The one that is armed is the one that looks most like what is known; else the first.
-    """
+    """Return the places of all entries that share an address, but for the most likely one."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, mark in enumerate(scanned):
         places[mark.address].append(place)
@@ -94,7 +87,6 @@ def _doubles(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> set[int]:
 
 
 def _likeness(mark: Mark, known: Mark | None) -> int:
-    """Return how many of its signs an entry shares with the one that is known there."""
     if known is None:
         return 0
     return sum((mark.body == known.body, mark.title == known.title, mark.rule == known.rule))

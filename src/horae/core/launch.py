@@ -1,4 +1,4 @@
-"""The held start: how a receipt becomes a run, and what is known of it at every moment.
+"""The held start: how a receipt becomes a run.
 
     starting is committed → the run is made, and waits → running is committed → go
 
@@ -79,12 +79,11 @@ class Launch:
         return tuple(self._stories)
 
     def start(self, filed: Filed) -> None:
-        """Begin to make the run of a receipt that holds its slot."""
         story = self._stories[filed.number] = _StartedRun(filed)
         self._tell(story, partial(self._carry, story))
 
     def refuse(self, filed: Filed, reason: Reason) -> None:
-        """Write down that a receipt can never start."""
+        """Record that a receipt can never start."""
         story = self._stories[filed.number] = _StartedRun(filed)
         self._tell(story, partial(self._fail, story, reason))
 
@@ -100,7 +99,6 @@ class Launch:
         return True
 
     async def rest(self) -> None:
-        """Wait until no run is being made or goes on."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -119,7 +117,6 @@ class Launch:
         await self._be_sure()
 
     async def look_back(self) -> None:
-        """Find out what became of the runs of an engine before this one."""
         for filed, run in await self._ledger.open_runs():
             found: Ended | Unreleased | None = Unreleased()
             if filed.status is Status.RUNNING:
@@ -178,7 +175,6 @@ class Launch:
         task.add_done_callback(self._tasks.discard)
 
     async def _carry(self, story: _StartedRun) -> Filed | None:
-        """Make the run of a receipt, let it go, and write down how it ended."""
         filed = story.filed
         story.run = run = await self._ledger.start(filed.number, **self._stamp())
         if run is None:  # it was skipped meanwhile, or somebody else has it
@@ -242,7 +238,7 @@ class Launch:
             raise RunError(Reason(ReasonCode.INTERNAL_ERROR, unexpected(error))) from error
 
     async def _ended(self, held: Held) -> Ended:
-        """Return how a run ended; what cannot be read of its end ends no other run."""
+        """Return how a run ended; an unreadable end ends no other run."""
         try:
             return await held.ended()
         except LedgerError:
@@ -254,7 +250,6 @@ class Launch:
             return Ended(Status.INTERRUPTED, Reason(ReasonCode.RESULT_UNREADABLE, words))
 
     async def _hold_back(self, run: Run, reason: Reason) -> None:
-        """Let a receipt wait until somebody has done something; it asks again at each start."""
         await self._ledger.give_back(run.number, reason=reason, **self._stamp())
         await self._ledger.hold(run.receipt, reason=reason, **self._stamp())
 
@@ -263,7 +258,6 @@ class Launch:
         return None if run is None else await self._write_end(run, Ended(Status.FAILED, reason))
 
     async def _write_end(self, run: Run, ended: Ended, *, is_last: bool = False) -> Filed | None:
-        """Write down how a run ended, for as long as it takes."""
         never = asyncio.Event()
         is_again = False
         while True:
@@ -293,7 +287,6 @@ class Launch:
                 await self._clock.wait(never, until=self._clock.now() + AGAIN)
 
     async def _take_over(self, filed: Filed, run: Run, found: Ended | Unreleased | None) -> None:
-        """Write down what became of one run of an engine before this one."""
         deaths = filed.deaths + 1
         if isinstance(found, Unreleased) and deaths < POISON:
             words = "the engine exited before the run started"
@@ -346,6 +339,5 @@ class _StartedRun:
     is_over: bool = False
 
     def fields(self) -> dict[str, object]:
-        """Return what a line of the log about the receipt and its run carries."""
         run = {} if self.run is None else {"run": self.run.number}
         return {"entry": self.filed.entry, "receipt": self.filed.number, **run}

@@ -38,8 +38,6 @@ FRESH_LEDGER: Final = "fresh_ledger"  # the first event of one that was begun in
 
 
 class LedgerError(HoraeError):
-    """A ledger that cannot do what it was asked to."""
-
     code = "ledger"
 
     def __init__(self, place: str, reason: str, *, remedy: str) -> None:
@@ -57,11 +55,7 @@ class LedgerBusyError(LedgerError):
 
 
 class LedgerWriteError(LedgerError):
-    """A ledger that the disk does not take: full, read-only, over quota or broken.
-
-    Whether the write was kept after all shows once the ledger can be read again; to ask
-    for the same once more is safe, as what is already there is never there twice.
-    """
+    """A ledger that the disk does not take; to write the same again is safe."""
 
     code = "ledger_write"
     exit_code = Exit.TEMPORARY
@@ -75,8 +69,6 @@ class LedgerDamagedError(LedgerError):
 
 
 class LedgerWholeError(LedgerError):
-    """A ledger that is whole, so there is no reason to leave it behind."""
-
     code = "ledger_whole"
     exit_code = Exit.CONFLICT
 
@@ -87,8 +79,6 @@ class LedgerWholeError(LedgerError):
 
 
 class LedgerNewerError(LedgerError):
-    """A ledger that a newer version of horae has written."""
-
     code = "ledger_newer"
     exit_code = Exit.VERIFICATION
 
@@ -108,11 +98,7 @@ class StaleTermError(LedgerError):
 
 @dataclass(frozen=True, slots=True)
 class DueEntry:
-    """An armed entry whose next moment has come.
-
-    It is busy while a receipt of a moment of its own is open; what somebody asked for beside
-    the plan keeps nothing from its time.
-    """
+    """An armed entry whose next moment has come; busy while a receipt of its own rule is open."""
 
     entry: Entry
     is_busy: bool = False
@@ -120,8 +106,6 @@ class DueEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryStep:
-    """An entry as it was read, and what was decided about it."""
-
     entry: Entry
     decision: Decision
 
@@ -210,16 +194,12 @@ class Trait(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EntryCounts:
-    """How many entries may fire, and how many of these have come due and are not decided."""
-
     armed: int
     overdue: int
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """How many receipts were folded into others, and how much of the rest was dropped."""
-
     receipts: int
     runs: int
     events: int
@@ -227,26 +207,18 @@ class Pruned:
 
 
 class Clock(Protocol):
-    """Whatever knows the time, counts what really passes, and can wait."""
-
-    def now(self) -> datetime:
-        """Return this moment, in UTC."""
+    def now(self) -> datetime: ...
 
     def elapsed(self) -> timedelta:
-        """Return how long it has run; nobody can set this."""
+        """Return how long it has run; no one can set this."""
 
     async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
-        """Return when the moment has come or the event is set, whichever is first."""
+        """Return when the moment has come or the event is set."""
 
 
 class Ledger(Protocol):
-    """The lasting record of entries, receipts, runs and events."""
-
     async def index(self, source: str) -> dict[str, str]:
-        """Return by what each file of a source was last known, as its last scan said.
-
-        Of a file whose entries stand though it could not be read, that is nothing.
-        """
+        """Return by what each file of a source was known at its last scan, if it could be read."""
 
     async def scan(
         self,
@@ -258,53 +230,46 @@ class Ledger(Protocol):
         revision: Revision | None = None,
         patience: timedelta = PATIENCE,
     ) -> datetime | None:
-        """Take over what a source holds; return when to look again, if something is missing.
+        """Take over a scan; return when to look again, if something is missing.
 
         What is new begins now, and what changed its rule is closed without firing. What is
-        missing is gone when a scan that comes *patience* later misses it, too. *revision* is
-        where in git this was read; what was read before it was committed is found there, too.
+        missing is gone when a scan *patience* later misses it, too.
         """
 
     async def knows(self, source: str) -> bool:
         """Tell whether a source has entries that are not gone."""
 
     async def loose(self, source: str) -> list[str]:
-        """Return the files of a source that hold what is in no commit, as far as is known."""
+        """Return the files of a source that hold what is in no commit."""
 
     async def entry(self, number: int) -> Listed | None: ...
 
     async def find(self, word: str) -> list[Listed]:
-        """Return the entries that a person may mean, those that are still there first.
+        """Return the entries that a word may mean, those that are still there first.
 
-        A word is an entry's number, its address, the `:ID:` in it, its title, or `file:line`;
-        of these the first that any entry goes by.
+        The first that fits of number, address, `:ID:`, title and `file:line`.
         """
 
-    async def entries(self, *, source: str | None = None) -> list[Listed]:
-        """Return every entry that was ever known, the longest known first."""
+    async def entries(self, *, source: str | None = None) -> list[Listed]: ...
 
-    async def coming(self, *, limit: int = 20) -> list[Listed]:
-        """Return the armed entries that come next, the earliest first."""
+    async def coming(self, *, limit: int = 20) -> list[Listed]: ...
 
-    async def count_entries(self, *, due_before: datetime) -> EntryCounts:
-        """Return how many entries may fire, and how many were due before a moment."""
+    async def count_entries(self, *, due_before: datetime) -> EntryCounts: ...
 
-    async def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]:
-        """Return the first entries of which something can be said, the longest known first."""
+    async def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]: ...
 
     async def followers(self) -> list[Listed]:
-        """Return the armed entries that follow others."""
+        """Return the armed alerts."""
 
-    async def due(self, *, now: datetime, limit: int = 1000) -> list[DueEntry]:
-        """Return the armed entries whose next moment has come, the earliest first."""
+    async def due(self, *, now: datetime, limit: int = 1000) -> list[DueEntry]: ...
 
     async def wake_at(self) -> datetime | None:
-        """Return when the next moment of all comes, or the next pause ends; None is never."""
+        """Return when the next moment of all comes, or the next pause ends."""
 
     async def decide(self, steps: Sequence[EntryStep], *, now: datetime, term: int) -> list[Filed]:
         """Move watermarks and file receipts, all at once; return what was filed.
 
-        An entry that is no longer as it was read is left alone: somebody else decided.
+        An entry that is no longer as it was read is left alone.
         """
 
     async def add(
@@ -317,25 +282,21 @@ class Ledger(Protocol):
         parent: int | None = None,
         agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
-        """File what somebody asked for, all at once; the same key gives the same receipt back.
+        """File requests, all at once; the same key gives the same receipt back.
 
-        *agents*, if given, are needed instead of the entry's own. Nothing is returned if there
-        is no such entry any more, or it is not armed.
+        *agents* replace the entry's own. Nothing is returned unless the entry is armed.
         """
 
     async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
-        """Take a waiting receipt and open its run; None means that it does not wait."""
+        """Open the run of a waiting receipt; None: it does not wait."""
 
     async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
-        """Record which process the run is, before it is let go."""
+        """Record the process of a run, before it is let go."""
 
     async def give_back(
         self, run: int, *, reason: Reason, now: datetime, term: int, died: bool = False
     ) -> bool:
-        """Let the receipt of a run that was never let go wait again; *died*: the engine did.
-
-        A run that is written down as running was not let go either, if nobody said go.
-        """
+        """Let the receipt of a run that was never let go wait again; *died*: the engine did."""
 
     async def end(
         self,
@@ -353,17 +314,13 @@ class Ledger(Protocol):
     ) -> Filed | None:
         """Record how a run ended, and what follows: a retry, or the end of its receipt.
 
-        Run, receipt, the entry's last end, its streaks and its next moment move together, and
-        so does the pause of an entry that failed as often as it may. *is_last*: whatever its
-        policy, it is not tried again. *memory* is for the entry's next run; an end that is
-        not counted leaves the streaks as they are. None: it was over.
+        Run, receipt, the entry's last end, streaks, next moment and pause move together. *is_last*:
+        no retry. *memory* is for the entry's next run. None: it was over.
         """
 
-    async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
-        """Keep a waiting receipt from starting until it is released."""
+    async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
 
-    async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
-        """Let a held receipt wait for its start again."""
+    async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
 
     async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int:
         """Record that all that follows from these receipts is done; return of how many."""
@@ -380,19 +337,18 @@ class Ledger(Protocol):
         note: str = "",
         until: datetime | None = None,
     ) -> bool:
-        """Let an entry rest; what waits of it is skipped. False: gone, or resting already."""
+        """Pause an entry; what waits of it is skipped. False: gone, or paused already."""
 
     async def resume(self, entry: int, *, now: datetime, term: int) -> bool:
-        """Let a resting entry go on from now; what came meanwhile is one skipped range."""
+        """Resume an entry; what came meanwhile is one skipped range."""
 
     async def wake(self, *, now: datetime, term: int) -> list[int]:
-        """Resume every entry whose pause has come to its end; return their numbers."""
+        """Resume every entry whose pause has ended; return their numbers."""
 
     async def set_back(self, *, now: datetime, term: int) -> int:
-        """Let entries go on from now whose watermark a clock that ran ahead has left beyond it.
+        """Let entries go on whose watermark a clock that ran ahead has left in the future.
 
-        What ran keeps its key, so it never runs again; what was decided without a run about a
-        moment that is now to come again gives its key up. Return how many entries it was.
+        What ran keeps its key, so it never runs again; other decisions give theirs up.
         """
 
     async def receipt(self, number: int) -> Filed | None: ...
@@ -406,25 +362,19 @@ class Ledger(Protocol):
         statuses: Collection[Status] = (),
         cursor: int | None = None,
         limit: int = 100,
-    ) -> ReceiptPage:
-        """Return receipts, newest first, planned in a window (ranges that touch it too)."""
+    ) -> ReceiptPage: ...
 
     async def late(self, *, since: datetime, by: timedelta, limit: int = 1000) -> list[Filed]:
-        """Return what ran, was planned since a moment, and was decided so much later, newest first.
+        """Return planned runs and requests since a moment that were decided so much later."""
 
-        What was asked for beside a plan may be among them.
-        """
-
-    async def runs_of(self, receipt: int) -> list[Run]:
-        """Return every attempt of a receipt, in order."""
+    async def runs_of(self, receipt: int) -> list[Run]: ...
 
     async def run(self, number: int) -> Run | None: ...
 
-    async def open_runs(self) -> list[tuple[Filed, Run]]:
-        """Return the runs that have not ended, each with its receipt, oldest first."""
+    async def open_runs(self) -> list[tuple[Filed, Run]]: ...
 
     async def remember(self, entry: int, memory: str, *, term: int) -> None:
-        """Let an entry's next run, and whoever asks meanwhile, know something."""
+        """Keep a text for an entry's next run."""
 
     async def note(
         self,
@@ -436,27 +386,25 @@ class Ledger(Protocol):
         receipt: int | None = None,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        """Write down something that happened."""
+        """Record an event."""
 
-    async def newest_event(self) -> int:
-        """Return the number of the last event; 0 is none."""
+    async def newest_event(self) -> int: ...
 
-    async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
-        """Return what happened after an event, in order."""
+    async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]: ...
 
     async def job(self, filed: Filed, run: Run) -> Job | None:
-        """Return all that the run of a receipt needs; None: the text that it runs is not here."""
+        """Return all that the run of a receipt needs; None: its text is not in the ledger."""
 
     async def text(self, digest: str) -> str | None: ...
 
     async def prune(
         self, *, before: datetime, now: datetime, term: int, dry_run: bool = False
     ) -> Pruned:
-        """Fold settled receipts from before a moment into ranges, and drop what hangs on them."""
+        """Fold settled receipts from before a moment into ranges."""
 
 
 class RunError(HoraeError):
-    """A run that cannot be made: its program is not there, or the machine has no room for it."""
+    """A run that cannot be made."""
 
     code = "run"
 
@@ -466,7 +414,7 @@ class RunError(HoraeError):
 
 
 class LauncherLostError(HoraeError):
-    """Whoever starts processes is gone before this one ran: it may be asked for again."""
+    """A launcher that ended before the run began: it may be tried again."""
 
     code = "launcher_lost"
     exit_code = Exit.TEMPORARY
@@ -477,7 +425,7 @@ class LauncherLostError(HoraeError):
 
 
 class HeldBackError(HoraeError):
-    """A run that cannot be made before somebody has done something about it."""
+    """A run that cannot be made before a person has done something."""
 
     code = "held_back"
 
@@ -500,11 +448,11 @@ class SecretError(HeldBackError):
 
 
 class UnaskedSecretError(SecretError):
-    """A secret that nobody asked for yet: whoever only looks calls no command."""
+    """A secret that a look does not read, as that would call a command."""
 
 
 class LiteralSecretError(HoraeError):
-    """A secret that was given where only its name can be kept."""
+    """A secret where only its name can be kept."""
 
     code = "secret_literal"
     exit_code = Exit.USAGE
@@ -518,48 +466,41 @@ class LiteralSecretError(HoraeError):
 
 
 class Given(NamedTuple):
-    """What a run is given beside what every run is: variables, and the values never to be shown."""
+    """The variables of a run, and the values never to be shown."""
 
     variables: Mapping[str, str] = MappingProxyType({})
     hidden: frozenset[str] = frozenset()
 
 
 class Secrets(Protocol):
-    """Who knows the values of secrets, and keeps those that come with a request.
-
-    What cannot be read raises SecretError.
-    """
+    """The values of secrets, and those that come with a request; raises SecretError."""
 
     @property
-    def unread(self) -> Mapping[str, SecretError]:
-        """What could not be read when it was needed last."""
+    def unread(self) -> Mapping[str, SecretError]: ...
 
     @property
-    def hidden(self) -> frozenset[str]:
-        """The values of secrets that are known by now; no output shows them."""
+    def hidden(self) -> frozenset[str]: ...
 
     def is_named(self, name: str) -> bool: ...
 
     def why_not(self, texts: Iterable[str]) -> SecretError | None:
-        """Return why a secret that texts name cannot be read, as far as a look tells."""
+        """Return why a secret in texts cannot be read, as far as a look tells."""
 
-    async def filled(self, text: str) -> str:
-        """Return a text with the values of the secrets that it names."""
+    async def filled(self, text: str) -> str: ...
 
     async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
-        """Return the variables that a run asks for, as NAME or NAME=${SECRET}, and its own."""
+        """Return the variables of a run, as NAME or NAME=${SECRET}, and its own."""
 
     async def look_again(self) -> bool:
         """Read again what could not be read; tell whether any of it can be now."""
 
     async def keep(self, name: str, text: str) -> str:
-        """Keep a text that somebody gave outside of the ledger; return what stands for it.
+        """Keep a text outside of the ledger; return what stands for it.
 
         Where it cannot be kept a secret raises LiteralSecretError, and another text stays.
         """
 
-    async def forget(self, texts: Iterable[str]) -> None:
-        """Remove what is kept for texts that nothing refers to any more."""
+    async def forget(self, texts: Iterable[str]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,11 +514,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run that is to be made: for which receipt, and what the receipt's digest stands for.
-
-    `about` is what it follows, if it is an alert; `listed` is its entry, and `call` the parsed
-    command of the text, if it is one.
-    """
+    """A run to be made; `about` is what an alert follows, `call` the parsed command of the text."""
 
     filed: Filed
     run: Run
@@ -611,33 +548,24 @@ class Held(Protocol):
     def process(self) -> Process: ...
 
     def go(self) -> None:
-        """Let it begin; before this nothing of it has run."""
+        """Let the run begin; before this nothing of it has run."""
 
     def cancel(self, reason: str) -> None:
-        """End it and all that it started: asked first, then without asking.
-
-        One that was never let go ends, too, without having run.
-        """
+        """End the run and all that it started, also if it was never let go."""
 
     async def ended(self) -> Ended:
-        """Return how it ended, once nothing of it is left."""
+        """Return how the run ended, once nothing of it is left."""
 
 
 class Runner(Protocol):
-    """Whatever makes runs."""
-
     async def hold(self, job: Job) -> Held:
         """Make a run that waits for its go.
 
-        Raises RunError if it cannot be made, LauncherLostError if it may be asked again, and
-        HeldBackError if somebody has to do something first.
+        Raises RunError, LauncherLostError (try again) or HeldBackError (a person must act).
         """
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how a run ended that an engine before this one made; None is unknown.
-
-        Nothing of it is alive any more when this returns.
-        """
+        """Return how an earlier engine's run ended (None: unknown), once none of it is alive."""
 
 
 class AgentAnswers(Protocol):

@@ -1,8 +1,4 @@
-"""The one projection of an entry onto time.
-
-The engine, the agenda, the calendar and the simulator all look through this function,
-so they cannot disagree.
-"""
+"""The one projection of an entry onto time, for engine, agenda, calendar and simulator."""
 
 from __future__ import annotations
 
@@ -34,10 +30,7 @@ if TYPE_CHECKING:
 
 
 class Moment(NamedTuple):
-    """A planned moment, in UTC, and the key that its receipt goes by.
-
-    An estimate depends on an end that has not come yet: it is shown, never decided.
-    """
+    """A planned moment, in UTC, and the key of its receipt; an estimate is shown, never decided."""
 
     at: datetime
     key: str
@@ -45,10 +38,7 @@ class Moment(NamedTuple):
 
 
 def project(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
-    """Yield the planned moments after *start*, up to and with *end*, in order.
-
-    Nothing is kept but the moment at hand, so a window may be as long as it likes.
-    """
+    """Yield the planned moments after *start*, up to and with *end*, in order."""
     for each in stretches(entry, start, end):
         yield from _moments(each.entry, each.start, each.end)
 
@@ -79,15 +69,13 @@ def stretches(entry: Entry, start: datetime, end: datetime) -> Iterator[Stretch]
 
 
 def unpaused(entry: Entry) -> Entry:
-    """Return an entry whose moments are those of its rule, whether it is paused or not."""
     return entry if entry.pause is None else replace(entry, pause=None)
 
 
 def _after_pause(entry: Entry, until: datetime) -> Stretch:
     """Return an entry as it is when its pause is over: what came meanwhile is skipped.
 
-    A rule that counts from its last end then counts from the end of the pause. A delay alone
-    is not skipped but runs at that moment, as it is due until it has a receipt.
+    A rule that counts from its last end counts from the end of the pause; a delay runs then.
     """
     bare, start = unpaused(entry), until
     match bare.rule:
@@ -107,7 +95,6 @@ def _after_pause(entry: Entry, until: datetime) -> Stretch:
 
 
 def next_moment(entry: Entry, after: datetime) -> Moment | None:
-    """Return the first planned moment after another, if there is one."""
     if not isinstance(entry.rule, CronRule) or entry.pause is not None:
         return next(project(entry, after, _FAR), None)
     start, end = entry.policy.clip(after, _FAR)
@@ -118,7 +105,6 @@ def next_moment(entry: Entry, after: datetime) -> Moment | None:
 # Thousands that come due together follow a few rules, and each is asked of twice.
 @lru_cache(maxsize=8192)
 def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
-    """Return the first moment of any of some expressions after another, which is in UTC."""
     return next(_of_cron(crons, after, _FAR), None)
 
 
@@ -142,7 +128,6 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
-    """Yield the moments of an entry's rule in a window."""
     match entry.rule:
         case CronRule():
             yield from _of_cron(entry.rule.crons, start, end)
@@ -162,7 +147,6 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
 
 
 def _of_cron(crons: tuple[Cron, ...], start: datetime, end: datetime) -> Iterator[Moment]:
-    """Yield what any of the expressions names, once each."""
     if len(crons) == 1:
         for moment in crons[0].between(start, end):
             at = moment.astimezone(UTC)
@@ -220,7 +204,6 @@ def _of_cadence(
 
 
 def _next_tick(entry: Entry, rule: CadenceRule) -> datetime:
-    """Return when the next tick comes, which follows from the end of the last one."""
     at = rule.first_at.astimezone(UTC)
     if entry.ended_at is None:
         return at
@@ -228,10 +211,9 @@ def _next_tick(entry: Entry, rule: CadenceRule) -> datetime:
 
 
 def tick_delay(rule: CadenceRule) -> timedelta:
-    """Return how long after the end of its last tick an agent ticks again."""
     return max(delay_after(rule.base, rule.streak), delay_after_failures(rule.base, rule.failures))
 
 
 def decided(moments: Iterator[Moment]) -> Iterator[Moment]:
-    """Yield the moments that do not depend on an end that has not come yet."""
+    """Yield the moments that are no estimates."""
     return takewhile(lambda moment: not moment.is_estimate, moments)

@@ -1,10 +1,8 @@
 """Prompts with places to fill in, such as `It is {{fire_time}}, water the garden`.
 
-One pass over a fixed list of names. What is filled in is never looked at again, so a value
-that looks like a place stays what it is. There is no escape, no filter and no nesting.
-
-An entry that prompts an agent has an order as its text: the template with all values that are
-known when it is armed. The scheduled time and the key are filled in when the run starts.
+One pass over a fixed list of names; what is filled in is never looked at again. An entry that
+prompts an agent has an order as its text: the template with all values that are known when it is
+armed. The scheduled time and the key are filled in when the run starts.
 """
 
 from __future__ import annotations
@@ -110,8 +108,6 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 class AgentUnavailableError(HoraeError):
-    """An agent that cannot take a prompt now."""
-
     code = "agent_unavailable"
     exit_code = Exit.TEMPORARY
 
@@ -125,8 +121,7 @@ class AgentUnavailableError(HoraeError):
 class PromptOrder:
     """A prompt template, its known values, and the tools that the agent may use.
 
-    `approval` is empty until a user is asked for one; then it says *until* when, and once it was
-    given *at* which time and *by* whom.
+    `approval` says *until* when it is requested, and once given *at* which time and *by* whom.
     """
 
     template: str
@@ -141,7 +136,6 @@ class PromptOrder:
 
     @property
     def is_asked(self) -> bool:
-        """Whether a user was asked for an approval and has not answered."""
         return self.needs_approval and "until" in self.approval
 
     @property
@@ -177,7 +171,6 @@ class PromptOrder:
         return f"{_MARK}{json.dumps(head, sort_keys=True)}\n{self.template}"
 
     def prompt(self, *, key: str, planned_at: datetime) -> str:
-        """Return the prompt of one run."""
         fire_time = key_time(planned_at)
         is_cron = self.values.get("trigger_type") == "cron"
         facts = {**self.metadata, **({"fire_time": fire_time} if is_cron else {})}

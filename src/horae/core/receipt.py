@@ -196,9 +196,8 @@ class Receipt:
 class Filed:
     """A receipt as the ledger keeps it.
 
-    `attempts` counts the runs that were let go or could not be made; those that were
-    given back before have done nothing. `deaths` counts the engines that died over it, and
-    `parent` is the receipt inside whose run it was asked for, if it was.
+    `attempts` counts the runs that were let go or could not be made, `deaths` the engines that died
+    over it; `parent` is the receipt inside whose run it was requested.
     """
 
     number: int
@@ -223,12 +222,10 @@ class Filed:
 
     @property
     def status(self) -> Status:
-        """Where the receipt stands."""
         return self.receipt.status
 
     @property
     def lateness(self) -> timedelta:
-        """How long after its planned moment it was decided."""
         return self.decided_at - self.receipt.planned_at
 
 
@@ -370,10 +367,7 @@ class EndCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunFinish:
-    """How a run ended; `first` is the first line of its output, `said` what was said about it.
-
-    `last` is the end of what it printed on stderr, or on stdout if that is empty.
-    """
+    """How a run ended; `last` is the end of its stderr, or of its stdout if that is empty."""
 
     why: EndCause
     code: int | None = None
@@ -385,8 +379,6 @@ class RunFinish:
 
 
 class Verdict(NamedTuple):
-    """What an end means, and the reason."""
-
     status: Status
     reason: Reason
 

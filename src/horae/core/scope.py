@@ -17,8 +17,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 class Scope(StrEnum):
-    """One kind of request."""
-
     READ = "read"  # look at everything
     RUN = "run"  # run, tick, cancel, retry, pause, resume, backfill, approve, reject, claim
     EDIT = "edit"  # change tasks, triggers, agents, definitions and files
@@ -26,8 +24,6 @@ class Scope(StrEnum):
 
 
 class ScopeError(HoraeError):
-    """A scope that does not exist, or none at all."""
-
     code = "token_scope"
     exit_code = Exit.USAGE
 
@@ -38,8 +34,6 @@ class ScopeError(HoraeError):
 
 
 class TokenNameError(HoraeError):
-    """A name that a token cannot have."""
-
     code = "token_name"
     exit_code = Exit.USAGE
 
@@ -92,12 +86,10 @@ API_FIX: Final = "write one or more of read, run and edit; a run cannot have adm
 
 
 def scope_words(scopes: Collection[Scope]) -> list[str]:
-    """Return scopes as words, always in the same order."""
     return [each.value for each in Scope if each in scopes]
 
 
 def check_token_name(name: str) -> str:
-    """Return a name that a token may have, or raise an error that says what is wrong with it."""
     if name == OPERATOR or not _NAME.fullmatch(name):
         raise TokenNameError(name)
     return name

@@ -1,8 +1,7 @@
-"""Secrets by name: how a text names one, and how the settings say where its value is.
+"""Secrets by name: `${NAME}` in a text, `file:PATH`, `cmd:WORDS` or `env:NAME` in the settings.
 
-A plan, a file of `.agentd` or a request says `${NAME}`; `[secrets]` says `file:PATH`, `cmd:WORDS`
-or `env:NAME`. A value that came with a request is kept in a file of ours, which the ledger names
-as `${secrets/FILE}`. Nobody else can: no name has a slash.
+A value that came with a request is kept in a file of ours, which the ledger names as
+`${secrets/FILE}`; no name has a slash.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ _IN_ADDRESS: Final = re.compile(r"\w+://[^/\s:@]*:([^/\s@]+)@")
 
 
 class SourceKind(StrEnum):
-    """Where the value of a secret is."""
-
     FILE = "file"
     COMMAND = "cmd"
     VARIABLE = "env"
@@ -43,7 +40,7 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SecretSource:
-    """Where the value of one secret is: a path, the words of a command, or a variable."""
+    """A path, the words of a command, or a variable."""
 
     kind: SourceKind
     words: tuple[str, ...]
@@ -77,7 +74,6 @@ def parse_source(text: str) -> SecretSource:
 
 
 def why_no_name(name: str) -> str:
-    """Return why a word cannot name a secret; nothing if it can."""
     if NAME.fullmatch(name) is None:
         return "use letters, digits and underscores, and do not begin with a digit"
     return f"names that begin with {OWN} are reserved for the engine" if is_own(name) else ""
@@ -119,7 +115,6 @@ def is_reference(text: str) -> bool:
 
 
 def is_kept(text: str) -> bool:
-    """Tell whether a text stands for a file of ours."""
     return bool(kept_in(text))
 
 

@@ -121,8 +121,6 @@ class Dial(Protocol):
 
 
 class Service:
-    """Queries and commands of one ledger: entries, receipts, runs, events, status."""
-
     def __init__(
         self,
         *,
@@ -355,10 +353,7 @@ class Service:
         return WhyReport(now, about, said[:limit], window, before, after, is_cut, cannot_run)
 
     async def _last(self, found: Listed) -> list[Filed]:
-        """Return the receipt of an entry's last moment, else the newest of any kind.
-
-        Before one that was skipped comes what is not over yet: it was skipped behind that.
-        """
+        """Return the last planned receipt, else the newest, after one that it was skipped for."""
         since = found.item.accounted_to if isinstance(found.item, Entry) else None
         page = await self._ledger.receipts(entry=found.number, since=since, limit=20)
         own = [each for each in page.receipts if is_planned(each.receipt.key)]
@@ -510,7 +505,6 @@ class Service:
     async def pause(
         self, word: str, *, note: str = "", until: datetime | timedelta | None = None
     ) -> PauseResult:
-        """Pause an entry: for ever, until a time, or for a duration."""
         now, note = self._clock.now(), one_line(note)
         found = await self.named(word)
         end = now + until if isinstance(until, timedelta) else until
@@ -529,7 +523,6 @@ class Service:
         return PauseResult(await self._again(found), changed=False)
 
     async def resume(self, word: str) -> PauseResult:
-        """Resume a paused entry from now on."""
         found = await self.named(word)
         done = await self._ledger.resume(found.number, now=self._clock.now(), term=self._term)
         if done:
@@ -547,10 +540,9 @@ class Service:
         parent_run: int | None = None,
         idempotency_key: str | None = None,
     ) -> ReceiptLine:
-        """Ask for a run now, beside the plan; the same key gives the same receipt back.
+        """Request a run now, beside the plan; the same key gives the same receipt back.
 
-        What is asked for inside a run rides in that run's slot as long as it goes on: *parent*
-        is its receipt, or *parent_run* its number.
+        Inside a run (*parent* is its receipt, *parent_run* its number) it rides in that run's slot.
         """
         now = self._clock.now()
         found = await self.named(word)
@@ -567,10 +559,7 @@ class Service:
         return line
 
     async def tick(self, word: str, *, note: str = "") -> ReceiptLine:
-        """Let an agent tick now instead of at its next moment, which follows from this one's end.
-
-        A tick that waits already is the one that was asked for; one that is held may start.
-        """
+        """Let an agent tick now, or its pending tick start; the next one follows from its end."""
         crew = await self._ledger.entries_that_are(Trait.AGENT, limit=BATCH)
         address = f"agent:{word}"
         agents = (each for each in crew if word == each.mark.title or address == each.mark.address)
@@ -605,7 +594,7 @@ class Service:
     async def cancel(
         self, number: int, *, end: Callable[[int, Reason], bool], reason: str = ""
     ) -> CancelResult:
-        """Let a run end that goes on; *end* does so to a receipt's, and False is nothing new."""
+        """End a run through *end*, which gets its receipt; False is nothing new."""
         asked = await self.run(number)
         said = Reason(ReasonCode.CANCELLED, by_words("cancelled", reason))
         changed = asked.run.ended_at is None and end(asked.run.receipt, said)
@@ -617,7 +606,6 @@ class Service:
         return CancelResult(again, changed)
 
     async def note_edit(self, file: str, what: str) -> None:
-        """Record an edit of a file."""
         facts = {"file": file, "what": what}
         await self._ledger.note("edited", now=self._clock.now(), term=self._term, facts=facts)
 
@@ -628,7 +616,6 @@ class Service:
         return await self._ledger.prune(before=before, now=now, term=self._term, dry_run=dry_run)
 
     async def _refuse_unready(self, found: Listed) -> None:
-        """Raise an error for an entry whose run could not start: it would wait for nothing."""
         self._refuse_start()
         why = {} if self._unready is None else await self._unready([found])
         if found.number in why and found.is_armed:
@@ -637,7 +624,6 @@ class Service:
     async def _file(
         self, found: Listed, receipts: Sequence[Receipt], now: datetime, parent: int | None = None
     ) -> list[ReceiptLine]:
-        """File what was asked for, or say why the entry cannot do it."""
         await self._refuse_double(found)
         filed = await self._ledger.add(
             found.number, receipts, now=now, term=self._term, parent=parent
@@ -677,7 +663,7 @@ class Service:
         dry_run: bool = False,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> BackfillResult:
-        """File a receipt for every moment of a past window, oldest first; *end* is not in it.
+        """File a receipt for every moment of a past window without *end*, oldest first.
 
         The same *name* again gives the same receipts, so what was interrupted can be repeated.
         """
@@ -723,7 +709,6 @@ class Service:
 
 
 def _near(word: str, entries: Sequence[Listed]) -> list[str]:
-    """Return the names of entries that were perhaps meant, at most three, each entry once."""
     from difflib import get_close_matches
 
     wanted = word.casefold()
@@ -743,7 +728,6 @@ def _near(word: str, entries: Sequence[Listed]) -> list[str]:
 
 
 def _coming(found: Listed, *, now: datetime) -> list[Moment]:
-    """Return the next occurrence of an entry; if it is paused, the one after the pause, too."""
     if not isinstance(found.item, Entry) or found.gone_at is not None:
         return []
     entry = found.item
@@ -766,7 +750,6 @@ def beyond() -> RequestError:
 
 
 def waiting_words(filed: Filed, place: str) -> str:
-    """Return that a receipt waits to start and what lets it not start; nothing if it does not."""
     if filed.status not in WAITS:
         return ""
     until = moment_text(filed.receipt.start_at, place)
@@ -777,7 +760,6 @@ def waiting_words(filed: Filed, place: str) -> str:
 
 
 def broken_words(found: Listed) -> str:
-    """Return what is said of an entry whose text cannot be read."""
     name = f"{found.mark.title} ({found.item.origin})"
     if found.broken_at is not None:
         since = key_time(found.broken_at)
@@ -808,7 +790,6 @@ def refuse_gone(found: Listed) -> None:
 
 
 def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:
-    """Raise an error if an entry is paused, or must be since nothing was filed for it."""
     if is_sure or found.pause is not None:
         remedy = f"resume it with `horae resume {found.number}` first"
         raise EntryStateError(found, f"the entry is paused{rest_words(found)}", remedy=remedy)
@@ -821,7 +802,6 @@ def checked(name: str, what: str) -> str:
 
 
 def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
-    """Return the occurrences of an entry in a window, or raise an error if they are too many."""
     moments = decided(project(entry, start - TINY, end - TINY))
     found = list(islice(moments, MOST + 1))
     if len(found) > MOST:

@@ -1,8 +1,4 @@
-"""Where entries come from: what the engine asks of org plans, crew, board and triggers.
-
-A source says what it holds and follows up what has ended. It never sleeps, sets no
-timer, starts no process and holds no slot: all of that is the engine's.
-"""
+"""Sources of entries. A source never sleeps, sets no timer, starts no process and holds no slot."""
 
 from __future__ import annotations
 
@@ -36,10 +32,10 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Something a source holds: what it can be recognised by, what it is, and what it runs.
+    """An entry of a source, and the text that its digest stands for.
 
-    `text` is what the entry's digest stands for. `broken` says why that text cannot be read as it
-    was meant: then the last good entry stays as it was, and `item` counts only if there was none.
+    `broken` says why that text cannot be read: then the last good entry stays as it was, and `item`
+    counts only if there was none.
     """
 
     mark: Mark
@@ -52,14 +48,10 @@ class Scanned:
 class Scan:
     """What a source holds at one moment, and what was in the way of seeing all of it.
 
-    `entries` are those of all that was read. `standing` names what was not, because it has
-    not changed or because it cannot be read: a file, a directory (it ends in a slash) or,
-    empty, everything. What is known of it stands. `index` says by what each file is known,
-    so that after a restart one that has not changed need not be read. The ledger may
-    remember less than this: what it does not name must be read. `is_still` tells of a file
-    whether it is as it was then. `is_bare` tells whether the plan root holds no file at all
-    that could hold entries of this source; None: the source says nothing about the plan root.
-    `broken` are files that were read and could not be understood, and why: they stand, too.
+    `standing` names what was not read, as it is unchanged or unreadable: a file, a directory (it
+    ends in a slash) or, empty, everything. `index` says by what each file is known; `is_still`
+    whether a file is as it was then. `is_bare`: the plan root holds no file that could hold
+    entries (None: unknown). `broken` are files that could not be understood, and why.
     """
 
     entries: tuple[Scanned, ...]
@@ -105,18 +97,11 @@ def unexpected(error: Exception) -> str:
 
 
 class Source(Protocol):
-    """Whatever holds entries."""
-
     @property
-    def name(self) -> str:
-        """The word that its entries are kept under in the ledger."""
+    def name(self) -> str: ...
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
-        """Return all that it holds now; what cannot be read is a problem beside the rest.
-
-        *index* is what the ledger remembers of its last scan; what is still known by the
-        same need not be read.
-        """
+        """Return all entries; what is still known by the same in *index* need not be read."""
 
     async def settle(self, receipt: Filed) -> None:
-        """Do what follows from a receipt that is final; to be asked twice changes nothing."""
+        """Do what follows from a final receipt; twice is as good as once."""

@@ -66,14 +66,13 @@ def words(rule: Rule, *, zone_name: str) -> str:
 
 
 def entry_words(entry: Entry, *, zone_name: str) -> str:
-    """Return the rule of an entry in words; one without a schedule may start by itself."""
     if isinstance(entry.rule, OnDemandRule) and entry.origin.file != "request":
         return DEMANDS.get(entry.work, words(entry.rule, zone_name=zone_name))
     return words(entry.rule, zone_name=zone_name)
 
 
 def sayings(rule: Rule, *, zone_name: str) -> list[str]:
-    """Return the sentences with which a rule, or a part of it, may be said in a plan."""
+    """Return the sentences with which a plan may say a rule, or a part of it."""
     whole = words(rule, zone_name=zone_name)
     return [whole, *(whole.split("; ") if "; " in whole else ())]
 
@@ -142,12 +141,10 @@ def actor_words(actor: str) -> str:
 
 
 def wall_text(wall: datetime) -> str:
-    """Return a time on the wall, with its weekday; seconds only if there are any."""
     return f"{wall:%Y-%m-%d} {_DAYS[wall.weekday()][:3]} {clock_text(wall)}"
 
 
 def clock_text(wall: datetime) -> str:
-    """Return the time of day; seconds only if there are any."""
     return f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
 
 

@@ -1,9 +1,7 @@
-"""Which tools an agent may use: a mode, and patterns such as `Bash(git *)`.
+"""Tools that an agent may use: a mode, and patterns such as `Bash(git *)`.
 
-A pattern allows one plain command, never a second one behind it: what a shell would divide,
-redirect or replace is allowed only by a bare `Bash`. A pattern that denies is read the other
-way round: it is looked for in every part of a command. A list of what is denied still stops
-mistakes, not malice; whoever means to shut something out lists what is allowed.
+A pattern allows one plain command, never a second one behind it. A pattern that denies is looked
+for in every part of a command; a list of what is denied stops mistakes, not malice.
 """
 
 from __future__ import annotations
@@ -68,16 +66,12 @@ class Mode(StrEnum):
 
 
 class Answer(StrEnum):
-    """Whether a tool may be used."""
-
     ALLOW = "allow"
     DENY = "deny"
     ASK = "ask"
 
 
 class ToolPolicyError(HoraeError):
-    """A tool policy that cannot be read."""
-
     code = "tool_policy"
     exit_code = Exit.USAGE
 
@@ -100,14 +94,11 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class ToolPolicy:
-    """Which tools may be used."""
-
     mode: Mode = Mode.ALLOW_ALL
     tools: tuple[Pattern, ...] = ()
 
     @property
     def is_open(self) -> bool:
-        """Tell whether nothing is forbidden."""
         return self.mode is Mode.ALLOW_ALL or (self.mode is Mode.DENY_LIST and not self.tools)
 
     def names(self, tool: str) -> bool:
@@ -168,9 +159,7 @@ def parse_policy(data: Mapping[str, object]) -> ToolPolicy:
 
 
 def policy_of(words: Iterable[str]) -> ToolPolicy:
-    """Return the policy that `:TOOLS:` writes: only these; without any, nothing is forbidden.
-
-    A pattern may have come apart at its blanks; it is put together again.
+    """Return the policy of `:TOOLS:`; a pattern that came apart at its blanks is joined again.
 
     >>> str(policy_of(["git,", "Bash(npm", "test)"]).tools[1])
     'Bash(npm test)'
@@ -292,7 +281,6 @@ def _parts(command: str) -> Iterable[str]:
 
 
 def _called(words: list[str]) -> str:
-    """Return a call without what only leads up to it; nothing if nothing is called."""
     left = list(words)
     while left and (left[0] in _CALLERS or left[0].startswith("-") or "=" in left[0]):
         del left[0]

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """Whether an engine keeps this ledger, where, since when, and what troubles it."""
-
     is_running: bool
     directory: str
     pid: int | None = None
@@ -89,10 +87,7 @@ class EntryLine:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptLine:
-    """A receipt as people are told of it, with the zone of its entry.
-
-    In a status it may be the newest of several of one entry: `times` is of how many moments.
-    """
+    """A receipt with the zone of its entry; `times` counts the entry's moments it stands for."""
 
     filed: Filed
     title: str
@@ -101,7 +96,6 @@ class ReceiptLine:
 
     @property
     def late(self) -> timedelta:
-        """How long after its moment it was decided; what somebody asked for is never late."""
         return late(self.filed)
 
     def data(self) -> dict[str, object]:
@@ -133,8 +127,6 @@ class ReceiptLine:
 
 
 class PositionData(TypedDict):
-    """The position of an agent in its lifecycle."""
-
     state: str
     hits: int
     next_state: str
@@ -143,8 +135,6 @@ class PositionData(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """What an agent's memory says: its last run, its position, and what a person should look at."""
-
     last_run_at: datetime | None = None
     position: PositionData | None = None
     troubles: Mapping[str, str] = field(default_factory=dict)
@@ -152,11 +142,7 @@ class AgentState:
 
 @dataclass(frozen=True, slots=True)
 class AgentLine:
-    """An agent that ticks, as people are told of it.
-
-    `place` is where it is in its day, as of its last tick; `troubles` are what of its work or
-    its tree a person should look at.
-    """
+    """An agent that ticks; `place` is its position, as of its last tick."""
 
     entry: EntryLine
     is_running: bool
@@ -174,7 +160,6 @@ class AgentLine:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it failed so often in a row that it is tried less often."""
         return self.entry.failures > PATIENCE
 
     def data(self) -> dict[str, object]:
@@ -204,8 +189,6 @@ class AgentLine:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """What runs, waits and comes next, and what of the last day needs attention."""
-
     at: datetime
     zone: str
     engine: EngineFacts
@@ -241,8 +224,6 @@ class StatusReport:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Some receipts, newest first; `cursor` asks for those before them."""
-
     lines: tuple[ReceiptLine, ...]
     cursor: int | None = None
 
@@ -273,8 +254,6 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class CancelResult:
-    """A cancelled run; `changed` is False if it was asked to end already."""
-
     run: RunLine
     changed: bool
 
@@ -284,8 +263,6 @@ class CancelResult:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """Some entries, the longest known first; `cursor` asks for those after them."""
-
     entries: tuple[EntryLine, ...]
     cursor: int | None = None
 
@@ -295,8 +272,6 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """What happened after an event, in order; `after` asks for what comes next."""
-
     events: tuple[Event, ...]
     after: int
     zone: str
@@ -319,10 +294,7 @@ class EventPage:
 
 @dataclass(frozen=True, slots=True)
 class WhyReport:
-    """What was decided about some moments of an entry, or why nothing was.
-
-    `before` and `after` are the moments of its rule nearest to the window that was asked for.
-    """
+    """Decisions about moments of an entry; `before` and `after` are nearest to the window."""
 
     at: datetime
     entry: EntryLine
@@ -350,8 +322,6 @@ class WhyReport:
 
 @dataclass(frozen=True, slots=True)
 class PauseResult:
-    """The result of pausing or resuming an entry; `changed` is False if it was so already."""
-
     entry: EntryLine
     changed: bool
 
@@ -361,8 +331,6 @@ class PauseResult:
 
 @dataclass(frozen=True, slots=True)
 class BackfillResult:
-    """The past occurrences of a window that a backfill runs, or with `dry_run` would run."""
-
     entry: EntryLine
     name: str
     start: datetime
@@ -425,8 +393,6 @@ class AmbiguousEntryError(HoraeError):
 
 
 class EntryStateError(HoraeError):
-    """An entry that is gone, not armed or at rest, and so cannot do what was asked."""
-
     code = "entry_state"
     exit_code = Exit.CONFLICT
 
@@ -457,8 +423,6 @@ class ReceiptNotFoundError(HoraeError):
 
 
 class RunNotFoundError(HoraeError):
-    """A run that is asked for and is not there, or an entry that has none."""
-
     code = "run_not_found"
     exit_code = Exit.NOT_FOUND
 
@@ -474,8 +438,6 @@ class RunNotFoundError(HoraeError):
 
 
 class RunStateError(HoraeError):
-    """A run that is over, or one of several, and so cannot do what was asked."""
-
     code = "run_state"
     exit_code = Exit.CONFLICT
 
