@@ -166,8 +166,7 @@ def spent() -> float:
 @asynccontextmanager
 async def opened(url: str, schema: str = "horae") -> AsyncIterator[PostgresLedger]:
     """Give a ledger with its carrier."""
-    several = getattr(carrier, "enqueue_all", None)
-    ledger = await PostgresLedger.open(url, schema=schema, send=carrier.enqueue, send_all=several)
+    ledger = await PostgresLedger.open(url, schema=schema, send=carrier.enqueue)
     try:
         await carrier.prepare(ledger.address)
         yield ledger

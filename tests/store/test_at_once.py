@@ -45,7 +45,7 @@ def _spoilt(ask: Ask) -> Callable[[Book], None]:
 
     def work(book: Book) -> None:
         book.tell("spoilt", now=ask.now)
-        book.start(ask.receipt, now=ask.now)
+        book.start_all([(ask.receipt, ask.now)])
         raise ValueError("it cannot be done")
 
     return work
@@ -53,7 +53,7 @@ def _spoilt(ask: Ask) -> Callable[[Book], None]:
 
 def _tried(ask: Ask) -> Callable[[Book], bool]:
     """Return work that tells whether a receipt could start."""
-    return lambda book: book.start(ask.receipt, now=ask.now) is not None
+    return lambda book: book.start_all([(ask.receipt, ask.now)])[0] is not None
 
 
 def _decided(entry: Entry, ask: Ask) -> list[EntryStep]:

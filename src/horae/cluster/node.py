@@ -43,7 +43,7 @@ from horae.files.git.repository import is_repository
 from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
 from horae.process.processes import LOG_NAME
 from horae.sources.crew.tick import left_on, read_memory, write_memory
-from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepare_carrier
+from horae.store.carrier import Carrier, enqueue, prepare as prepare_carrier
 from horae.store.database import prepare
 from horae.store.lock import Lock
 from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_work, machines_of
@@ -108,7 +108,6 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
             timeouts=for_work(lease),
             lease_timeouts=for_leases(lease),
             send=enqueue,
-            send_all=enqueue_all,
         )
         stack.push_async_callback(ledger.close)
         await prepare_carrier(ledger.address)

@@ -7,6 +7,7 @@ is the matter of whoever opened the book.
 from __future__ import annotations
 
 import json
+import sqlite3
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -65,7 +66,6 @@ from horae.store.rows import (
 from horae.store.sql import by_place, theme
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
@@ -81,20 +81,10 @@ _RUN: Final = theme("run")
 _EVENT: Final = theme("event")
 _TEXT: Final = theme("text")
 _PRUNE: Final = theme("prune")
-_SEVERAL: Final = theme("several")  # what a store that is near does for several at once
+_SEVERAL: Final = theme("several")  # for several receipts or runs at once
 _TERM: Final = theme("term")
 _TICK: Final = "tick:"
 _SOME: Final = 2000  # entries that are taken in at once
-# What is known of a receipt's next run, and of the last number, where that can be foreseen.
-NEXT_RUN: Final = theme("postgres/run")["next"]
-INSERT_RUN: Final = theme("postgres/run")["insert"]
-LAST_RECEIPT: Final = theme("postgres/receipt")["last"]
-# What a number is of.
-ENTRY: Final = "entry"
-RECEIPT: Final = "receipt"
-RUN: Final = "run"
-ANYTHING: Final = "anything"  # what an answer is about that no change leaves as it is
-NOTHING: Final = "nothing"  # what an answer is about that no change spoils
 _STARTING: Final = Reason(ReasonCode.STARTING, "the run is being started")
 _RUNNING: Final = Reason(ReasonCode.STARTED, "the run has started")
 _FREE: Final = frozenset({Status.WAITING, Status.HELD})  # no machine has such a receipt
@@ -126,31 +116,17 @@ class NodeJoin(NamedTuple):
     generation: int
 
 
-class Foreseen(Generic[T]):
-    """A piece of work of which it is known what it will ask: *kind* is what it does, of *what*.
+class Batch(Generic[T]):
+    """A call that can be done for several at once: *all* gets what is *given* for each of them."""
 
-    A store that is far away asks that for several at once. Where *all* does the same for several,
-    one that is near calls it with what is *given* for each.
-    """
+    __slots__ = ("all", "given")
 
-    __slots__ = ("all", "given", "kind", "what", "work")
-
-    def __init__(
-        self,
-        work: Callable[[Book], T],
-        kind: str,
-        *what: Any,
-        all: Callable[[Book, Sequence[Any]], list[T]] | None = None,  # noqa: A002
-        given: Any = None,
-    ) -> None:
-        self.work = work
-        self.kind = kind
-        self.what = what
+    def __init__(self, all: Callable[[Book, Sequence[Any]], list[T]], given: Any) -> None:  # noqa: A002
         self.all = all
         self.given = given
 
     def __call__(self, book: Book) -> T:
-        return self.work(book)
+        return self.all(book, [self.given])[0]
 
 
 class _Draft(NamedTuple):
@@ -277,10 +253,7 @@ class Book:
         self.actor = actor
         self.execute = connection.execute
         self.execute_many = connection.executemany
-        # What nobody reads before it is kept may wait for the rest, if the connection gathers.
-        self.write_later = getattr(connection, "later", connection.executemany)
-        # And what nobody else can change meanwhile may wait until it is read.
-        self._wire: Any = connection if hasattr(connection, "change") else None
+        self._takes_tuples = isinstance(connection, sqlite3.Connection)
 
     @contextmanager
     def as_engine(self) -> Iterator[None]:
@@ -440,10 +413,11 @@ class Book:
 
     def decide(self, steps: Sequence[EntryStep], *, now: datetime) -> list[Filed]:
         """Write the decisions whose entries are still as they were; return the new receipts."""
-        found = self.execute(_ENTRY["standing"], self.asked_standing(steps)).fetchall()
+        found = self._standing(step.entry.number for step in steps)
         stands = {row[0]: row for row in found if row["is_armed"]}
-        keys_taken = self.execute(_RECEIPT["taken"], self.asked_keys(steps))
-        taken = {(int(row[0]), str(row[1])) for row in keys_taken}
+        taken = self._taken(
+            (step.entry.number, each.key) for step in steps for each in step.decision.receipts
+        )
         marks: list[_EntryMark] = []
         drafts, passed = [], []
         for entry, decision in ((step.entry, step.decision) for step in steps):
@@ -462,22 +436,11 @@ class Book:
                 freed = (_freed(number, taken, each) for each in receipts)
                 receipts = tuple(each for each in freed if (number, each.key) not in taken)
             drafts += [_Draft(entry, each, row[4], row[3], actor=self.actor) for each in receipts]
-        self._write_all(_ENTRY["account_armed"], marks, kind=ENTRY)
+        self._write_all(_ENTRY["account_armed"], marks)
         filed = self._file(drafts, now)
         for entry, receipts in passed:
             self._pass_over(entry, receipts, now=now)
         return filed
-
-    @staticmethod
-    def asked_standing(steps: Sequence[EntryStep]) -> dict[str, str]:
-        """Return what is asked about where entries stand that are decided."""
-        return {"numbers": json.dumps([step.entry.number for step in steps])}
-
-    @staticmethod
-    def asked_keys(steps: Sequence[EntryStep]) -> dict[str, str]:
-        """Return what is asked about the keys of receipts that are decided."""
-        keys = [(step.entry.number, each.key) for step in steps for each in step.decision.receipts]
-        return {"keys": json.dumps(keys)}
 
     def set_watermark(self, row: sqlite3.Row, *, now: datetime) -> None:
         """Let what is not armed be accounted for up to now at most."""
@@ -605,14 +568,14 @@ class Book:
             "ended_at": micros(now) if status in ENDS else None,
             "has_machine": int(status not in _FREE),
         }
-        if not self.change(_RECEIPT["move"], values, about=(RECEIPT, filed.number)):
+        if self.execute(_RECEIPT["move"], values).rowcount != 1:
             return False
         self._tell_all([_told(filed, status, reason, micros(now))])
         return True
 
     def _move_all(self, moves: Sequence[_ReceiptMove]) -> None:
         """Change where receipts stand, and tell of it."""
-        self._write_all(_RECEIPT["move"], [each.row for each in moves], kind=RECEIPT)
+        self._write_all(_RECEIPT["move"], [each.row for each in moves])
         self._tell_all([each.event for each in moves])
 
     def move_number(self, number: int, status: Status, *, reason: Reason, now: datetime) -> bool:
@@ -649,9 +612,7 @@ class Book:
     def settle(self, numbers: Iterable[int], *, now: datetime) -> int:
         """Note that all that follows from final receipts is done."""
         values = [{"number": number, "now": micros(now)} for number in numbers]
-        if self._wire is None or not self._wire.gathers:
-            return max(0, self.execute_many(_RECEIPT["settle"], values).rowcount)
-        return sum(self._settle(each) for each in values)
+        return max(0, self.execute_many(_RECEIPT["settle"], values).rowcount)
 
     def unsettled(self, *, after: int, limit: int) -> list[Filed]:
         """Return the final receipts after a number that are not settled."""
@@ -694,46 +655,37 @@ class Book:
 
     # Runs
 
-    def start(self, number: int, *, now: datetime) -> Run | None:
-        """Take a waiting receipt and open its run."""
-        stands = self._stands("standing", number)
-        if stands is None or not self._may_start(stands):
-            return None
-        if not self.move(stands, Status.STARTING, reason=_STARTING, now=now):
-            return None
-        name, generation = self.worker or (None, None)
-        values = {"receipt": number, "now": micros(now), "member": name, "generation": generation}
-        run, attempt = self._open_run(values)
-        return Run(run, number, attempt, now, member=name or "")
-
     def start_all(self, asked: Sequence[tuple[int, datetime]]) -> list[Run | None]:
-        """Do for several receipts what `start` does for one, in the order that they are given."""
-        numbers = [number for number, _ in asked]
-        stands = self._stand_all("standing", numbers)
-        attempts: dict[int, int] = dict(
-            self.execute(_SEVERAL["attempts"], {"receipts": json.dumps(numbers)}).fetchall()
-        )
-        name, generation = self.worker or (None, None)
-        begun: list[Run | None] = []
-        moves, opened = [], []
-        run = int(self.execute(_SEVERAL["run_numbers"]).fetchone()[0]) + 1
-        for number, now in asked:
+        """Take waiting receipts and open their runs; None: the receipt does not wait."""
+        stands = self._stand_all("standing", [number for number, _ in asked])
+        begun: list[Run | None] = [None] * len(asked)
+        free: list[tuple[int, ReceiptState, datetime]] = []
+        for place, (number, now) in enumerate(asked):
             each = stands.pop(number, None)  # once: after that it does not wait
-            is_free = each is not None and may_become(each.status, Status.STARTING)
-            if each is None or not is_free or not self._may_start(each):
-                begun.append(None)
+            if each is None or not may_become(each.status, Status.STARTING):
                 continue
-            moves.append(_moved(each, Status.STARTING, reason=_STARTING, now=now))
-            attempt = attempts.get(number, 0) + 1
-            opened.append(_OpenRun(run, number, attempt, micros(now), name, generation))
-            begun.append(Run(run, number, attempt, now, member=name or ""))
-            run += 1
-        self._move_all(moves)
-        self._write_all(INSERT_RUN, opened, kind=RUN)
+            # A worker starts only what was assigned to it.
+            if self.worker is None or each.machine == self.worker.name:
+                free.append((place, each, now))
+        if not free:
+            return begun
+        numbers = json.dumps([each.number for _, each, _ in free])
+        attempts = dict(self.execute(_SEVERAL["attempts"], {"receipts": numbers}).fetchall())
+        last = self.execute(_SEVERAL["run_numbers"], {"count": len(free)}).fetchone()
+        name, generation = self.worker or (None, None)
+        opened = []
+        for run, (place, each, now) in enumerate(free, start=int(last[0]) + 1):
+            attempt = attempts.get(each.number, 0) + 1
+            opened.append(_OpenRun(run, each.number, attempt, micros(now), name, generation))
+            begun[place] = Run(run, each.number, attempt, now, member=name or "")
+        self._move_all(
+            [_moved(each, Status.STARTING, reason=_STARTING, now=now) for _, each, now in free]
+        )
+        self._write_all(_RUN["insert"], opened)
         return begun
 
     def running_all(self, asked: Sequence[tuple[int, Process, datetime]]) -> list[bool]:
-        """Do for several runs what `running` does for one, in the order that they are given."""
+        """Note which processes runs are."""
         stands = self._stand_all("standing_of_runs", [number for number, _, _ in asked])
         moves, known, is_noted = [], [], []
         for number, process, now in asked:
@@ -745,19 +697,8 @@ class Book:
             moves.append(_moved(more, Status.RUNNING, reason=_RUNNING, now=now))
             known.append(_Identity(number, process.pid, process.started))
         self._move_all(moves)
-        self._write_all(_RUN["identify"], known, kind=RUN)
+        self._write_all(_RUN["identify"], known)
         return is_noted
-
-    def running(self, number: int, process: Process, *, now: datetime) -> bool:
-        """Note which process a run is."""
-        stands = self._stands("standing_of_run", number)
-        if stands is None or not self.move(
-            stands, Status.RUNNING, reason=_RUNNING, now=now, attempts=stands.attempts + 1
-        ):
-            return False
-        values = {"number": number, "pid": process.pid, "pid_started": process.started}
-        self.write_later(_RUN["identify"], (values,))
-        return True
 
     def give_back(self, number: int, *, reason: Reason, now: datetime, died: bool = False) -> bool:
         """Let the receipt of a run that was never let go wait again."""
@@ -845,7 +786,7 @@ class Book:
             "facts": compact(facts or {}),
             "now": micros(now),
         }
-        self.change(_RUN["close"], values, about=(RUN, number))
+        self.execute(_RUN["close"], values)
 
     def run(self, number: int) -> Run | None:
         row = self.execute(_RUN["one"], {"number": number}).fetchone()
@@ -962,57 +903,20 @@ class Book:
 
     def _numbers(self, theme: Mapping[str, str], count: int) -> int:
         """Return the first of so many numbers for entries, or receipts, that nobody ever had."""
-        last = None
-        if self._wire is not None and theme is _RECEIPT:
-            last = self._wire.numbers(LAST_RECEIPT, theme["numbers"], count)
-        if last is None:
-            last = self.execute(theme["numbers"], {"count": count}).fetchone()[0]
-        return int(last) + 1
+        return int(self.execute(theme["numbers"], {"count": count}).fetchone()[0]) + 1
 
-    def change(self, query: str, values: Mapping[str, Any], *, about: tuple[str, int]) -> bool:
-        """Change the one row of a number of a kind; False: it is not as it was seen."""
-        if self._wire is None:
-            return self.execute(query, values).rowcount == 1
-        return bool(self._wire.change(query, values, about=about))
-
-    def _write_all(self, query: str, rows: Sequence[_Row], *, kind: str) -> None:
-        """Change, or write, the rows of several numbers of a kind."""
-        if not rows:
-            return
-        if self._wire is None:
+    def _write_all(self, query: str, rows: Sequence[_Row | _EventRow]) -> None:
+        """Change, or write, several rows."""
+        if rows and self._takes_tuples:
             self.execute_many(by_place(query, rows[0]._fields), rows)
-        else:
-            self._wire.change_all(query, [each._asdict() for each in rows], kind=kind)
+        elif rows:
+            self.execute_many(query, [each._asdict() for each in rows])
 
     def _tell_all(self, events: Sequence[_EventRow]) -> None:
-        """Write down what happened; nobody reads that before it is kept."""
-        query = _EVENT["insert"]
+        """Write down what happened."""
         if self.actor != ENGINE:
             events = [each._replace(actor=self.actor) for each in events]
-        if self._wire is None:
-            self.execute_many(by_place(query, _EventRow._fields), events)
-        else:
-            self.write_later(query, [each._asdict() for each in events])
-
-    def _settle(self, values: Mapping[str, int | None]) -> bool:
-        """Note that all that follows from one receipt is done, if it is final and that is new."""
-        number = int(values["number"] or 0)
-        row = self.execute(_RECEIPT["standing"], {"number": number}).fetchone()
-        if row is None or Status(row["status"]) in OPEN or row["settled_at"] is not None:
-            return False
-        return self.change(_RECEIPT["settle"], values, about=(RECEIPT, number))
-
-    def _open_run(self, values: Mapping[str, Any]) -> tuple[int, int]:
-        """Open the next run of a receipt; return its number, and which attempt it is."""
-        known = None
-        if self._wire is not None:
-            known = self._wire.foreseen(NEXT_RUN, {"receipt": values["receipt"]})
-        if known is None:
-            run, attempt = self.execute(_RUN["open"], values).fetchone()
-            return run, attempt
-        row = {**values, "number": known["run"], "attempt": known["attempt"]}
-        self.change(INSERT_RUN, row, about=(RUN, known["run"]))
-        return known["run"], known["attempt"]
+        self._write_all(_EVENT["insert"], events)
 
     def _standing(self, numbers: Iterable[int]) -> list[sqlite3.Row]:
         """Return where some entries stand, and what their receipts are to carry."""
@@ -1041,10 +945,6 @@ class Book:
         return {
             row[5]: ReceiptState(row[0], row[1], Status(row[2]), row[3], row[4]) for row in rows
         }
-
-    def _may_start(self, stands: ReceiptState) -> bool:
-        """Tell whether whoever writes may start a receipt: a worker only what is its own."""
-        return self.worker is None or stands.machine == self.worker.name
 
     def _drafts(self, entry: Entry, receipts: Sequence[Receipt]) -> list[_Draft]:
         """Return what is to be filed of an entry: the receipts whose key has none."""
@@ -1083,9 +983,9 @@ class Book:
             events.append(_EventRow(at, "receipt", facts, entry, number))
             if receipt.key.startswith(_TICK):
                 ticks.append(_Ticks(entry))
-        self._write_all(_RECEIPT["insert"], rows, kind=RECEIPT)
+        self._write_all(_RECEIPT["insert"], rows)
         self._tell_all(events)
-        self._write_all(_ENTRY["tick"], ticks, kind=ENTRY)
+        self._write_all(_ENTRY["tick"], ticks)
         return filed
 
     def _pass_over(self, entry: Entry, receipts: Sequence[Receipt], *, now: datetime) -> None:
@@ -1123,14 +1023,14 @@ class Book:
         values = {**number, "ended_at": micros(ended_at), "memory": memory}
         values |= {"streak": streak, "failures": failures}
         if not waited:
-            self.change(_ENTRY["over_as_planned"], values, about=(ENTRY, filed.entry))
+            self.execute(_ENTRY["over_as_planned"], values)
             return
         entry = entry_of(self.execute(_ENTRY["one"], number).fetchone())
         if isinstance(entry.rule, CadenceRule):
             entry = replace(entry, rule=replace(entry.rule, streak=streak, failures=failures))
         coming = next_after(entry, entry.accounted_to, ended_at)
         values["next_at"] = coming
-        self.change(_ENTRY["over"], values, about=(ENTRY, filed.entry))
+        self.execute(_ENTRY["over"], values)
 
     def _count_runs(self) -> int:
         return int(self.execute(_PRUNE["count_runs"]).fetchone()[0])

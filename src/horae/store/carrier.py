@@ -26,7 +26,7 @@ from pgqueuer.domain.settings import DBSettings
 from psycopg import sql
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from pgqueuer.domain.models import Job
     from pgqueuer.ports.driver import NotifyCallback
@@ -46,16 +46,6 @@ def enqueue(connection: psycopg.Connection[Any], machine: str, receipt: int) -> 
     """Write a message for a machine, inside the transaction that is open."""
     queue = QueryQueueBuilder(settings=_settings())
     SyncQueries(SyncPsycopgDriver(connection), qbq=queue).enqueue(machine, b"%d" % receipt)
-
-
-def enqueue_all(connection: psycopg.Connection[Any], messages: Sequence[tuple[str, int]]) -> None:
-    """Write messages for machines at once, inside the transaction that is open."""
-    queue = QueryQueueBuilder(settings=_settings())
-    machines = [machine for machine, _ in messages]
-    bodies: list[bytes | None] = [b"%d" % receipt for _, receipt in messages]
-    SyncQueries(SyncPsycopgDriver(connection), qbq=queue).enqueue(
-        machines, bodies, [0] * len(messages)
-    )
 
 
 class Carrier:

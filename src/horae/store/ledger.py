@@ -13,7 +13,7 @@ from horae.core.ports import PATIENCE as MISSING
 from horae.core.receipt import Status
 from horae.org.collector import collector_paused
 from horae.store import arming, scanning
-from horae.store.book import Book, Foreseen
+from horae.store.book import Batch, Book
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -112,7 +112,7 @@ class BookLedger(ABC):
         return await self.read(lambda book: book.loose(source))
 
     async def entry(self, number: int) -> Listed | None:
-        return await self.read(Foreseen(lambda book: book.entry(number), "entry", number))
+        return await self.read(lambda book: book.entry(number))
 
     async def find(self, word: str) -> list[Listed]:
         """Return the entries that a person may mean, those that are still there first."""
@@ -148,8 +148,7 @@ class BookLedger(ABC):
 
     async def decide(self, steps: Sequence[EntryStep], *, now: datetime, term: int) -> list[Filed]:
         """Move watermarks and file receipts, all at once; return what was filed."""
-        work = Foreseen(lambda book: book.decide(steps, now=now), "decide", steps)
-        return await self.write(term, work)
+        return await self.write(term, lambda book: book.decide(steps, now=now))
 
     async def add(
         self,
@@ -162,44 +161,25 @@ class BookLedger(ABC):
         agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
         """File what somebody asked for, all at once; the same key gives the same receipt back."""
-        work = Foreseen(
-            lambda book: book.add(entry, receipts, now=now, parent=parent, agents=agents),
-            "add",
-            entry,
-            receipts,
+        return await self.write(
+            term, lambda book: book.add(entry, receipts, now=now, parent=parent, agents=agents)
         )
-        return await self.write(term, work)
 
     async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
         """Take a waiting receipt and open its run; None means that it does not wait."""
-        work = Foreseen(
-            lambda book: book.start(receipt, now=now),
-            "start",
-            receipt,
-            all=Book.start_all,
-            given=(receipt, now),
-        )
-        return await self.write(term, work)
+        return await self.write(term, Batch(Book.start_all, (receipt, now)))
 
     async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
         """Record which process the run is, before it is let go."""
-        work = Foreseen(
-            lambda book: book.running(run, process, now=now),
-            "running",
-            run,
-            all=Book.running_all,
-            given=(run, process, now),
-        )
-        return await self.write(term, work)
+        return await self.write(term, Batch(Book.running_all, (run, process, now)))
 
     async def give_back(
         self, run: int, *, reason: Reason, now: datetime, term: int, died: bool = False
     ) -> bool:
         """Let the receipt of a run that was never let go wait again; *died*: the engine did."""
-        work = Foreseen(
-            lambda book: book.give_back(run, reason=reason, now=now, died=died), "give_back", run
+        return await self.write(
+            term, lambda book: book.give_back(run, reason=reason, now=now, died=died)
         )
-        return await self.write(term, work)
 
     async def end(
         self,
@@ -216,7 +196,8 @@ class BookLedger(ABC):
         is_counted: bool = True,
     ) -> Filed | None:
         """Record how a run ended, and what follows: a retry, or the end of its receipt."""
-        work = Foreseen(
+        return await self.write(
+            term,
             lambda book: arming.end(
                 book,
                 run,
@@ -229,32 +210,22 @@ class BookLedger(ABC):
                 is_counted=is_counted,
                 now=now,
             ),
-            "end",
-            run,
         )
-        return await self.write(term, work)
 
     async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
         """Keep a waiting receipt from starting until it is released."""
-        work = Foreseen(
-            lambda book: book.move_number(receipt, Status.HELD, reason=reason, now=now),
-            "hold",
-            receipt,
+        return await self.write(
+            term, lambda book: book.move_number(receipt, Status.HELD, reason=reason, now=now)
         )
-        return await self.write(term, work)
 
     async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
         """Let a held receipt wait for its start again."""
-        work = Foreseen(
-            lambda book: book.release(receipt, reason=reason, now=now), "release", receipt
-        )
-        return await self.write(term, work)
+        return await self.write(term, lambda book: book.release(receipt, reason=reason, now=now))
 
     async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int:
         """Record that all that follows from these receipts is done; return of how many."""
         numbers = tuple(receipts)
-        work = Foreseen(lambda book: book.settle(numbers, now=now), "settle", *numbers)
-        return await self.write(term, work)
+        return await self.write(term, lambda book: book.settle(numbers, now=now))
 
     async def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
         """Return the final receipts after a number that are not settled, oldest first."""
@@ -290,7 +261,7 @@ class BookLedger(ABC):
         return await self.write(term, lambda book: arming.set_back(book, now=now))
 
     async def receipt(self, number: int) -> Filed | None:
-        return await self.read(Foreseen(lambda book: book.receipt(number), "receipt", number))
+        return await self.read(lambda book: book.receipt(number))
 
     async def receipts(
         self,
@@ -363,18 +334,10 @@ class BookLedger(ABC):
 
     async def job(self, filed: Filed, run: Run) -> Job | None:
         """Return all that the run of a receipt needs; None: the text that it runs is not here."""
-        return await self.read(
-            Foreseen(
-                lambda book: book.job(filed, run),
-                "job",
-                filed,
-                all=Book.jobs,
-                given=(filed, run),
-            )
-        )
+        return await self.read(Batch(Book.jobs, (filed, run)))
 
     async def text(self, digest: str) -> str | None:
-        return await self.read(Foreseen(lambda book: book.text(digest), "text", digest))
+        return await self.read(lambda book: book.text(digest))
 
     async def prune(
         self, *, before: datetime, now: datetime, term: int, dry_run: bool = False

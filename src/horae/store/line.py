@@ -12,8 +12,9 @@ import asyncio
 from collections import defaultdict, deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import groupby
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from horae.core.actor import current_actor
 from horae.store.codec import plain
@@ -21,7 +22,7 @@ from horae.store.codec import plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from horae.store.book import Book
+    from horae.store.book import Batch, Book, NodeJoin
 
 T = TypeVar("T")
 
@@ -32,23 +33,46 @@ class QueuedCall(Generic[T]):
     """What somebody wants read, or written in a term, and what came of it.
 
     Without *keep* it only tries. One that is *alone* takes long, and delays no answer but
-    its own.
+    its own. A *worker* writes of its own runs, whatever the term.
     """
 
-    __slots__ = ("actor", "error", "future", "is_alone", "keep", "loop", "result", "term", "work")
+    __slots__ = (
+        "actor",
+        "error",
+        "future",
+        "is_alone",
+        "keep",
+        "loop",
+        "result",
+        "term",
+        "work",
+        "worker",
+    )
 
     def __init__(
-        self, work: Callable[[Book], T], *, term: int = 0, keep: bool = True, is_alone: bool = False
+        self,
+        work: Callable[[Book], T],
+        *,
+        term: int = 0,
+        keep: bool = True,
+        is_alone: bool = False,
+        worker: NodeJoin | None = None,
     ) -> None:
         self.work = work
         self.actor = plain(current_actor())  # not in the thread that writes: its context is another
         self.term = term
         self.keep = keep
         self.is_alone = is_alone
+        self.worker = worker
         self.result: T | None = None
         self.error: BaseException | None = None
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self.loop.create_future()
+
+    def do(self, book: Book) -> None:
+        """Do it alone."""
+        book.actor, book.worker = self.actor, self.worker
+        self.result = self.work(book)
 
     def answer(self) -> None:
         """Let whoever waits know what came of it; one who gave up is not told."""
@@ -121,3 +145,21 @@ class CallQueue:
 def _answer(calls: Sequence[QueuedCall[Any]]) -> None:
     for call in calls:
         call.answer()
+
+
+def do_all(calls: Sequence[QueuedCall[Any]], book: Book) -> None:
+    """Do what several calls ask for, those at once that stand together and want the same."""
+    for (many, actor, worker), some in groupby(calls, key=_kind):
+        same = [*some]
+        book.actor, book.worker = actor, worker
+        if many is None:
+            found = [call.work(book) for call in same]
+        else:
+            found = many(book, [cast("Batch[Any]", call.work).given for call in same])
+        for call, result in zip(same, found, strict=True):
+            call.result = result
+
+
+def _kind(call: QueuedCall[Any]) -> tuple[Any, str, NodeJoin | None]:
+    """Return what does a call together with others of its kind, if anything does, and for whom."""
+    return getattr(call.work, "all", None), call.actor, call.worker

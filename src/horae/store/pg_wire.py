@@ -3,11 +3,6 @@
 Each wait has its end: to connect, to get a lock, to be answered. A server that accepts what we
 send and says nothing is given up like one that is not there. A connection that has failed is
 closed, and the next call opens another.
-
-A server is far away: to ask it one thing takes as long as to ask it twenty at once. So a wire can
-be told what will be asked of it (`Look`), and then answers from what it has learned; and what is
-changed under a lock that keeps all others out may wait, with all else that is to be written, until
-something is asked that was not foreseen, or until the end.
 """
 
 from __future__ import annotations
@@ -18,12 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.generators import send
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
@@ -35,12 +29,10 @@ from horae.core.ports import (
     LedgerNewerError,
     LedgerWriteError,
 )
-from horae.store.book import ANYTHING, NOTHING
 from horae.store.sql import migrations, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from psycopg.cursor import Cursor
 
@@ -157,35 +149,10 @@ class _StrDumper(StrDumperUnknown):
     """Writes a text; also one that is an enum's word."""
 
 
-class _AtOnce(psycopg.Pipeline):
-    """Asks several things in one breath: nothing of it is sent before all of it is there.
-
-    Who is frozen in the midst of asking would keep a lock, and a server ends only those who are
-    idle between two requests. A mere flush after the last word would also make it wait for ever,
-    so there is none: the end of a request is enough.
-    """
-
-    def _communicate_gen(self) -> Generator[Any, Any, None]:
-        yield from ()
-
-    def _exit_gen(self) -> Generator[Any, Any, None]:
-        self._enqueue_sync()
-        while self.command_queue:
-            self.command_queue.popleft()()
-        yield from send(self.pgconn)
-        yield from self._fetch_gen(flush=False)
-
-
 class _Connection(psycopg.Connection[PostgresRow]):
     """A connection that gives a silent server up."""
 
     beats: int = 0
-
-    def at_once(self) -> AbstractContextManager[psycopg.Pipeline]:
-        """Within it nothing is answered; at its end all is."""
-        if self._pipeline is None:
-            self._pipeline = _AtOnce(self)
-        return self.pipeline()
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - ours are shorter
         """Do what psycopg wants done, unless the server is silent for too long."""
@@ -246,121 +213,6 @@ def _placed(query: str) -> str:
     return _TOKEN.sub(put, query)
 
 
-class ForeseenQuery(NamedTuple):
-    """Something that will be asked, so that it is asked together with other things.
-
-    The answer is forgotten when what it is *about* is changed. *via* is a query that is asked
-    in its place; it says last, as `known_as`, of which number each row is the answer.
-    """
-
-    query: str
-    values: Mapping[str, Any]
-    about: str
-    via: str = ""
-
-
-class SurprisedError(Exception):
-    """Not all rows were as they had been seen; nothing of it may be kept."""
-
-
-class _Query(NamedTuple):
-    """A question that is on its way."""
-
-    looks: Sequence[ForeseenQuery]
-    cursor: Cursor[PostgresRow]
-    is_many: bool
-
-
-class _PendingAnswer(list[PostgresRow]):
-    """What was learned before it was asked, as a cursor gives it."""
-
-    def fetchone(self) -> PostgresRow | None:
-        return self[0] if self else None
-
-    def fetchall(self) -> list[PostgresRow]:
-        return self
-
-
-class _QueryCache:
-    """The answers to what was foreseen, as long as they hold."""
-
-    def __init__(self) -> None:
-        self._answers: dict[str, dict[tuple[Any, ...], _PendingAnswer]] = {}
-        self._about: dict[tuple[str, int], list[tuple[str, tuple[Any, ...]]]] = {}
-        self._fleeting: list[tuple[str, tuple[Any, ...]]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._answers)
-
-    def find(self, query: str, values: Mapping[str, Any] | None) -> _PendingAnswer | None:
-        """Return the answer to a question; None: it is not known."""
-        answers = self._answers.get(query)
-        return None if answers is None else answers.get(_key(query, values or {}))
-
-    def learn(self, asked: Iterable[_Query]) -> None:
-        """Remember what the server has answered."""
-        for looks, cursor, is_many in asked:
-            rows = cursor.fetchall()
-            if looks[0].via:
-                for row in rows:
-                    self._keep(looks[0], (row[-1],), [_cut(row)])
-            elif is_many:
-                found: dict[int, list[PostgresRow]] = {}
-                for row in rows:
-                    found.setdefault(row[-1], []).append(_cut(row))
-                for place, look in enumerate(looks, start=1):
-                    self._keep(look, _key(look.query, look.values), found.get(place, []))
-            else:
-                self._keep(looks[0], _key(looks[0].query, looks[0].values), rows)
-
-    def change(self, query: str, row: tuple[Any, ...]) -> None:
-        """Let the answer to a question that has no values be another."""
-        self._answers[query] = {(): _PendingAnswer([PostgresRow(row)])}
-
-    def take(self, query: str, values: Mapping[str, Any]) -> PostgresRow | None:
-        """Return an answer that is good once."""
-        rows = self._answers.get(query, {}).pop(_key(query, values), None)
-        return rows[0] if rows else None
-
-    def forget(self, kind: str, number: int) -> None:
-        """Forget what is spoiled by a change."""
-        for query, key in (*self._about.pop((kind, number), ()), *self._fleeting):
-            self._answers[query].pop(key, None)
-        self._fleeting.clear()
-
-    def clear(self) -> None:
-        self._answers.clear()
-        self._about.clear()
-        self._fleeting.clear()
-
-    def _keep(self, look: ForeseenQuery, key: tuple[Any, ...], rows: list[PostgresRow]) -> None:
-        self._answers.setdefault(look.query, {})[key] = _PendingAnswer(rows)
-        if look.about == ANYTHING:
-            self._fleeting.append((look.query, key))
-        elif look.about != NOTHING:
-            has_number = bool(rows) and "number" in rows[0].places
-            number = rows[0]["number"] if has_number else key[0]
-            self._about.setdefault((look.about, number), []).append((look.query, key))
-
-
-def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the values of a question in the order in which it names them."""
-    return tuple([values[name] for name in _said(query).names])
-
-
-def _cut(row: PostgresRow) -> PostgresRow:
-    """Return a row without its last column."""
-    return _cut_kind(type(row))(row[:-1])
-
-
-@lru_cache(maxsize=512)
-def _cut_kind(kind: type[PostgresRow]) -> type[PostgresRow]:
-    places = dict([*kind.places.items()])
-    last = max(places.values(), default=0)
-    left = {name: place for name, place in places.items() if place != last}
-    return type("Row", (PostgresRow,), {"__slots__": (), "places": left})
-
-
 class PostgresConnection:
     """One connection, which is opened when it is needed, and again when it was lost."""
 
@@ -370,12 +222,6 @@ class PostgresConnection:
         self.address = address
         self.timeouts = timeouts
         self.changes = 0  # rows that were written since the transaction began
-        self.gathers = False  # whether what is changed may wait
-        self.has_forgotten = False  # whether what was foreseen is no longer known
-        self._memory = _QueryCache()
-        self._soon: dict[str, dict[tuple[str, int], Mapping[str, Any]]] = {}
-        self._numbers: dict[str, int] = {}  # how many were given, by the query that writes it
-        self._later: dict[str, list[Mapping[str, Any]]] = {}
         self._is_read_only = is_read_only
         self._connection: _Connection | None = None
 
@@ -404,15 +250,8 @@ class PostgresConnection:
         return 0 if self._connection is None else self._connection.info.backend_pid
 
     def execute(self, query: str, values: Mapping[str, Any] | None = None) -> Cursor[PostgresRow]:
-        """Do one query, after all that is to be done before it."""
-        known = self._memory.find(query, values)
-        if known is not None:
-            return cast("Cursor[PostgresRow]", known)
-        self.flush()
-        said = _said(query).one
-        if not said.startswith("SELECT"):
-            self.forget()
-        cursor: Cursor[PostgresRow] = self.raw.execute(said, values or {})
+        """Do one query."""
+        cursor: Cursor[PostgresRow] = self.raw.execute(_said(query).one, values or {})
         found = cursor.pgresult
         if found is not None and not found.nfields:
             self.changes += max(0, cursor.rowcount)
@@ -420,165 +259,30 @@ class PostgresConnection:
 
     def executemany(self, query: str, rows: Iterable[Mapping[str, Any]]) -> Cursor[PostgresRow]:
         """Do one query for each row, all at once if the dialect can."""
-        many = [*rows]
+        said, many = _said(query), [*rows]
+        cursor: Cursor[PostgresRow] = self.raw.cursor()
         if not many:
-            return self.raw.cursor()
-        self.flush()
-        self.forget()
-        if _said(query).many is None and len(many) > 1:
-            cursor: Cursor[PostgresRow] = self.raw.cursor()
-            cursor.executemany(_said(query).one, many)
+            return cursor
+        if len(many) == 1:
+            cursor.execute(said.one, many[0])
+        elif said.many is not None:
+            cursor.execute(said.many, {"rows": _written(said.names, many)})
         else:
-            [cursor] = self._send(query, many)
+            cursor.executemany(said.one, many)
         self.changes += max(0, cursor.rowcount)
         return cursor
 
-    def change(self, query: str, values: Mapping[str, Any], *, about: tuple[str, int]) -> bool:
-        """Change the one row that a number of a kind has; False: it is not as it was seen.
-
-        If changes may wait nobody else can have changed it, and should it be otherwise all
-        that was to be done with it fails.
-        """
-        if not self.gathers:
-            return self.execute(query, values).rowcount == 1
-        if about in self._soon.get(query, ()):
-            self.flush()
-        self._soon.setdefault(query, {})[about] = values
-        self._memory.forget(*about)
-        return True
-
-    def change_all(self, query: str, rows: Iterable[Mapping[str, Any]], *, kind: str) -> None:
-        """Change, or write, the rows of several numbers of a kind."""
-        if not self.gathers:
-            self.executemany(query, rows)
-            return
-        for row in rows:
-            self.change(query, row, about=(kind, row["number"]))
-
-    def later(self, query: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Do a query for each row before the commit, together with others of its kind."""
-        self._later.setdefault(query, []).extend(rows)
-
-    def foresee(self, looks: Iterable[ForeseenQuery]) -> None:
-        """Ask several things at once, to answer from what is learned."""
-        self.flush()
-        with self.raw.at_once():
-            asked = self._ask(looks)
-        self._memory.learn(asked)
-        self.has_forgotten = False
-
-    def forget(self) -> None:
-        self.has_forgotten = self.gathers and bool(self._memory)
-        self._memory.clear()
-
-    def foreseen(self, query: str, values: Mapping[str, Any]) -> PostgresRow | None:
-        """Return an answer that is good once, if it was foreseen."""
-        return self._memory.take(query, values)
-
-    def numbers(self, last: str, give: str, count: int) -> int | None:
-        """Give so many numbers, if it was foreseen which was the last; return that."""
-        known = self._memory.find(last, None)
-        if not known or not self.gathers:
-            return None
-        number = int(known[0][0])
-        self._memory.change(last, (number + count,))
-        self._numbers[give] = self._numbers.get(give, 0) + count
-        return number
-
-    def begin(
-        self, looks: Iterable[ForeseenQuery] = (), *, gathers: bool = False
-    ) -> tuple[int, int]:
-        """Begin to write when nobody else does; return the term, and the schema's version.
-
-        What is to be looked at is asked for in the same breath, and answered under the lock.
-        """
-        self.changes, self.gathers = 0, gathers
-        for waiting in (self._later, self._soon, self._numbers):
-            waiting.clear()
-        self._memory.clear()
-        self.has_forgotten = False
-        with self.raw.at_once():
-            self.raw.execute("BEGIN", prepare=False)
-            found = self.raw.execute("SELECT number, version FROM term FOR UPDATE")
-            asked = self._ask(looks)
+    def begin(self) -> tuple[int, int]:
+        """Begin to write when nobody else does; return the term, and the schema's version."""
+        self.changes = 0
+        found = self.script("BEGIN; SELECT number, version FROM term FOR UPDATE")
+        found.nextset()
         row = found.fetchone()
         if row is None:
             raise LedgerDamagedError(
                 self.address.place, "the table term is empty", remedy="restore a backup"
             )
-        self._memory.learn(asked)
         return row[0], row[1]
-
-    def flush(self) -> None:
-        """Do what waits to be changed."""
-        if self._soon or self._numbers:
-            self._do({})
-
-    def finish(self) -> None:
-        """Do all that waits, and what was left for later."""
-        later = {**self._later}
-        self._later.clear()
-        if self._soon or self._numbers or later:
-            self._do(later)
-
-    def attempt(self, work: Callable[[], T]) -> T:
-        """Return what a piece of work would give, and leave nothing of it."""
-        self.flush()
-        self.forget()
-        gathers, self.gathers = self.gathers, False
-        later = {query: [*rows] for query, rows in self._later.items()}
-        changes = self.changes
-        self.script("SAVEPOINT attempt")
-        result = work()
-        self.script("ROLLBACK TO SAVEPOINT attempt; RELEASE SAVEPOINT attempt")
-        self._later, self.changes, self.gathers = later, changes, gathers
-        return result
-
-    def _do(self, later: Mapping[str, list[Mapping[str, Any]]]) -> None:
-        """Do what waits, all of it on one way to the server and back."""
-        soon = {query: [*rows.values()] for query, rows in self._soon.items()}
-        numbers = {**self._numbers}
-        self._soon.clear()
-        self._numbers.clear()
-        with self.raw.at_once():
-            for query, count in numbers.items():
-                self.raw.execute(_said(query).one, {"count": count})
-            changed = [(len(rows), self._send(query, rows)) for query, rows in soon.items()]
-            written = [each for query, rows in later.items() for each in self._send(query, rows)]
-        for expected, cursors in changed:
-            if sum(cursor.rowcount for cursor in cursors) != expected:
-                raise SurprisedError
-            self.changes += expected
-        self.changes += sum(max(0, cursor.rowcount) for cursor in written)
-
-    def _send(self, query: str, rows: Sequence[Mapping[str, Any]]) -> list[Cursor[PostgresRow]]:
-        """Send a query for some rows: one for all of them if the dialect can."""
-        said = _said(query)
-        if said.many is None or len(rows) == 1:
-            return [self.raw.execute(said.one, row) for row in rows]
-        return [self.raw.execute(said.many, {"rows": _written(said.names, rows)})]
-
-    def _ask(self, looks: Iterable[ForeseenQuery]) -> list[_Query]:
-        """Send questions, those of one kind together."""
-        kinds: dict[tuple[str, str], dict[tuple[Any, ...], ForeseenQuery]] = {}
-        for look in looks:
-            key = _key(look.via or look.query, look.values)
-            kinds.setdefault((look.query, look.via), {}).setdefault(key, look)
-        return [
-            each
-            for (query, via), some in kinds.items()
-            for each in self._ask_alike(via or query, [*some.values()])
-        ]
-
-    def _ask_alike(self, query: str, looks: Sequence[ForeseenQuery]) -> list[_Query]:
-        said = _said(query)
-        if said.many is None or len(looks) == 1:
-            return [
-                _Query([look], self.raw.execute(said.one, look.values), is_many=False)
-                for look in looks
-            ]
-        rows = _written(said.names, [look.values for look in looks])
-        return [_Query(looks, self.raw.execute(said.many, {"rows": rows}), is_many=True)]
 
     def script(self, text: str) -> Cursor[PostgresRow]:
         """Do several statements without values in one go."""
@@ -782,10 +486,6 @@ def refuse_newer(address: DatabaseAddress, version: int) -> None:
             f"the schema has version {version}, and this horae supports {known}",
             remedy="use the newer horae that wrote it, on every node",
         )
-
-
-def is_servers(error: BaseException) -> bool:
-    return isinstance(error, psycopg.Error)
 
 
 def is_lost(error: BaseException) -> bool:

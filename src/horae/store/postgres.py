@@ -13,52 +13,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from horae.cluster.lease import LostLease
 from horae.core.access import REVOKED
 from horae.core.entry import Work
 from horae.core.gate import Machine
-from horae.core.ports import LedgerError, StaleTermError
-from horae.core.receipt import Reason, ReasonCode, Status, followed_by
+from horae.core.ports import LedgerError, LedgerWriteError, StaleTermError
+from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.store import arming
-from horae.store.book import (
-    ANYTHING,
-    ENTRY,
-    LAST_RECEIPT,
-    NEXT_RUN,
-    NOTHING,
-    RECEIPT,
-    Book,
-    Foreseen,
-    NodeJoin,
-)
+from horae.store.book import Book, NodeJoin
 from horae.store.codec import plain
 from horae.store.leases import LeaseOverError, Leases, done
 from horae.store.ledger import ANYBODY, BookLedger
-from horae.store.line import CallQueue, QueuedCall
+from horae.store.line import CallQueue, QueuedCall, do_all
 from horae.store.rows import filed_of
 from horae.store.sql import theme
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import datetime
     from pathlib import Path
 
     import psycopg
 
     from horae.cluster.lease import Membership
-    from horae.core.ports import EntryStep, Run
-    from horae.core.receipt import Filed, Receipt
-    from horae.store.pg_wire import ForeseenQuery, PostgresConnection, Timeouts
+    from horae.core.ports import Run
+    from horae.core.receipt import Filed
+    from horae.store.pg_wire import PostgresConnection, Timeouts
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]
-    SendAll: TypeAlias = Callable[[psycopg.Connection[Any], Sequence[tuple[str, int]]], object]
 
 T = TypeVar("T")
 
@@ -69,10 +56,6 @@ TOKEN: Final = "token"  # noqa: S105 - the secret that is the operator's token o
 NODE: Final = "node"  # the secret by which members know each other
 _SECOND: Final = timedelta(seconds=1)
 _MEMBER: Final = theme("postgres/member")
-_ENTRY: Final = theme("entry")
-_RECEIPT: Final = theme("receipt")
-_TEXT: Final = theme("text")
-_GOES_ON_OF_RUN: Final = theme("postgres/entry")["goes_on_of_run"]
 _RECENT: Final = 20_000  # runs among which an agent's home is looked for
 _PULSE: Final = timedelta(seconds=10)  # how often a quiet listener asks whether it is heard
 _AGAIN: Final = timedelta(seconds=1)  # after which a lost listener is made anew
@@ -124,7 +107,6 @@ class PostgresLedger(BookLedger):
         reader: PostgresConnection,
         leases: Leases,
         send: Send | None = None,
-        send_all: SendAll | None = None,
     ) -> None:
         self.address = writer.address
         self.place = self.address.place
@@ -132,8 +114,6 @@ class PostgresLedger(BookLedger):
         self._writer = writer
         self._reader = reader
         self._send = send
-        self._send_several = send_all
-        self._sending: list[tuple[str, int]] = []  # what is sent before the next commit
         self._writing = CallQueue("ledger-writer")
         self._reading = CallQueue("ledger-reader")
 
@@ -146,13 +126,11 @@ class PostgresLedger(BookLedger):
         timeouts: Timeouts | None = None,
         lease_timeouts: Timeouts | None = None,
         send: Send | None = None,
-        send_all: SendAll | None = None,
     ) -> PostgresLedger:
         """Return the ledger of a database, whose schema is brought up to our version.
 
         *send* is the carrier: it hands a receipt's number to a machine, through the psycopg
-        connection on which the receipt is assigned, in that transaction. *send_all* does so
-        for several at once.
+        connection on which the receipt is assigned, in that transaction.
         """
         try:
             from horae.store import pg_schema, pg_wire
@@ -165,7 +143,7 @@ class PostgresLedger(BookLedger):
         writer = pg_wire.PostgresConnection(address, times)
         reader = pg_wire.PostgresConnection(address, times, is_read_only=True)
         leases = Leases(pg_wire.PostgresConnection(address, lease_timeouts or pg_wire.BRIEF))
-        ledger = cls(writer=writer, reader=reader, leases=leases, send=send, send_all=send_all)
+        ledger = cls(writer=writer, reader=reader, leases=leases, send=send)
         try:
             await ledger._writing.do(lambda: pg_schema.migrate(writer))
         except BaseException:
@@ -199,7 +177,7 @@ class PostgresLedger(BookLedger):
         A *worker* writes under its lease, whatever the term. *work* may be done twice, if
         that of somebody else has failed.
         """
-        call = _WorkerCall(work, term=term, keep=keep, is_alone=is_alone, worker=worker)
+        call = QueuedCall(work, term=term, keep=keep, is_alone=is_alone, worker=worker)
         return await self._writing.join(call, self._serve)
 
     def for_member(self, name: str, generation: int) -> MemberLedger:
@@ -218,15 +196,13 @@ class PostgresLedger(BookLedger):
             stands = book.standing(receipt)
             if stands is None or stands.status is not Status.WAITING or stands.machine is not None:
                 return False
-            if not book.change(_MEMBER["assign"], values, about=(RECEIPT, receipt)):
-                return False
+            book.execute(_MEMBER["assign"], values)
             book.tell("assigned", now=now, receipt=receipt, facts={"machine": machine})
-            self._sending.append((machine, receipt))
-            if not self._writer.gathers:
-                self._send_all()
+            if self._send is not None:
+                self._send(self._writer.raw, machine, receipt)
             return True
 
-        return await self.write(term, Foreseen(put, "assign", receipt))
+        return await self.write(term, put)
 
     async def machines(self) -> tuple[Machine, ...]:
         return machines_of(await self.leases.members())
@@ -307,11 +283,7 @@ class PostgresLedger(BookLedger):
     async def keep_log(self, run: int, body: bytes) -> None:
         """Keep the output of a run, for when its machine is gone."""
         values = {"run": run, "body": body}
-
-        def put(book: Book) -> None:
-            book.write_later(_MEMBER["keep_log"], (values,))
-
-        await self.write(ANYBODY, put)
+        await self.write(ANYBODY, lambda book: book.execute(_MEMBER["keep_log"], values))
 
     async def log(self, run: int) -> bytes | None:
         """Return the output of a run that was kept."""
@@ -344,127 +316,103 @@ class PostgresLedger(BookLedger):
             await asyncio.sleep(_AGAIN.total_seconds())
 
     def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        """Read what several asked for; what is foreseen of it is asked for at once."""
+        """Read what several asked for; what one cannot be told keeps nothing from the others."""
         wire = self._reader
-        looks = [look for call in calls for look in _looks(call)]
-        if len(looks) > 1:
-            with suppress(Exception):  # if it fails for one, each is told why
-                done(wire, lambda wire: wire.foresee(looks))
-        for call in calls:
-            try:
-                call.result = done(wire, partial(_read, call))
-            except Exception as error:  # the caller raises it
+        book = _book(wire)
+        try:
+            done(wire, lambda _: do_all(calls, book))
+        except LedgerWriteError as error:  # the database cannot be reached
+            for call in calls:
                 call.error = error
-        wire.forget()
+        except Exception:  # each is done again by itself, and told its own error
+            for call in calls:
+                try:
+                    done(wire, lambda _, call=call: call.do(book))  # type: ignore[misc]
+                except Exception as error:  # the caller raises it
+                    call.error = error
 
     def _serve(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        """Do what several asked for in one transaction.
+        """Do what several asked for in one transaction; what one of them spoils is undone alone."""
+        from horae.store.pg_wire import postgres_errors
 
-        If one of them fails, all are undone, and the others are done again without it: that
-        is rare, and to be ready for it would cost each of them two statements. If it cannot be
-        told which one has failed, each does again what it does without waiting for the others.
-        """
-        left = [cast("_WorkerCall[Any]", call) for call in calls]
-        gathers = True
-        while left:
-            try:
-                self._attempt(left, gathers=gathers)
-            except _UndoneError as spoiled:
-                gathers = gathers and spoiled.call is not None
-                if spoiled.call is not None:
-                    left.remove(spoiled.call)
-            except BaseException as error:  # the callers raise it
-                self._writer.close()
-                for call in left:
-                    call.error = error
-                return
-            else:
-                return
-
-    def _attempt(self, calls: Sequence[_WorkerCall[Any]], *, gathers: bool) -> None:
-        """Do what several asked for, and keep it; an error says which one spoils it."""
-        from horae.store.pg_wire import postgres_errors, refuse_newer
-
-        wire = self._writer
-        self._sending.clear()
-        workers = dict.fromkeys(call.worker for call in calls if call.worker is not None)
-        looks = [_look_alive(each) for each in workers]
-        if gathers:
-            looks += [look for call in calls for look in _looks(call)]
-        with postgres_errors(self.address):
-            term, version = done(wire, lambda wire: wire.begin(looks, gathers=gathers))
-            refuse_newer(self.address, version)
-            alive = {each: _is_alive(wire, each) for each in workers}
-            for place, call in enumerate(calls):
-                call.error = None
-                try:
-                    self._check(call, term, alive)
-                except StaleTermError as error:
-                    call.error = error  # it has written nothing, so it spoils nothing
-                    continue
-                if wire.has_forgotten:
-                    self._do(partial(_foresee, wire, calls[place:]), None, is_shared=True)
-                self._do(partial(_work, wire, call), call, is_shared=len(calls) > 1)
-            self._do(self._finish, None, is_shared=len(calls) > 1)
-        with postgres_errors(self.address, is_commit=True):
-            channel = f'NOTIFY "{self.address.schema}"; ' if wire.changes else ""
-            wire.script(f"{channel}COMMIT")
-
-    def _finish(self) -> None:
-        """Write all that waits, and send word of what was assigned."""
-        self._writer.finish()
-        self._send_all()
-
-    def _send_all(self) -> None:
-        sending = [*self._sending]
-        self._sending.clear()
-        if self._send_several is not None:
-            if sending:
-                self._send_several(self._writer.raw, sending)
-        elif self._send is not None:
-            for machine, receipt in sending:
-                self._send(self._writer.raw, machine, receipt)
-
-    def _do(
-        self, part: Callable[[], None], call: _WorkerCall[Any] | None, *, is_shared: bool
-    ) -> None:
-        """Do a part of a transaction; if it fails, undo all and say whose fault that is."""
-        from horae.store.pg_wire import SurprisedError, is_lost, is_servers, postgres_errors
-
-        wire = self._writer
         try:
-            part()
-        except Exception as error:
-            if not wire.can_roll_back or is_lost(error):
-                raise
             with postgres_errors(self.address):
-                wire.script("ROLLBACK")
-            # What fails when it is done at last may be what another has asked for.
-            is_unclear = isinstance(error, SurprisedError) or (is_shared and is_servers(error))
-            if wire.gathers and is_unclear:
-                raise _UndoneError(None) from error
-            if call is None:
-                raise
-            call.error = _meant(self.address, error)
-            raise _UndoneError(call) from error
+                # To be able to undo each alone costs each of them two statements.
+                if not self._do_together(calls):
+                    self._do_apart(calls)
+        except BaseException as error:  # the callers raise it
+            self._writer.close()
+            for call in calls:
+                call.error = error
 
-    def _check(self, call: _WorkerCall[Any], term: int, alive: Mapping[NodeJoin, bool]) -> None:
-        """Raise an error if whoever writes may write no more."""
-        worker = call.worker
-        if worker is None:
-            if call.term not in (term, ANYBODY):
-                raise StaleTermError(self.place, term=call.term, current=term)
-            return
-        if not alive[worker]:
-            raise LeaseOverError(self.place, name=worker.name, generation=worker.generation)
+    def _do_together(self, calls: Sequence[QueuedCall[Any]]) -> bool:
+        """Do all of several calls; False: one spoils it or is not to be kept, so none is done."""
+        if not all(call.keep for call in calls):
+            return False
+        check = self._begin(calls)
+        try:
+            for call in calls:
+                check(call)
+            do_all(calls, _book(self._writer))
+        except Exception as error:
+            self._refuse_lost(error)
+            self._writer.script("ROLLBACK")
+            return False
+        self._commit()
+        return True
 
+    def _do_apart(self, calls: Sequence[QueuedCall[Any]]) -> None:
+        check, wire = self._begin(calls), self._writer
+        for call in calls:
+            wire.script("SAVEPOINT call")
+            was, is_kept = wire.changes, call.keep
+            try:
+                check(call)
+                call.do(_book(wire))
+            except Exception as error:  # the caller raises it
+                self._refuse_lost(error)
+                call.error, is_kept = _meant(self.address, error), False
+            if not is_kept:
+                wire.changes = was
+                wire.script("ROLLBACK TO SAVEPOINT call")
+            wire.script("RELEASE SAVEPOINT call")
+        self._commit()
 
-class _UndoneError(Exception):
-    """A transaction was undone: for one of its calls, or nobody can tell for which."""
+    def _begin(self, calls: Sequence[QueuedCall[Any]]) -> Callable[[QueuedCall[Any]], None]:
+        """Begin to write when nobody else does; return what checks whether a call still may."""
+        from horae.store.pg_wire import refuse_newer
 
-    def __init__(self, call: _WorkerCall[Any] | None) -> None:
-        self.call = call
-        super().__init__("undone")
+        wire = self._writer
+        current, version = done(wire, lambda wire: wire.begin())
+        refuse_newer(self.address, version)
+        # By the database's clock.
+        alive = {
+            each: wire.execute(_MEMBER["is_alive"], each._asdict()).fetchone() is not None
+            for each in {call.worker for call in calls if call.worker is not None}
+        }
+
+        def check(call: QueuedCall[Any]) -> None:
+            worker = call.worker
+            if worker is None and call.term not in (current, ANYBODY):
+                raise StaleTermError(self.place, term=call.term, current=current)
+            if worker is not None and not alive[worker]:
+                raise LeaseOverError(self.place, name=worker.name, generation=worker.generation)
+
+        return check
+
+    def _refuse_lost(self, error: Exception) -> None:
+        """Raise an error after which the transaction cannot be undone in part."""
+        from horae.store.pg_wire import is_lost
+
+        if not self._writer.can_roll_back or is_lost(error):
+            raise error
+
+    def _commit(self) -> None:
+        from horae.store.pg_wire import postgres_errors
+
+        with postgres_errors(self.address, is_commit=True):
+            channel = f'NOTIFY "{self.address.schema}"; ' if self._writer.changes else ""
+            self._writer.script(f"{channel}COMMIT")
 
 
 class MemberLedger(BookLedger):
@@ -536,117 +484,9 @@ class MemberLedger(BookLedger):
         await self._ledger.keep_log(run, body)
 
 
-class _WorkerCall(QueuedCall[T]):
-    """A call that may be a worker's."""
-
-    __slots__ = ("worker",)
-
-    def __init__(
-        self, work: Callable[[Book], T], *, worker: NodeJoin | None, term: int, **how: bool
-    ) -> None:
-        super().__init__(work, term=term, **how)
-        self.worker = worker
-
-
-def _book(wire: PostgresConnection, call: QueuedCall[Any], worker: NodeJoin | None = None) -> Book:
+def _book(wire: PostgresConnection) -> Book:
     """Return the book behind a connection, which does all that a book asks of one."""
-    return Book(cast("sqlite3.Connection", wire), worker, call.actor)
-
-
-def _read(call: QueuedCall[T], wire: PostgresConnection) -> T:
-    return call.work(_book(wire, call))
-
-
-def _looks(call: QueuedCall[Any]) -> list[ForeseenQuery]:
-    """Return what a call will ask, as far as that is known."""
-    work = call.work
-    if not isinstance(work, Foreseen) or work.kind not in _LOOKS:
-        return []
-    return [*_LOOKS[work.kind](*work.what)]
-
-
-def _foresee(wire: PostgresConnection, calls: Sequence[_WorkerCall[Any]]) -> None:
-    """Ask again for what the calls that are left will ask: somebody has changed more than a row."""
-    wire.foresee([look for call in calls for look in _looks(call)])
-
-
-def _standing(*receipts: int) -> Iterator[ForeseenQuery]:
-    for number in receipts:
-        yield _look(_RECEIPT["standing"], RECEIPT, number=number)
-
-
-def _standing_of_run(run: int) -> Iterator[ForeseenQuery]:
-    yield _look(_RECEIPT["standing_of_run"], RECEIPT, number=run)
-
-
-def _next_run(receipt: int) -> Iterator[ForeseenQuery]:
-    yield from _standing(receipt)
-    yield _look(NEXT_RUN, NOTHING, receipt=receipt)
-
-
-def _end(run: int) -> Iterator[ForeseenQuery]:
-    yield _look(_RECEIPT["of_run"], RECEIPT, number=run)
-    yield _look(_ENTRY["goes_on"], ENTRY, via=_GOES_ON_OF_RUN, number=run)
-
-
-def _adding(entry: int, receipts: Sequence[Receipt]) -> Iterator[ForeseenQuery]:
-    yield _look(_ENTRY["one"], ENTRY, number=entry)
-    yield _look(LAST_RECEIPT, NOTHING)
-    for receipt in receipts:
-        yield _look(_RECEIPT["by_key"], RECEIPT, entry=entry, key=receipt.key)
-
-
-def _deciding(steps: Sequence[EntryStep]) -> Iterator[ForeseenQuery]:
-    yield _look(LAST_RECEIPT, NOTHING)
-    yield _look(_ENTRY["standing"], ANYTHING, **Book.asked_standing(steps))
-    yield _look(_RECEIPT["taken"], ANYTHING, **Book.asked_keys(steps))
-
-
-def _job(filed: Filed) -> Iterator[ForeseenQuery]:
-    yield _look(_TEXT["one"], NOTHING, digest=filed.digest)
-    yield _look(_ENTRY["one"], ENTRY, number=filed.entry)
-    follows = followed_by(filed.receipt.key)
-    if follows is not None:
-        yield _look(_RECEIPT["one"], RECEIPT, number=follows)
-
-
-_LOOKS: Final[Mapping[str, Callable[..., Iterator[ForeseenQuery]]]] = {
-    "add": _adding,
-    "assign": _standing,
-    "decide": _deciding,
-    "end": _end,
-    "entry": lambda number: iter((_look(_ENTRY["one"], ENTRY, number=number),)),
-    "give_back": _standing_of_run,
-    "hold": _standing,
-    "job": _job,
-    "receipt": lambda number: iter((_look(_RECEIPT["one"], RECEIPT, number=number),)),
-    "release": _standing,
-    "running": _standing_of_run,
-    "settle": _standing,
-    "start": _next_run,
-    "text": lambda digest: iter((_look(_TEXT["one"], NOTHING, digest=digest),)),
-}
-
-
-def _look(query: str, about: str, *, via: str = "", **values: Any) -> ForeseenQuery:
-    from horae.store.pg_wire import ForeseenQuery
-
-    return ForeseenQuery(query, values, about, via)
-
-
-def _look_alive(worker: NodeJoin) -> ForeseenQuery:
-    return _look(_MEMBER["is_alive"], NOTHING, **worker._asdict())
-
-
-def _is_alive(wire: PostgresConnection, worker: NodeJoin) -> bool:
-    """Tell whether a worker may write, by the database's clock."""
-    return wire.execute(_MEMBER["is_alive"], worker._asdict()).fetchone() is not None
-
-
-def _work(wire: PostgresConnection, call: _WorkerCall[Any]) -> None:
-    """Do what one call asks for; if it only tries, nothing of it is left."""
-    work = partial(call.work, _book(wire, call, call.worker))
-    call.result = work() if call.keep else wire.attempt(work)
+    return Book(cast("sqlite3.Connection", wire))
 
 
 def _meant(address: Any, error: Exception) -> Exception:

@@ -14,8 +14,7 @@ import re
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, timedelta
 from functools import partial
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from horae.core.actor import current_actor
 from horae.core.entry import key_time
@@ -29,9 +28,9 @@ from horae.core.ports import (
 from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
-from horae.store.book import Book, Foreseen
+from horae.store.book import Book
 from horae.store.ledger import ANYBODY, BookLedger
-from horae.store.line import CallQueue, QueuedCall
+from horae.store.line import CallQueue, QueuedCall, do_all
 from horae.store.lock import Lock
 
 if TYPE_CHECKING:
@@ -222,12 +221,12 @@ class SqliteLedger(BookLedger):
         """Read what several asked for; what one cannot be told keeps nothing from the others."""
         book = Book(self._reader)
         with suppress(Exception):  # each is done again by itself, and told its own error
-            _do_all(calls, book)
+            do_all(calls, book)
             return
         for call in calls:
             try:
                 with database.sqlite_errors(self.place):
-                    call.result = call.work(book)
+                    call.do(book)
             except Exception as error:  # the caller raises it
                 call.error = error
 
@@ -263,7 +262,7 @@ class SqliteLedger(BookLedger):
                 for call in calls:
                     self._check_term(call.term, term)
                 with database.sqlite_errors(self.place):
-                    _do_all(calls, book)
+                    do_all(calls, book)
             except LedgerWriteError:
                 raise
             except Exception as error:
@@ -285,8 +284,7 @@ class SqliteLedger(BookLedger):
         try:
             with database.sqlite_errors(self.place):
                 self._check_term(call.term, term)
-                book.actor = call.actor
-                call.result = call.work(book)
+                call.do(book)
         except LedgerWriteError:
             raise
         except Exception as error:  # the caller raises it
@@ -333,26 +331,6 @@ class SqliteLedger(BookLedger):
             f"{self._rescued.name}",
             remedy=f"`horae restore {self._rescued}`",
         )
-
-
-def _do_all(calls: Sequence[QueuedCall[Any]], book: Book) -> None:
-    """Do what several calls ask for, those at once that stand together and want the same."""
-    for (many, actor), some in groupby(calls, key=_together):
-        same = [*some]
-        book.actor = actor
-        if many is None:
-            found = [call.work(book) for call in same]
-        else:
-            found = many(book, [cast("Foreseen[Any]", call.work).given for call in same])
-        for call, result in zip(same, found, strict=True):
-            call.result = result
-
-
-def _together(
-    call: QueuedCall[Any],
-) -> tuple[Callable[[Book, Sequence[Any]], list[Any]] | None, str]:
-    """Return what does a call together with others of its kind, if anything does, and for whom."""
-    return call.work.all if isinstance(call.work, Foreseen) else None, call.actor
 
 
 def _file(path: Path) -> tuple[int, int] | None:

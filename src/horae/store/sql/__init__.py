@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Final, NamedTuple
 
 # The themes of which a dialect says some in its own way, and one that only a dialect has.
-_SHARED: Final = ("entry", "event", "receipt", "run", "text")
+_SHARED: Final = ("entry", "event", "receipt", "run", "several", "text")
 _OWN: Final = ("member",)
 _MANY: Final = "_many"
 _VALUE: Final = re.compile(r":([a-z_]+)")
@@ -68,8 +68,7 @@ def spoken(dialect: str) -> dict[str, Spoken]:
     """Return how a dialect says the queries that it says in its own way, by their text.
 
     In its files a query has the name that it has in ours; `insert_many` is `insert` of many
-    rows, which come as one JSON text called `rows`. A `SELECT` of many says last, as `place`,
-    for which of them each row is the answer.
+    rows, which come as one JSON text called `rows`.
     """
     found = {}
     for name in (*_SHARED, *_OWN):

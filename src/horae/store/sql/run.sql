@@ -1,10 +1,7 @@
--- name: open
--- Begin one more attempt.
-INSERT INTO run (receipt, attempt, started_at, member, generation)
-SELECT :receipt, coalesce(max(attempt), 0) + 1, :now, CAST(:member AS TEXT),
-  CAST(:generation AS BIGINT)
-FROM run WHERE receipt = :receipt
-RETURNING number, attempt;
+-- name: insert
+-- Begin an attempt.
+INSERT INTO run (number, receipt, attempt, started_at, member, generation)
+VALUES (:number, :receipt, :attempt, :now, :member, :generation);
 
 -- name: open_of_receipt
 -- The run of a receipt that has not ended, if there is one.

@@ -58,47 +58,6 @@ WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 
   AND (CAST(:cursor AS bigint) IS NULL OR number < :cursor)
 ORDER BY number DESC LIMIT :limit;
 
--- name: last
--- The last number that was given to a receipt.
-SELECT last FROM counter WHERE name = 'receipt';
-
--- name: one_many
--- Some receipts.
-SELECT filed.*, wanted.place
-FROM ROWS FROM (json_to_recordset(CAST(:rows AS json)) AS (number bigint))
-  WITH ORDINALITY AS wanted (number, place)
-JOIN filed ON filed.number = wanted.number;
-
--- name: by_key_many
--- The receipts that some keys have.
-SELECT filed.*, wanted.place
-FROM ROWS FROM (json_to_recordset(CAST(:rows AS json)) AS (entry bigint, key text))
-  WITH ORDINALITY AS wanted (entry, key, place)
-JOIN filed ON filed.entry = wanted.entry AND filed.key = wanted.key;
-
--- name: of_run_many
--- The receipts of some runs that have not ended.
-SELECT filed.*, wanted.place
-FROM ROWS FROM (json_to_recordset(CAST(:rows AS json)) AS (number bigint))
-  WITH ORDINALITY AS wanted (number, place)
-JOIN run ON run.number = wanted.number AND run.ended_at IS NULL
-JOIN filed ON filed.number = run.receipt;
-
--- name: standing_many
--- Where some receipts stand.
-SELECT receipt.number, entry, status, attempts, machine, settled_at, wanted.place
-FROM ROWS FROM (json_to_recordset(CAST(:rows AS json)) AS (number bigint))
-  WITH ORDINALITY AS wanted (number, place)
-JOIN receipt ON receipt.number = wanted.number;
-
--- name: standing_of_run_many
--- Where the receipts of some runs stand that have not ended.
-SELECT receipt.number, entry, status, attempts, machine, settled_at, wanted.place
-FROM ROWS FROM (json_to_recordset(CAST(:rows AS json)) AS (number bigint))
-  WITH ORDINALITY AS wanted (number, place)
-JOIN run ON run.number = wanted.number AND run.ended_at IS NULL
-JOIN receipt ON receipt.number = run.receipt;
-
 -- name: move_many
 -- Change where receipts stand, if they still stand where they were seen.
 UPDATE receipt SET

@@ -4,10 +4,3 @@ INSERT INTO text (digest, body, kept_at)
 SELECT digest, decode(body, 'hex'), now
 FROM json_to_recordset(CAST(:rows AS json)) AS new (digest text, body text, now bigint)
 ON CONFLICT (digest) DO NOTHING;
-
--- name: one_many
--- The texts that have some digests.
-SELECT text.body, wanted.place
-FROM ROWS FROM (json_to_recordset(CAST(:rows AS json)) AS (digest text))
-  WITH ORDINALITY AS wanted (digest, place)
-JOIN text ON text.digest = wanted.digest;
