@@ -285,6 +285,13 @@ class Work(StrEnum):
     POST = "post"  # tell an address
 
 
+class Wake(StrEnum):
+    """When a tick wakes its agent."""
+
+    ALWAYS = "always"
+    DUE = "due"  # only if there is something to do
+
+
 class Occasion(StrEnum):
     """What about a receipt another entry may wait for."""
 

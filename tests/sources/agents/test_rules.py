@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from horae.core.entry import Wake
 from horae.sources.agents.rules import (
     AgentDefinition,
     AgentError,
     RunnerKind,
-    Wake,
     check_agent,
     parse_agent,
 )

@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 from horae.core.entry import CadenceRule, Entry, Origin
 from horae.core.project import next_moment
 from horae.core.receipt import ENDS, Status
+from horae.org.page import MOST_HEADINGS
 from horae.org.plan import Severity
 from horae.sources.crew.lifecycle import (
-    MOST_HEADINGS,
     MOST_REPEATS,
     Lifecycle,
     Outcome,
@@ -25,7 +25,6 @@ from horae.sources.crew.lifecycle import (
     outcome_of,
     parse_lifecycle,
     parse_position,
-    position_data,
     predict,
     standing,
     step,
@@ -395,16 +394,6 @@ def test_a_position_file_is_read_tolerantly_and_a_corrupt_one_says_nothing(
     text: str, position: Position | None
 ) -> None:
     assert parse_position(text) == position
-
-
-def test_a_status_shows_where_the_agent_is_in_its_day() -> None:
-    assert position_data(DAY, Position("wake_add", 2)) == {
-        "state": "wake_add",
-        "hits": 2,
-        "next_state": "wake_audit",
-        "kind": "wake",
-    }
-    assert position_data(DAY, Position("gone"))["state"] == "wake_add"
 
 
 # The gate

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from horae.core.entry import Wake
 from horae.org.plan import Severity, is_id
-from horae.sources.agents.rules import Wake
 from horae.sources.crew.rules import (
     INTERVAL,
     Member,
@@ -55,7 +55,6 @@ def test_each_heading_is_an_agent_and_its_drawer_is_the_config() -> None:
         "/data/agents/writer.org",
         "/data/lifecycles/writer.org",
         10 * MINUTE,
-        about="The writer: drafts new sections on its lifecycle.",
         line=1,
     )
     assert (moss.name, moss.lifecycle, moss.interval, moss.line) == ("moss", None, 20 * MINUTE, 9)

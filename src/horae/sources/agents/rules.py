@@ -1,14 +1,4 @@
-"""Who an agent is: a definition in org, a headline tagged `:agent:` and its system prompt.
-
-* The writer :agent:
-:PROPERTIES:
-:ID: wren
-:MODEL: small-1
-:TOOLS: git search
-:END:
-** System prompt
-You write one section at a time.
-"""
+"""The definition of an agent: a headline tagged `:agent:`, and its system prompt."""
 
 from __future__ import annotations
 
@@ -18,36 +8,29 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from horae.core.command import CommandError, call_of
+from horae.core.entry import Wake
 from horae.core.scope import API_FIX, api_scopes
 from horae.errors import HoraeError
 from horae.org.check.finding import shown
 from horae.org.document import read
+from horae.org.page import NAME_FIX, Heading, choices, heading_of
 from horae.org.plan import Diagnostic, Severity, is_id
-from horae.sources.crew.lifecycle import NAME_FIX, Heading, heading_of
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from horae.org.plan import Plan
 
 PROMPT: Final = "System prompt"  # the title of the heading above it
 _KEYS: Final = (
-    "ID",
-    "MODEL",
-    "TAGLINE",
-    "TOOLKITS",
-    "RUNNER",
-    "COMMAND",
-    "TIMEOUT",
-    "TOOLS",
-    "ENV",
-    "WAKE",
+    "ID", "MODEL", "TAGLINE", "TOOLKITS", "RUNNER", "COMMAND", "TIMEOUT", "TOOLS", "ENV", "WAKE",
     "API",
-)
+)  # fmt: skip
 _WORDS: Final = re.compile(r"[\s,]+")
 _TOOLS: Final = re.compile(r"[^\s,()]+(?:\([^()]*\))?|[()]")  # a pattern keeps its blanks
-_Word = TypeVar("_Word", bound=StrEnum)
+_Value = TypeVar("_Value")
 
 
 class RunnerKind(StrEnum):
@@ -57,16 +40,9 @@ class RunnerKind(StrEnum):
     MODEL = "model"  # a model that is called
 
 
-class Wake(StrEnum):
-    """When a tick wakes its agent."""
-
-    ALWAYS = "always"
-    DUE = "due"  # only if there is something to do
-
-
 @dataclass(frozen=True, slots=True)
 class AgentDefinition:
-    """Who an agent is; what is None or empty is as the settings have it."""
+    """A definition; what is None or empty is as the settings have it."""
 
     name: str  # its :ID:, else its title if that can be a name, else nothing
     title: str
@@ -84,16 +60,13 @@ class AgentDefinition:
 
 
 class AgentError(HoraeError):
-    """A definition that says not enough, or says it wrongly, for an agent to run."""
+    """A definition with which an agent cannot run."""
 
     code = "agent_definition"
 
     def __init__(self, file: str, line: int, column: int, *, reason: str, fix: str) -> None:
-        self.file = file
-        self.line = line
-        self.column = column
-        self.reason = reason
-        self.fix = fix
+        self.file, self.line, self.column = file, line, column
+        self.reason, self.fix = reason, fix
         super().__init__(f"{file}:{line}:{column}: {reason}; {fix}")
 
     def found(self) -> Diagnostic:
@@ -117,7 +90,7 @@ def parse_agent(text: str, file: str = "-") -> AgentDefinition:
     if not prompt:
         fix = f"write it under a heading called {PROMPT}"
         raise AgentError(file, heading.line, 1, reason="the agent has no system prompt", fix=fix)
-    return _definition(heading, prompt, file)
+    return _definition(heading, prompt)
 
 
 def agent_name(text: str) -> str:
@@ -138,22 +111,19 @@ def agent_name(text: str) -> str:
 
 def check_agent(text: str, file: str = "-") -> list[Diagnostic]:
     """Return why a definition cannot be used, and what in it is not read."""
-    plan = read(text)
     try:
-        _, heading = _defined(plan, file)
-        found = list(heading.oddities(file, _KEYS))
+        _, heading = _defined(read(text), file)
         parse_agent(text, file)
     except AgentError as error:
         return [error.found()]
-    return found
+    return list(heading.oddities(_KEYS))
 
 
 def _defined(plan: Plan, file: str) -> tuple[int, Heading]:
     """Return the first headline that is tagged `:agent:`."""
     for index, headline in enumerate(plan.headlines):
         if "agent" in headline.tags:
-            line = plan.places()[index].line
-            return index, heading_of(headline, line)
+            return index, heading_of(headline, plan.places()[index].line, file)
     fix = "tag the headline of the definition :agent:"
     raise AgentError(file, 1, 1, reason="no agent is defined here", fix=fix)
 
@@ -172,19 +142,35 @@ def _prompt(plan: Plan, index: int, heading: Heading) -> str:
     return f"{heading.body}\n{rest}".strip()
 
 
-def _definition(heading: Heading, prompt: str, file: str) -> AgentDefinition:
+def _definition(heading: Heading, prompt: str) -> AgentDefinition:
     props = heading.props
+
+    def refused(key: str, reason: str, fix: str) -> AgentError:
+        line, column = heading.places.get(key, (heading.line, 1))
+        return AgentError(heading.file, line, column, reason=f":{key}: {reason}", fix=fix)
+
+    def value(
+        key: str, parsed: Callable[[str], _Value], fix: str, wrong: str = "is not valid"
+    ) -> _Value | None:
+        """Return the value of a property; None if it is not there."""
+        if key not in props:
+            return None
+        try:
+            return parsed(props[key])
+        except DurationError as error:
+            why = f"write {error.suggestion or fix}"
+            raise refused(key, error.reason, why) from None
+        except ValueError:
+            raise refused(key, f"{shown(props[key])} {wrong}", fix) from None
+
     name = _own_name(heading)
     if name and not is_id(name):
-        raise _refused(
-            heading, file, "ID", reason=f"{shown(name)} is not a valid name", fix=NAME_FIX
-        )
+        raise refused("ID", f"{shown(name)} is not a valid name", NAME_FIX)
     try:
         # :ENV: counts without a command of its own, too: the one of the settings sees it.
         call = call_of({"COMMAND": "agent", **props})
     except CommandError as error:
-        fix = "correct or remove it"
-        raise _refused(heading, file, error.key, reason=error.reason, fix=fix) from None
+        raise refused(error.key, error.reason, "correct or remove it") from None
     assert call is not None, "there is a command"
     return AgentDefinition(
         name,
@@ -192,72 +178,17 @@ def _definition(heading: Heading, prompt: str, file: str) -> AgentDefinition:
         prompt,
         model=props.get("MODEL"),
         tagline=props.get("TAGLINE", ""),
-        toolkits=_words(props.get("TOOLKITS", "")),
-        runner=_choice(RunnerKind, heading, file, "RUNNER"),
+        toolkits=tuple(filter(None, _WORDS.split(props.get("TOOLKITS", "")))),
+        runner=value("RUNNER", lambda said: RunnerKind(said.lower()), choices(RunnerKind)),
         command=call.argv if "COMMAND" in props else (),
-        timeout=_timeout(heading, file),
+        timeout=value("TIMEOUT", parse_duration, "15m"),
         tools=tuple(_TOOLS.findall(props.get("TOOLS", ""))),
         variables=call.variables,
-        wake=_choice(Wake, heading, file, "WAKE"),
-        api=_api(heading, file),
+        wake=value("WAKE", lambda said: Wake(said.lower()), choices(Wake)),
+        api=value("API", api_scopes, API_FIX, "is not a scope that a run may have") or (),
     )
 
 
-def _api(heading: Heading, file: str) -> tuple[str, ...]:
-    """Return the scopes of the token that runs of the agent get, if they get one."""
-    said = heading.props.get("API")
-    if said is None:
-        return ()
-    try:
-        return api_scopes(said)
-    except ValueError:
-        reason = f"{shown(said)} is not a scope that a run may have"
-        raise _refused(heading, file, "API", reason=reason, fix=API_FIX) from None
-
-
 def _own_name(heading: Heading) -> str:
-    """Return what an agent's :ID: says, else its title if that can be a name."""
+    """Return the :ID: of an agent, else its title if that can be a name."""
     return heading.props.get("ID", heading.name if is_id(heading.name) else "")
-
-
-def _refused(heading: Heading, file: str, key: str, *, reason: str, fix: str) -> AgentError:
-    line, column = heading.places.get(key, (heading.line, 1))
-    return AgentError(file, line, column, reason=f":{key}: {reason}", fix=fix)
-
-
-def _choice(words: type[_Word], heading: Heading, file: str, key: str) -> _Word | None:
-    """Return the word that a property chooses, in any case; None if it is not there."""
-    said = heading.props.get(key)
-    if said is None:
-        return None
-    try:
-        return words(said.lower())
-    except ValueError:
-        reason = f"{shown(said)} is not valid"
-        raise _refused(heading, file, key, reason=reason, fix=choices(words)) from None
-
-
-def _timeout(heading: Heading, file: str) -> timedelta | None:
-    """Return how long a run of the agent may take, if it says so."""
-    said = heading.props.get("TIMEOUT")
-    if said is None:
-        return None
-    try:
-        return parse_duration(said)
-    except DurationError as error:
-        fix = f"write {error.suggestion or '15m'}"
-        raise _refused(heading, file, "TIMEOUT", reason=error.reason, fix=fix) from None
-
-
-def choices(words: type[StrEnum]) -> str:
-    """Return what to write where one word of several is expected.
-
-    >>> choices(Wake)
-    'write always or due'
-    """
-    return f"write {' or '.join(words)}"
-
-
-def _words(text: str) -> tuple[str, ...]:
-    """Return the words of a list, divided by blanks or commas."""
-    return tuple(filter(None, _WORDS.split(text)))

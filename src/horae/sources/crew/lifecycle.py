@@ -1,8 +1,7 @@
 """An agent's day: states declared in org, one tick each, and where the agent stands.
 
-The text owns the day; here it is only read and stepped. It is read again at every tick, so
-what is not understood is as if it were not there, and a finding beside the day says so.
-Crew manifests and agent definitions are pages of the same kind and share `headings`.
+The text is read again at every tick; a property that is not understood counts as missing, and a
+finding beside the lifecycle says so.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import chain, pairwise, repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.receipt import Status
 from horae.org.check.finding import shown
-from horae.org.document import read
-from horae.org.element import bare
+from horae.org.page import NAME_FIX, Heading, headings, in_order, line_and_column, near_to
 from horae.org.plan import Diagnostic, Severity, is_id
 from horae.timing.backoff import IDLE_CAP, delay_after, delay_after_failures
 from horae.timing.duration import LONGEST, DurationError, format_duration, parse_cadence
@@ -25,10 +23,6 @@ from horae.timing.duration import LONGEST, DurationError, format_duration, parse
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from horae.core.views import PositionData
-    from horae.org.plan import Headline
-
-MOST_HEADINGS: Final = 1_000  # of a page; nobody's day has more, and every tick reads it
 MOST_REPEATS: Final = 1_000_000  # more is a slip of the finger
 LONGEST_POSITION: Final = 256  # characters of a position's text
 
@@ -37,10 +31,6 @@ _KEYS: Final = ("KIND", "REPEAT", "NEXT", "MIN-INTERVAL", "MIN_INTERVAL")
 _START: Final = re.compile(r"^\ufeff?(#\+START:[ \t]*+)([^\s]*+)", re.IGNORECASE | re.MULTILINE)
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _POSITION: Final = re.compile(r"(\S++)(?:\s++([0-9]{1,9})(?![0-9]).*+)?", re.ASCII | re.DOTALL)
-_OPEN: Final = re.compile(r"^[ \t]*+:PROPERTIES:[ \t]*+\r?\n", re.IGNORECASE | re.MULTILINE)
-_END: Final = re.compile(r"^[ \t]*+:END:[ \t]*+\r?(?:\n|\Z)", re.IGNORECASE | re.MULTILINE)
-_LINE: Final = re.compile(r"[^\n]*+\n?")
-_PROPERTY: Final = re.compile(r"[ \t]*+:([A-Za-z][\w-]*+):[ \t]++(\S[^\n]*)", re.ASCII)
 
 
 class StateKind(StrEnum):
@@ -61,7 +51,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A part of the day; `next` is always a state of the same day."""
+    """A state; `next` is always a state of the same lifecycle."""
 
     name: str
     next: str
@@ -93,7 +83,7 @@ class Position:
 
 
 def step(lifecycle: Lifecycle, position: Position, outcome: Outcome) -> Position:
-    """Return where the agent stands after a tick."""
+    """Return the agent's position after a tick."""
     position = standing(lifecycle, position)
     state = lifecycle.states[position.state]
     match outcome:
@@ -106,10 +96,9 @@ def step(lifecycle: Lifecycle, position: Position, outcome: Outcome) -> Position
 
 
 def standing(lifecycle: Lifecycle, position: Position | None) -> Position:
-    """Return where an agent stands in the day as it is written now.
+    """Return an agent's position in the lifecycle as it is written now.
 
-    Nowhere, or in a state that is gone, is at the start. Of more hits than a state still
-    asks for only one repeat is left, so that the next success goes on.
+    An unknown state is the start. Of more hits than the state asks for one repeat is left.
     """
     if position is None or position.state not in lifecycle.states:
         return Position(lifecycle.start)
@@ -122,8 +111,7 @@ def gate(
 ) -> timedelta | None:
     """Return how long the state still refuses to run; None if it may.
 
-    *ran_at* is when a run in this state last began, however it ended. A gated tick is a
-    no-op: the position holds, and so does the streak.
+    *ran_at* is when a run in this state last began, however it ended.
     """
     least = lifecycle.states[standing(lifecycle, position).state].min_interval
     if least is None or ran_at is None or now - ran_at >= least:
@@ -157,18 +145,6 @@ def parse_position(text: str) -> Position | None:
     return Position(found[1], int(found[2] or 0))
 
 
-def position_data(lifecycle: Lifecycle, position: Position | None) -> PositionData:
-    """Return where an agent is in its day, as a status shows it."""
-    here = standing(lifecycle, position)
-    state = lifecycle.states[here.state]
-    return {
-        "state": here.state,
-        "hits": here.hits,
-        "next_state": state.next,
-        "kind": state.kind.value,
-    }
-
-
 class TickStreaks(NamedTuple):
     """How many ticks in a row found no work, and how many ended badly."""
 
@@ -176,7 +152,6 @@ class TickStreaks(NamedTuple):
     failures: int = 0
 
     def after(self, outcome: Outcome) -> TickStreaks:
-        """Return the rhythm after one more tick; a gated one leaves it as it is."""
         match outcome:
             case Outcome.DONE:
                 return TickStreaks()
@@ -192,9 +167,6 @@ class TickStreaks(NamedTuple):
         datetime.timedelta(seconds=240)
         """
         return max(delay_after(every, self.streak), delay_after_failures(every, self.failures))
-
-
-STEADY: Final = TickStreaks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +191,12 @@ def predict(
     now: datetime,
     every: timedelta,
     count: int,
-    rhythm: TickStreaks = STEADY,
+    rhythm: TickStreaks = TickStreaks(),  # noqa: B008 - it is immutable
     ran_at: Mapping[str, datetime] | None = None,
 ) -> list[ForecastTick]:
     """Return the next ticks, the first at *now*, each as if its run ended at once.
 
-    Each tick that runs ends in the next of the outcomes, and when they are used up in the
-    last of them. *ran_at* says when each state last ran.
+    The last of the outcomes repeats; *ran_at* says when each state last ran.
     """
     ran = dict(ran_at or {})
     here = standing(lifecycle, position)
@@ -246,63 +217,70 @@ def predict(
 
 
 class ParsedLifecycle(NamedTuple):
-    """The day that a text declares, and what is odd about it; None if it has no state."""
+    """The lifecycle that a text declares, None if it has no state, and its findings."""
 
     lifecycle: Lifecycle | None
     diagnostics: tuple[Diagnostic, ...]
 
 
 def parse_lifecycle(text: str, name: str = "-") -> ParsedLifecycle:
-    r"""Return the day that a text declares; *name* is what the file is called.
+    r"""Return the lifecycle that a text declares; *name* is that of the file.
 
     >>> day = parse_lifecycle("* work\n:PROPERTIES:\n:NEXT: rest\n:END:\n* rest\n").lifecycle
     >>> day.start, day.states["work"].next, day.states["rest"].next
     ('work', 'rest', 'rest')
     """
     page, found = headings(text, name)
-    found += _name_findings(page, name)
     named: dict[str, Heading] = {}
     for heading in page:
-        if is_id(heading.name):
-            if heading.name in named:
-                message = f"state {heading.name} is defined twice; line {heading.line} takes effect"
-                fix = "rename one of them"
-                found.append(
-                    named[heading.name].found(
-                        name, "state-twice", Severity.WARNING, message, fix=fix
-                    )
-                )
-            named[heading.name] = heading
+        if not is_id(heading.name):
+            if not heading.props.keys().isdisjoint(_KEYS):
+                message = f"{shown(heading.name)} is not a valid state name"
+                found.append(heading.found("state-name", Severity.ERROR, message, NAME_FIX))
+            continue
+        if heading.name in named:
+            message = f"state {heading.name} is defined twice; line {heading.line} takes effect"
+            other, fix = named[heading.name], "rename one of them"
+            found.append(other.found("state-twice", Severity.WARNING, message, fix))
+        named[heading.name] = heading
     if not named:
         message = "no heading names a state, so there is no lifecycle"
         fix = "write each state as a top-level heading of one word"
         empty = Diagnostic(name, 1, 1, "lifecycle-empty", Severity.ERROR, message, fix)
-        return ParsedLifecycle(None, _sorted([*found, empty]))
-    start, odd = _start(text, named, name)
-    found += odd
+        return ParsedLifecycle(None, in_order([*found, empty]))
+    start = next(iter(named))
+    said = _START.search(text)
+    if said is not None and said[2] not in named:
+        line, column = line_and_column(text, said.start(2))
+        message = f"#+START: {said[2][:60]} is not a state; the lifecycle starts at {start},"
+        message, fix = f"{message} the first", _meant(said[2], named)
+        found.append(Diagnostic(name, line, column, "start", Severity.ERROR, message, fix))
+    elif said is not None:
+        start = said[2]
     states: dict[str, State] = {}
     for heading in named.values():
-        state, odd = _state(heading, named, start, name)
-        states[heading.name] = state
-        found += [*odd, *heading.oddities(name, _KEYS)]
+        states[heading.name], odd = _state(heading, named, start)
+        found += [*odd, *heading.oddities(_KEYS)]
     lifecycle = Lifecycle(start, states, name)
     found += _way_findings(lifecycle)
-    return ParsedLifecycle(lifecycle, _sorted(found))
+    return ParsedLifecycle(lifecycle, in_order(found))
 
 
 def check_gates(lifecycle: Lifecycle, *, every: timedelta) -> list[Diagnostic]:
-    """Return the gates that hold a day for longer than the rest of it takes.
+    """Return the gates that hold the lifecycle for longer than the rest of it takes.
 
-    A gated state is waited for, not passed over. Whoever wants "at most once a day" of one
-    state and hourly work of the others gets a day that stands still.
+    A gated state is waited for, not passed over: "at most once a day" of one state stops the
+    hourly work of the others.
     """
-    ring = _ring(lifecycle, lifecycle.start)
+    [ring] = _rings(lifecycle, [lifecycle.start])
     ticks = sum(lifecycle.states[name].repeat for name in ring)
     # In seconds: a gate of a century, repeated a million times, is longer than any timedelta.
     beat = every.total_seconds()
     found = []
     for state in (lifecycle.states[name] for name in ring):
-        held = _held(state, ticks, beat)
+        least = (state.min_interval or timedelta()).total_seconds()
+        held = (state.repeat - 1) * max(0, least - beat)  # among its repeats, and before them
+        held += max(0, least - beat * (ticks - state.repeat + 1))
         if held > max(ticks * beat, IDLE_CAP.total_seconds()):
             message = (
                 f":MIN-INTERVAL: {format_duration(state.min_interval or timedelta())} delays the "
@@ -315,77 +293,49 @@ def check_gates(lifecycle: Lifecycle, *, every: timedelta) -> list[Diagnostic]:
     return found
 
 
-def _held(state: State, ticks: int, beat: float) -> float:
-    """Return how many seconds of each round of *ticks* the gate of a state is waited for."""
-    if state.min_interval is None:
-        return 0
-    least = state.min_interval.total_seconds()
-    among_repeats = (state.repeat - 1) * max(0, least - beat)
-    return among_repeats + max(0, least - beat * (ticks - state.repeat + 1))
-
-
 def _length(seconds: float) -> str:
-    """Return seconds as a length of time, cut at the longest we know."""
+    """Return seconds as a length of time, cut at the longest that is known."""
     return format_duration(timedelta(seconds=min(seconds, LONGEST.total_seconds())))
 
 
 def _state(
-    heading: Heading, named: Mapping[str, Heading], start: str, file: str
+    heading: Heading, named: Mapping[str, Heading], start: str
 ) -> tuple[State, list[Diagnostic]]:
-    """Return the state that a heading declares, and which of its properties say nothing."""
+    """Return the state that a heading declares, and its properties that are not valid."""
     found: list[Diagnostic] = []
 
-    def odd(key: str, message: str, fix: str) -> None:
-        place = heading.found(
-            file, f"state-{_CODES[key]}", Severity.ERROR, message, fix=fix, key=key
-        )
-        found.append(place)
+    def odd(key: str, message: str, fix: str, code: str = "") -> None:
+        code = f"state-{code or key.lower()}"
+        found.append(heading.found(code, Severity.ERROR, message, fix, key))
 
     props = heading.props
     kind = StateKind.REM if props.get("KIND") == StateKind.REM else StateKind.WAKE
     if props.get("KIND", kind) != kind:
-        odd(
-            "KIND",
-            f"{shown(props['KIND'])} is not a kind; the state is treated as wake",
-            "write wake or rem",
-        )
+        said = f"{shown(props['KIND'])} is not a kind; the state is treated as wake"
+        odd("KIND", said, "write wake or rem")
     repeats, is_whole = _repeat(props.get("REPEAT", "1"))
     if not is_whole:
-        message = f"{shown(props['REPEAT'])} is read as {repeats}"
-        odd("REPEAT", message, f"write a whole number from 1 to {MOST_REPEATS:,}")
+        said = f"{shown(props['REPEAT'])} is read as {repeats}"
+        odd("REPEAT", said, f"write a whole number from 1 to {MOST_REPEATS:,}")
     following = props.get("NEXT", heading.name)
     if following not in named:
-        message = f"{shown(following)} is not a state; the lifecycle restarts at {start}"
-        odd("NEXT", message, _meant(following, named))
+        said = f"{shown(following)} is not a state; the lifecycle restarts at {start}"
+        odd("NEXT", said, _meant(following, named))
         following = start
     elif following == heading.name and len(named) > 1:
-        message, fix = (
-            f"{heading.name} is never left: it leads only to itself",
-            "set :NEXT: to another state",
-        )
-        found.append(heading.found(file, "state-last", Severity.WARNING, message, fix=fix))
+        said = f"{heading.name} is never left: it leads only to itself"
+        fix = "set :NEXT: to another state"
+        found.append(heading.found("state-last", Severity.WARNING, said, fix))
     key = "MIN-INTERVAL" if "MIN-INTERVAL" in props else "MIN_INTERVAL"
     least = None
     if key in props:
         try:
             least = parse_cadence(props[key])
         except DurationError as error:
-            odd(
-                key,
-                f"the interval is ignored: {error.reason}",
-                f"write {error.suggestion or '10m'}",
-            )
+            fix = f"write {error.suggestion or '10m'}"
+            odd(key, f"the interval is ignored: {error.reason}", fix, "gate")
     state = State(heading.name, following, kind, repeats, least, heading.body, heading.line)
     return state, found
-
-
-_CODES: Final = {
-    "KIND": "kind",
-    "REPEAT": "repeat",
-    "NEXT": "next",
-    "MIN-INTERVAL": "gate",
-    "MIN_INTERVAL": "gate",
-}
 
 
 def _repeat(text: str) -> tuple[int, bool]:
@@ -403,18 +353,6 @@ def _repeat(text: str) -> tuple[int, bool]:
     return repeats, found[0] == text and repeats == number
 
 
-def _start(text: str, named: Mapping[str, Heading], file: str) -> tuple[str, list[Diagnostic]]:
-    """Return the state that the day begins with, and what is wrong with `#+START:`."""
-    first = next(iter(named))
-    said = _START.search(text)
-    if said is None or said[2] in named:
-        return (said[2] if said else first), []
-    line, column = _line_and_column(text, said.start(2))
-    message = f"#+START: {said[2][:60]} is not a state; the lifecycle starts at {first}, the first"
-    fix = _meant(said[2], named)
-    return first, [Diagnostic(file, line, column, "start", Severity.ERROR, message, fix)]
-
-
 def _way_findings(lifecycle: Lifecycle) -> Iterator[Diagnostic]:
     """Yield the states that are never reached, and rings of rest alone."""
 
@@ -422,13 +360,13 @@ def _way_findings(lifecycle: Lifecycle) -> Iterator[Diagnostic]:
         line = lifecycle.states[name].line
         return Diagnostic(lifecycle.file, line, 1, code, severity, message, fix)
 
-    reached = _walk(lifecycle, lifecycle.start, set())
+    reached = set(_walk(lifecycle, lifecycle.start, set()))
     for name in lifecycle.states:
         if name not in reached:
             message = f"{name} cannot be reached from {lifecycle.start}"
             fix = "name it in the :NEXT: of another state"
             yield found(name, "state-unreachable", Severity.WARNING, message, fix)
-    for ring in _rings(lifecycle):
+    for ring in _rings(lifecycle, lifecycle.states):
         if all(lifecycle.states[name].kind is StateKind.REM for name in ring):
             way = " → ".join([*ring, ring[0]][:9])
             message = f"the agent is never woken again: {way} has no wake state"
@@ -436,157 +374,27 @@ def _way_findings(lifecycle: Lifecycle) -> Iterator[Diagnostic]:
             yield found(ring[0], "rest-only", Severity.ERROR, message, fix)
 
 
-def _walk(lifecycle: Lifecycle, name: str, seen: set[str]) -> dict[str, int]:
-    """Return the states from one on, each with its place, up to one that was seen before."""
-    way: dict[str, int] = {}
+def _walk(lifecycle: Lifecycle, name: str, seen: set[str]) -> list[str]:
+    """Return the states from one on, up to one that was seen before."""
+    way: dict[str, None] = {}
     while name not in way and name not in seen:
-        way[name] = len(way)
+        way[name] = None
         name = lifecycle.states[name].next
-    return way
+    return list(way)
 
 
-def _ring(lifecycle: Lifecycle, name: str) -> list[str]:
-    """Return the states that are gone through again and again, from one on."""
-    way = _walk(lifecycle, name, set())
-    last = lifecycle.states[list(way)[-1]].next
-    return list(way)[way[last] :]
-
-
-def _rings(lifecycle: Lifecycle) -> Iterator[list[str]]:
+def _rings(lifecycle: Lifecycle, starts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the states that are gone through again and again, from each of some on."""
     seen: set[str] = set()
-    for name in lifecycle.states:
+    for name in starts:
         way = _walk(lifecycle, name, seen)
         seen.update(way)
-        last = lifecycle.states[list(way)[-1]].next if way else ""
+        last = lifecycle.states[way[-1]].next if way else ""
         if last in way:
-            yield list(way)[way[last] :]
-
-
-def _name_findings(page: Sequence[Heading], file: str) -> Iterator[Diagnostic]:
-    """Yield the headings that look like states and cannot be, as their name is none."""
-    for heading in page:
-        if not is_id(heading.name) and not heading.props.keys().isdisjoint(_KEYS):
-            message = f"{shown(heading.name)} is not a valid state name"
-            yield heading.found(file, "state-name", Severity.ERROR, message, fix=NAME_FIX)
-
-
-NAME_FIX: Final = "write one word of at most 64 letters, digits, dots, _ and -"
-
-
-class Heading(NamedTuple):
-    """A heading with what stands below it.
-
-    Its drawer is read leniently: it may stand anywhere before the first heading inside, and
-    a line that is no property is passed over.
-    """
-
-    name: str  # the title without tags
-    tags: tuple[str, ...]
-    line: int
-    text: str
-    body: str  # without the heading and its drawer
-    props: Mapping[str, str]
-    places: Mapping[str, tuple[int, int]]  # line and column of each value
-    passed: tuple[tuple[int, int, str], ...]  # line, column and reason of what is not read
-
-    def found(
-        self,
-        file: str,
-        code: str,
-        severity: Severity,
-        message: str,
-        *,
-        fix: str | None = None,
-        key: str = "",
-    ) -> Diagnostic:
-        """Return a finding at the value of a property, or at the heading itself."""
-        line, column = self.places.get(key, (self.line, 1))
-        return Diagnostic(file, line, column, code, severity, message, fix)
-
-    def oddities(self, file: str, known: Sequence[str]) -> Iterator[Diagnostic]:
-        """Yield what is not read in the drawer, and properties that are nearly known ones."""
-        for line, column, reason in self.passed:
-            yield Diagnostic(file, line, column, "drawer-line", Severity.WARNING, reason, _KEYED)
-        for key in [key for key in self.props if key not in known][:_MOST_GUESSES]:
-            near = _near(key, known)
-            if near is not None:
-                message = f":{key}: is ignored"
-                fix = f"did you mean :{near}:?"
-                yield self.found(file, "property-typo", Severity.WARNING, message, fix=fix, key=key)
-
-
-_KEYED: Final = "write one :KEY: value per line, and :END: after the last"
-
-
-def headings(text: str, file: str) -> tuple[list[Heading], list[Diagnostic]]:
-    """Return the headings of one star, each with all that is below it, and a finding if too many.
-
-    They stand in the order of the page.
-    """
-    plan = read(text)
-    tops = [index for index, headline in enumerate(plan.headlines) if headline.level == 1]
-    places = plan.places()
-    found = []
-    for index, end in pairwise([*tops, len(plan.headlines)][: MOST_HEADINGS + 1]):
-        below = "".join(each.text for each in plan.headlines[index + 1 : end])
-        found.append(heading_of(plan.headlines[index], places[index].line, below))
-    if len(tops) <= MOST_HEADINGS:
-        return found, []
-    line = places[tops[MOST_HEADINGS]].line
-    message = f"there are {len(tops):,} headings; those from here on are ignored"
-    fix = f"use at most {MOST_HEADINGS:,} top-level headings"
-    return found, [Diagnostic(file, line, 1, "page-large", Severity.ERROR, message, fix)]
-
-
-def heading_of(headline: Headline, line: int, below: str = "") -> Heading:
-    """Return a headline as a heading, its drawer read and taken out of its body."""
-    own = headline.text
-    name = " ".join(filter(None, [headline.state, headline.title]))
-    start = own.find("\n") + 1 or len(own)
-    clear = bare(own, start)
-    opening = _OPEN.search(clear, start)
-    closing = _END.search(clear, opening.end()) if opening else None
-    props: dict[str, str] = {}
-    places: dict[str, tuple[int, int]] = {}
-    passed: list[tuple[int, int, str]] = []
-    body = own[start:] + below
-    if opening is not None and closing is None:
-        row, column = _line_and_column(own, opening.start())
-        passed.append((line + row - 1, column, "the drawer has no :END: and is ignored"))
-    elif opening is not None and closing is not None:
-        body = own[start : opening.start()] + own[closing.end() :] + below
-        row = line + own.count("\n", 0, opening.end())
-        for written in _LINE.findall(own[opening.end() : closing.start()]):
-            said = _PROPERTY.match(written)
-            if said is not None:
-                key = said[1].upper()
-                props[key] = said[2].rstrip()
-                places[key] = (row, said.start(2) + 1)
-            elif written.strip():
-                passed.append(
-                    (row, 1, f"{shown(written.strip())} is not a property and is ignored")
-                )
-            row += 1
-    text = own + below
-    return Heading(name, headline.tags, line, text, body.strip(), props, places, tuple(passed))
-
-
-def _line_and_column(text: str, at: int) -> tuple[int, int]:
-    return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
-
-
-def _near(word: str, known: Sequence[str]) -> str | None:
-    from difflib import get_close_matches  # only for messages
-
-    return next(iter(get_close_matches(word[:64], known, n=1, cutoff=0.75)), None)
+            yield way[way.index(last) :]
 
 
 def _meant(word: str, named: Mapping[str, Heading]) -> str:
     """Return what to write instead of a name that is no state."""
-    near = _near(word, list(named)[:_MOST_GUESSES])
+    near = near_to(word, list(named)[:_MOST_GUESSES])
     return f"write {near}" if near else "write the name of a heading"
-
-
-def _sorted(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return findings in the order of their places."""
-    return tuple(sorted(found, key=lambda each: (each.line, each.column, each.code)))

@@ -1,13 +1,6 @@
-"""The crew: a manifest in which each heading is an agent that ticks in its own rhythm.
+"""The crew manifest, in which each heading is an agent that ticks at its own interval.
 
-    * wren
-    :PROPERTIES:
-    :DEF: agents/writer.org
-    :LIFECYCLE: lifecycles/writer.org
-    :INTERVAL: 10m
-    :END:
-
-The names and texts of the files that hold a keeper's sense of time are here, too.
+The names and texts of the files that hold an agent's times are here, too.
 """
 
 from __future__ import annotations
@@ -16,13 +9,12 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from horae.core.entry import HOST_FIX, labels
+from horae.core.entry import HOST_FIX, Wake, labels
 from horae.org.check.finding import shown
+from horae.org.page import NAME_FIX, Heading, choices, headings, in_order
 from horae.org.plan import Diagnostic, Severity, is_id
-from horae.sources.agents.rules import Wake, choices
-from horae.sources.crew.lifecycle import NAME_FIX, Heading, headings
 from horae.timing import backoff
 from horae.timing.duration import DurationError, format_duration, parse_cadence, parse_duration
 
@@ -34,18 +26,12 @@ SHORTEST: Final = timedelta(seconds=10)  # a rhythm faster than this is probably
 STAGGER: Final = timedelta(seconds=30)  # between the first ticks of two members
 
 _KEYS: Final = (
-    "DEF",
-    "LIFECYCLE",
-    "INTERVAL",
-    "TIMEOUT",
-    "MODE",
-    "CONTINUOUS",
-    "BREATHER",
-    "WAKE",
-    "HOST",
-)
-_ON: Final = frozenset({"1", "true", "t", "yes", "on"})
-_OFF: Final = frozenset({"0", "false", "nil", "no", "off"})
+    "DEF", "LIFECYCLE", "INTERVAL", "TIMEOUT", "MODE", "CONTINUOUS", "BREATHER", "WAKE", "HOST",
+)  # fmt: skip
+_SWITCH: Final = {
+    **dict.fromkeys(("1", "true", "t", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "nil", "no", "off"), False),
+}
 _SECONDS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 _Value = TypeVar("_Value")
 
@@ -59,10 +45,7 @@ class TickMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An agent of a crew; what is None is as the settings or the definition have it.
-
-    Paths are as they are written; a relative one begins at the manifest.
-    """
+    """An agent of a crew; what is None is as the settings or the definition have it."""
 
     name: str
     definition: str
@@ -74,7 +57,6 @@ class Member:
     breather: timedelta | None = None
     wake: Wake | None = None
     requires: tuple[str, ...] = ()  # labels of the machine that it ticks on
-    about: str = ""  # what is written under its heading
     line: int = 0
     text: str = ""  # the heading with all that is below it, as it stands
     broken: str = field(default="", compare=False)  # why a property cannot be read, if one cannot
@@ -85,19 +67,16 @@ class Member:
         return (self.breather or breather) if is_continuous else self.interval
 
 
-@dataclass(frozen=True, slots=True)
-class Idler:
+class Idler(NamedTuple):
     """A heading that means to be a member and cannot tick, and why."""
 
     name: str
     line: int
     reason: str
-    text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """The members of a manifest in its order, those that cannot tick, and all that is odd."""
+class Crew(NamedTuple):
+    """The members of a manifest in its order, those that cannot tick, and the findings."""
 
     members: tuple[Member, ...]
     idlers: tuple[Idler, ...]
@@ -105,9 +84,7 @@ class Crew:
 
 
 def parse_crew(text: str, file: str = "-") -> Crew:
-    r"""Return the crew of a manifest.
-
-    A value that cannot be read is as if it were not there, and a finding says so.
+    r"""Return the crew of a manifest; a value that cannot be read is a finding, and not there.
 
     >>> crew = parse_crew("* wren\n:PROPERTIES:\n:DEF: wren.org\n:INTERVAL: 10m\n:END:\n* moss\n")
     >>> [(member.name, str(member.interval)) for member in crew.members]
@@ -119,19 +96,29 @@ def parse_crew(text: str, file: str = "-") -> Crew:
     members: dict[str, Member] = {}
     idlers = []
     for heading in page:
-        if not is_id(heading.name) and heading.props.keys().isdisjoint(_KEYS):
-            continue  # a heading of the text around the crew
-        found += heading.oddities(file, _KEYS)
-        refusal = _refusal(heading, members, file)
-        if refusal is not None:
-            found.append(refusal)
-            idlers.append(Idler(heading.name, heading.line, refusal.message, heading.text))
+        is_text = heading.props.keys().isdisjoint(_KEYS)  # maybe a heading of the text around
+        if is_text and not is_id(heading.name):
             continue
-        member, odd = _member(heading, file)
-        members[member.name] = member
-        found += odd
-    found.sort(key=lambda each: (each.line, each.column, each.code))
-    return Crew(tuple(members.values()), tuple(idlers), tuple(found))
+        found += heading.oddities(_KEYS)
+        error: tuple[str, Severity, str, str]
+        if not is_id(heading.name):
+            message = f"{shown(heading.name)} is not a valid member name"
+            error = ("member-name", Severity.ERROR, message, NAME_FIX)
+        elif "DEF" not in heading.props:
+            severity = Severity.WARNING if is_text else Severity.ERROR
+            message, fix = "the member has no :DEF:", "name the agent definition file"
+            error = ("member-def", severity, message, fix)
+        elif heading.name in members:
+            line = members[heading.name].line
+            message = f"{heading.name} is already defined at line {line}, and only that one ticks"
+            error = ("member-twice", Severity.ERROR, message, "rename one of them")
+        else:
+            members[heading.name], odd = _member(heading)
+            found += odd
+            continue
+        found.append(heading.found(*error))
+        idlers.append(Idler(heading.name, heading.line, message))
+    return Crew(tuple(members.values()), tuple(idlers), in_order(found))
 
 
 def first_delay(
@@ -148,28 +135,18 @@ def first_delay(
     >>> hour, minutes = timedelta(hours=1), timedelta(minutes=1)
     >>> print(first_delay(hour, now - 40 * minutes, now=now), first_delay(hour, None, now=now))
     0:20:00 0:01:00
-    >>> [first_delay(hour, None, now=now, index=n).seconds for n in range(4)]
-    [60, 90, 120, 150]
     """
     elapsed = None if last_run_at is None else now - last_run_at
     return backoff.first_delay(interval, elapsed) + index * stagger
 
 
 def last_run_file(name: str | None = None) -> str:
-    """Return the name of the file with the time of the last tick.
-
-    >>> last_run_file(), last_run_file("wren")
-    ('keeper-last-run', 'keeper-last-run-wren')
-    """
+    """Return the name of the file with the time of an agent's last tick."""
     return _file_name("keeper-last-run", name)
 
 
 def position_file(name: str | None = None) -> str:
-    """Return the name of the file with the place in the day.
-
-    >>> position_file(), position_file("wren")
-    ('lifecycle-pos', 'lifecycle-pos-wren')
-    """
+    """Return the name of the file with an agent's position in its lifecycle."""
     return _file_name("lifecycle-pos", name)
 
 
@@ -183,16 +160,12 @@ def ran_file(state: str, name: str | None = None) -> str:
 
 
 def seconds_text(moment: datetime) -> str:
-    """Return a moment as those files hold it.
-
-    >>> seconds_text(datetime(2026, 6, 6, 6, 0, 0, 999_999, tzinfo=UTC))
-    '1780725600'
-    """
+    """Return a time as those files hold it: in whole seconds."""
     return str(int(moment.replace(microsecond=0).timestamp()))
 
 
 def parse_seconds(text: str) -> datetime | None:
-    r"""Return the moment that such a file holds; None if it holds none.
+    r"""Return the time that such a file holds; None if it holds none.
 
     >>> parse_seconds("1780725600\n").isoformat(), parse_seconds("yesterday")
     ('2026-06-06T06:00:00+00:00', None)
@@ -206,37 +179,21 @@ def parse_seconds(text: str) -> datetime | None:
 
 
 def _file_name(*parts: str | None) -> str:
-    """Return the parts of a file's name joined; none of them can lead elsewhere."""
     named = [part for part in parts if part is not None]
     assert all(map(is_id, named)), "names of members and states obey the grammar"
     return "-".join(named)
 
 
-def _refusal(heading: Heading, members: dict[str, Member], file: str) -> Diagnostic | None:
-    def found(code: str, message: str, fix: str, severity: Severity = Severity.ERROR) -> Diagnostic:
-        return heading.found(file, code, severity, message, fix=fix)
-
-    if not is_id(heading.name):
-        return found("member-name", f"{shown(heading.name)} is not a valid member name", NAME_FIX)
-    if "DEF" not in heading.props:
-        # One word without any property is probably a heading of the text.
-        is_text = heading.props.keys().isdisjoint(_KEYS)
-        severity = Severity.WARNING if is_text else Severity.ERROR
-        return found(
-            "member-def", "the member has no :DEF:", "name the agent definition file", severity
-        )
-    if heading.name in members:
-        line = members[heading.name].line
-        message = f"{heading.name} is already defined at line {line}, and only that one ticks"
-        return found("member-twice", message, "rename one of them")
-    return None
-
-
-def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
+def _member(heading: Heading) -> tuple[Member, list[Diagnostic]]:
     found: list[Diagnostic] = []
     broken: list[str] = []
 
-    def value(key: str, understood: Callable[[str], _Value], otherwise: str) -> _Value | None:
+    def value(
+        key: str,
+        understood: Callable[[str], _Value],
+        otherwise: str = "the setting applies",
+        expected: str = "",
+    ) -> _Value | None:
         said = heading.props.get(key)
         if said is None:
             return None
@@ -244,55 +201,37 @@ def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
             return understood(said)
         except DurationError as error:
             reason, fix = error.reason, f"write {error.suggestion or '10m'}"
-        except ValueError:
-            reason, fix = "is not valid", _EXPECTED[key]
+        except (ValueError, KeyError):
+            reason, fix = "is not valid", expected
         broken.append(f":{key}: {shown(said)} {reason}; {fix}")
         message = f":{key}: {shown(said)} {reason}; until this is corrected, {otherwise}"
-        code = f"member-{key.lower()}"
-        found.append(heading.found(file, code, Severity.ERROR, message, fix=fix, key=key))
+        found.append(heading.found(f"member-{key.lower()}", Severity.ERROR, message, fix, key))
         return None
 
-    setting = "the setting applies"
     interval = value("INTERVAL", parse_cadence, "the member ticks every hour, which is the default")
+    breather = value("BREATHER", parse_cadence)
+    modes, wakes = choices(TickMode), choices(Wake)
     member = Member(
         heading.name,
         heading.props["DEF"],
         heading.props.get("LIFECYCLE"),
         INTERVAL if interval is None else interval,
-        timeout=value("TIMEOUT", parse_duration, setting),
-        mode=value("MODE", lambda said: TickMode(said.lower()), setting),
-        continuous=value("CONTINUOUS", _switch, setting),
-        breather=value("BREATHER", parse_cadence, setting),
-        wake=value("WAKE", lambda said: Wake(said.lower()), "the definition applies"),
-        requires=value("HOST", labels, "the member ticks on any node") or (),
-        about=heading.body,
+        timeout=value("TIMEOUT", parse_duration),
+        mode=value("MODE", lambda said: TickMode(said.lower()), expected=modes),
+        continuous=value(
+            "CONTINUOUS", lambda said: _SWITCH[said.lower()], expected="write true or false"
+        ),
+        breather=breather,
+        wake=value("WAKE", lambda said: Wake(said.lower()), "the definition applies", wakes),
+        requires=value("HOST", labels, "the member ticks on any node", HOST_FIX) or (),
         line=heading.line,
         text=heading.text,
     )
-    member = replace(member, broken="; ".join(broken))
-    for key, length in (("INTERVAL", interval), ("BREATHER", member.breather)):
+    for key, length in (("INTERVAL", interval), ("BREATHER", breather)):
         if length is not None and length < SHORTEST:
             is_bare = heading.props[key].strip().isdecimal()
             said = ": a bare number is milliseconds" if is_bare else ""
             message = f"ticks every {format_duration(length)}{said}"
             fix = f"for minutes, write {heading.props[key]}m" if is_bare else None
-            often = heading.found(file, "member-often", Severity.WARNING, message, fix=fix, key=key)
-            found.append(often)
-    return member, found
-
-
-_EXPECTED: Final = {
-    "MODE": choices(TickMode),
-    "CONTINUOUS": "write true or false",
-    "WAKE": choices(Wake),
-    "HOST": HOST_FIX,
-}
-
-
-def _switch(said: str) -> bool:
-    """Return whether a word means yes; raises ValueError if it means neither."""
-    if said.lower() in _ON:
-        return True
-    if said.lower() in _OFF:
-        return False
-    raise ValueError
+            found.append(heading.found("member-often", Severity.WARNING, message, fix, key))
+    return replace(member, broken="; ".join(broken)), found

@@ -21,7 +21,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Final
 
-from horae.core.entry import Work
+from horae.core.entry import Wake, Work
 from horae.core.ports import (
     Ended,
     HeldBackError,
@@ -42,7 +42,6 @@ from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read
 from horae.process.processes import UNRELEASED
 from horae.process.run_settings import facts_of
-from horae.sources.agents.rules import Wake
 from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.rules import blocked_text, moment
 from horae.sources.crew.briefing import Appointment, BoardTask, hand, is_idle, prompt, survey

@@ -1,8 +1,7 @@
-"""The crew manifest as a source: each heading is an agent that ticks on its own cadence.
+"""The crew manifest as a source: each heading is an agent that ticks at its own interval.
 
-The interval counts from the end of the last tick, which the ledger knows; the manifest
-only says how long it is. So a restart goes on in the rhythm there was. A ledger that knows
-nothing yet begins with the time in the file of the last run.
+The interval counts from the end of the last tick, which the ledger knows, so a restart does not
+begin it anew. A ledger that knows no tick begins with the time in the file of the last run.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import os
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from horae.core.entry import CadenceRule, Entry, Origin, Policy, Unarmed, Work
@@ -23,7 +23,7 @@ from horae.files.read import PlanFileError, PlanMissingError, read_plan
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.agents.rules import AgentError, agent_name, check_agent, parse_agent
 from horae.sources.agents.runner import Agent
-from horae.sources.crew.check import UNREAD, NamedFile, check_crew, check_day
+from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
 from horae.sources.crew.rules import (
     STAGGER,
     first_delay,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from horae.files.read import StrPath
     from horae.sources.crew.rules import Member
 
+UNREAD: Final = "member-file"  # the code of a file that an agent needs and that cannot be read
 KEEPER: Final = "keeper"  # a single keeper: its address, and its name if its file gives it none
 _LONGEST: Final = 64  # bytes of the file of the last run
 
@@ -72,26 +73,24 @@ class IdleCrewError(HoraeError):
 
 @dataclass(frozen=True, slots=True)
 class SingleKeeper:
-    """A crew of one, as the settings say it; its file says what it is called."""
+    """A crew of one, as the settings say it; its file says its name."""
 
     definition: Path
     lifecycle: Path | None
     interval: timedelta
 
     def name(self) -> str:
-        """Return what its file calls it; nothing if that cannot be read, or gives it no name."""
+        """Return the name in its file; nothing if there is none, or the file cannot be read."""
         try:
             return agent_name(read_plan(self.definition).text)
         except PlanFileError:
             return ""
 
     def manifest(self, name: str) -> str:
-        lines = [f":DEF: {self.definition}"]
-        lines.append(f":INTERVAL: {self.interval // timedelta(milliseconds=1)}")
-        if self.lifecycle is not None:
-            lines.append(f":LIFECYCLE: {self.lifecycle}")
-        drawer = "\n".join(lines)
-        return f"* {name}\n:PROPERTIES:\n{drawer}\n:END:\n"
+        drawer = f":DEF: {self.definition}\n"
+        drawer += f":INTERVAL: {self.interval // timedelta(milliseconds=1)}\n"
+        drawer += "" if self.lifecycle is None else f":LIFECYCLE: {self.lifecycle}\n"
+        return f"* {name}\n:PROPERTIES:\n{drawer}:END:\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +162,9 @@ class CrewSource:
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - one small file
         """Return every member; one that cannot tick says why."""
-        if self._inline:
-            return self._look()
-        return await asyncio.to_thread(self._look)
+        return self._look() if self._inline else await asyncio.to_thread(self._look)
 
     async def settle(self, receipt: Filed) -> None:
-        """Let the files of an agent's state follow; all else moved with the end of its tick."""
         if self._follow_up is not None:
             await self._follow_up(receipt)
 
@@ -194,7 +190,22 @@ class CrewSource:
         crew = parse_crew(text, self._manifest)
         self._begin(crew.members)
         for member in crew.members:
-            yield self._scanned(member)
+            address = self._address(member)
+            base, first_at = self._firsts[address]
+            digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()
+            timeout = member.timeout or self._rhythm.timeout
+            entry = Entry(
+                address,
+                Origin(self._manifest, member.line),
+                member.name,
+                CadenceRule(base, first_at),
+                work=Work.TICK,
+                agents=(member.name,),
+                policy=Policy(timeout=timeout, requires=member.requires),
+                digest=digest,
+            )
+            mark = Mark(address, member.name, f"every {format_duration(base)}", digest)
+            yield Scanned(mark, entry, member.text, member.broken)
         for idler in crew.idlers:
             mark = Mark(f"idler:{idler.name}:{idler.line}", idler.name, "", "")
             origin = Origin(self._manifest, idler.line)
@@ -202,47 +213,27 @@ class CrewSource:
 
     def _begin(self, members: Sequence[Member]) -> None:
         """Say when each member that is new, or ticks otherwise now, may first tick."""
-        there = {self._address(each) for each in members}
-        # Who leaves and comes back is new.
-        self._firsts = {name: first for name, first in self._firsts.items() if name in there}
-        known = {name: base for name, (base, _) in self._firsts.items()}
-        new = [each for each in members if known.get(self._address(each)) != self._base(each)]
-        rhythm = self._rhythm
+        rhythm, before, index = self._rhythm, self._firsts, 0
         now = rhythm.started_at if self._now is None else self._now()
-        for index, member in enumerate(new):
-            base = self._base(member)
+        self._firsts = {}  # a member that leaves and comes back is new
+        for member in members:
+            address = self._address(member)
+            base = member.every(continuous=rhythm.continuous, breather=rhythm.breather)
+            if address in before and before[address][0] == base:
+                self._firsts[address] = before[address]
+                continue
             left = first_delay(base, self._last_run_at(member.name), now=now)
-            # The stagger keeps them apart at the start; who is in the middle of an interval is.
+            # The stagger keeps them apart at the start, unless they are inside an interval.
             least = first_delay(base, None, now=now, index=index, stagger=rhythm.stagger)
-            self._firsts[self._address(member)] = base, now + max(left, least)
+            self._firsts[address] = base, now + max(left, least)
+            index += 1
 
     def _address(self, member: Member) -> str:
-        """Return where a member stands; a single keeper stays the same, however it is called."""
+        """Return the address of a member; that of a single keeper has no name."""
         return f"agent:{member.name if self._keeper is None else KEEPER}"
 
-    def _base(self, member: Member) -> timedelta:
-        rhythm = self._rhythm
-        return member.every(continuous=rhythm.continuous, breather=rhythm.breather)
-
-    def _scanned(self, member: Member) -> Scanned:
-        address = self._address(member)
-        base, first_at = self._firsts[address]
-        digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()
-        mark = Mark(address, member.name, f"every {format_duration(base)}", digest)
-        entry = Entry(
-            mark.address,
-            Origin(self._manifest, member.line),
-            member.name,
-            CadenceRule(base, first_at),
-            work=Work.TICK,
-            agents=(member.name,),
-            policy=Policy(timeout=member.timeout or self._rhythm.timeout, requires=member.requires),
-            digest=digest,
-        )
-        return Scanned(mark, entry, member.text, member.broken)
-
     def _last_run_at(self, name: str) -> datetime | None:
-        """Return when a file says that an agent last ran, if there is one."""
+        """Return the time in the file of an agent's last run, if there is one."""
         if self._data is None:
             return None
         file = last_run_file(name if self._keeper is None else None)
@@ -253,59 +244,72 @@ class CrewSource:
 
 
 def member_names(manifest: Path | None) -> tuple[str, ...]:
-    """Return who can be given a task; nobody is known without a manifest that can be read."""
-    if manifest is None:
-        return ()
+    """Return the members that a task can be given to; none without a manifest to read."""
     try:
-        text = read_plan(manifest).text
+        return () if manifest is None else tuple(each.name for each in Roster(manifest).members())
     except PlanFileError:
         return ()
-    return tuple(member.name for member in parse_crew(text, str(manifest)).members)
 
 
 def check_manifest(
     manifest: Path, *, continuous: bool = False, breather: timedelta = timedelta(seconds=45)
 ) -> list[Diagnostic]:
-    """Return what is odd in a crew's manifest and in the files of its members."""
+    """Return the findings about a crew's manifest and the files of its members.
+
+    A finding in a file that several members share is listed once.
+    """
     file = str(manifest)
     try:
         text = read_plan(manifest).text
     except PlanFileError as error:
         return [_unread(file, error, "name the manifest in crew.def")]
-    named = [
-        path
-        for member in parse_crew(text).members
-        for path in (member.definition, member.lifecycle)
-        if path is not None
-    ]
-    pages = {path: _page(manifest.parent / path) for path in dict.fromkeys(named)}
-    return check_crew(text, file, pages, continuous=continuous, breather=breather)
+    crew = parse_crew(text, file)
+    found = [*crew.diagnostics]
+    for member in crew.members:
+        every = member.every(continuous=continuous, breather=breather)
+
+        def unread(error: PlanFileError, key: str, member: Member = member) -> Diagnostic:
+            message = f"the :{key}: of {member.name} cannot be read: {error}"
+            fix = "write a path relative to the manifest, or an absolute path"
+            return Diagnostic(file, member.line, 1, UNREAD, Severity.ERROR, message, fix)
+
+        day = None if member.lifecycle is None else manifest.parent / member.lifecycle
+        found += _check_agent(manifest.parent / member.definition, day, every, unread)
+    place = attrgetter("file", "line", "column", "code")
+    return sorted(dict.fromkeys(found), key=place)
 
 
 def check_keeper(definition: Path, lifecycle: Path | None, *, every: timedelta) -> list[Diagnostic]:
-    """Return what is odd in the files of a single keeper."""
+    """Return the findings about the files of a single keeper."""
+
+    def unread(error: PlanFileError, key: str) -> Diagnostic:
+        if key == "DEF":
+            return _unread(str(definition), error, "name the agent file in keeper.def")
+        return _unread(str(lifecycle), error, "name the lifecycle in lifecycle.def")
+
+    return _check_agent(definition, lifecycle, every, unread)
+
+
+def _check_agent(
+    definition: Path,
+    lifecycle: Path | None,
+    every: timedelta,
+    unread: Callable[[PlanFileError, str], Diagnostic],
+) -> list[Diagnostic]:
+    """Return the findings about the files of an agent that ticks this often."""
     found: list[Diagnostic] = []
-    page = _page(definition)
-    if page.text is None:
-        found.append(_unread(page.name, page.problem, "name the agent file in keeper.def"))
-    else:
-        found += check_agent(page.text, page.name)
-    day = None if lifecycle is None else _page(lifecycle)
-    if day is not None and day.text is None:
-        found.append(_unread(day.name, day.problem, "name the lifecycle in lifecycle.def"))
-    elif day is not None:
-        found += check_day(day, every=every)
+    try:
+        found += check_agent(read_plan(definition).text, str(definition))
+    except PlanFileError as error:
+        found.append(unread(error, "DEF"))
+    if lifecycle is not None:
+        try:
+            day, odd = parse_lifecycle(read_plan(lifecycle).text, str(lifecycle))
+            found += [*odd, *(check_gates(day, every=every) if day is not None else ())]
+        except PlanFileError as error:
+            found.append(unread(error, "LIFECYCLE"))
     return found
 
 
-def _page(path: Path) -> NamedFile:
-    """Return what stands in a file, or why that is not known."""
-    try:
-        return NamedFile(str(path), read_plan(path).text)
-    except PlanFileError as error:
-        return NamedFile(str(path), None, str(error))
-
-
 def _unread(file: str, why: object, fix: str) -> Diagnostic:
-    """Return the finding that a file cannot be read."""
     return Diagnostic(file, 1, 1, UNREAD, Severity.ERROR, f"the file cannot be read: {why}", fix)

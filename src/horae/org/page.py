@@ -1,0 +1,130 @@
+"""Pages of headings with leniently read drawers: lifecycles, crew manifests, agent definitions."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.org.check.finding import shown
+from horae.org.document import read
+from horae.org.element import bare
+from horae.org.plan import Diagnostic, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from enum import StrEnum
+
+    from horae.org.plan import Headline
+
+MOST_HEADINGS: Final = 1_000  # of a page; nobody's day has more, and every tick reads it
+NAME_FIX: Final = "write one word of at most 64 letters, digits, dots, _ and -"
+_MOST_GUESSES: Final = 50  # of words that may be meant: a message is no search engine
+_KEYED: Final = "write one :KEY: value per line, and :END: after the last"
+_OPEN: Final = re.compile(r"^[ \t]*+:PROPERTIES:[ \t]*+\r?\n", re.IGNORECASE | re.MULTILINE)
+_END: Final = re.compile(r"^[ \t]*+:END:[ \t]*+\r?(?:\n|\Z)", re.IGNORECASE | re.MULTILINE)
+_LINE: Final = re.compile(r"[^\n]*+\n?")
+_PROPERTY: Final = re.compile(r"[ \t]*+:([A-Za-z][\w-]*+):[ \t]++(\S[^\n]*)", re.ASCII)
+
+
+class Heading(NamedTuple):
+    """A heading with the text below it.
+
+    Its drawer may stand anywhere before the first heading inside, and a line that is no
+    property is passed over.
+    """
+
+    file: str
+    name: str  # the title without tags
+    line: int
+    text: str
+    body: str  # without the heading and its drawer
+    props: Mapping[str, str]
+    places: Mapping[str, tuple[int, int]]  # line and column of each value
+    passed: tuple[tuple[int, int, str], ...]  # line, column and reason of what is not read
+
+    def found(
+        self, code: str, severity: Severity, message: str, fix: str | None = None, key: str = ""
+    ) -> Diagnostic:
+        """Return a finding at the value of a property, or at the heading itself."""
+        line, column = self.places.get(key, (self.line, 1))
+        return Diagnostic(self.file, line, column, code, severity, message, fix)
+
+    def oddities(self, known: Sequence[str]) -> Iterator[Diagnostic]:
+        """Yield the lines of the drawer that are not read, and misspelt properties."""
+        for place in self.passed:
+            yield Diagnostic(
+                self.file, *place[:2], "drawer-line", Severity.WARNING, place[2], _KEYED
+            )
+        for key in [key for key in self.props if key not in known][:_MOST_GUESSES]:
+            if near := near_to(key, known):
+                message, fix = f":{key}: is ignored", f"did you mean :{near}:?"
+                yield self.found("property-typo", Severity.WARNING, message, fix, key)
+
+
+def headings(text: str, file: str) -> tuple[list[Heading], list[Diagnostic]]:
+    """Return the headings of one star in their order, and a finding if there are too many."""
+    plan = read(text)
+    tops = [index for index, headline in enumerate(plan.headlines) if headline.level == 1]
+    places = plan.places()
+    found = []
+    for index, end in pairwise([*tops, len(plan.headlines)][: MOST_HEADINGS + 1]):
+        below = "".join(each.text for each in plan.headlines[index + 1 : end])
+        found.append(heading_of(plan.headlines[index], places[index].line, file, below))
+    if len(tops) <= MOST_HEADINGS:
+        return found, []
+    line = places[tops[MOST_HEADINGS]].line
+    message = f"there are {len(tops):,} headings; those from here on are ignored"
+    fix = f"use at most {MOST_HEADINGS:,} top-level headings"
+    return found, [Diagnostic(file, line, 1, "page-large", Severity.ERROR, message, fix)]
+
+
+def heading_of(headline: Headline, line: int, file: str, below: str = "") -> Heading:
+    """Return a headline as a heading, its drawer read and taken out of its body."""
+    own = headline.text
+    name = " ".join(filter(None, [headline.state, headline.title]))
+    start = own.find("\n") + 1 or len(own)
+    clear = bare(own, start)
+    opening = _OPEN.search(clear, start)
+    closing = _END.search(clear, opening.end()) if opening else None
+    props: dict[str, str] = {}
+    places: dict[str, tuple[int, int]] = {}
+    passed: list[tuple[int, int, str]] = []
+    body = own[start:] + below
+    if opening is not None and closing is None:
+        row, column = line_and_column(own, opening.start())
+        passed.append((line + row - 1, column, "the drawer has no :END: and is ignored"))
+    elif opening is not None and closing is not None:
+        body = own[start : opening.start()] + own[closing.end() :] + below
+        first = line + own.count("\n", 0, opening.end())
+        lines = _LINE.findall(own[opening.end() : closing.start()])
+        for row, written in enumerate(lines, first):
+            if said := _PROPERTY.match(written):
+                props[said[1].upper()] = said[2].rstrip()
+                places[said[1].upper()] = (row, said.start(2) + 1)
+            elif written.strip():
+                passed.append(
+                    (row, 1, f"{shown(written.strip())} is not a property and is ignored")
+                )
+    return Heading(file, name, line, own + below, body.strip(), props, places, tuple(passed))
+
+
+def line_and_column(text: str, at: int) -> tuple[int, int]:
+    return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
+
+
+def near_to(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that a misspelt one probably means."""
+    from difflib import get_close_matches  # only for messages
+
+    return next(iter(get_close_matches(word[:64], list(known), n=1, cutoff=0.75)), None)
+
+
+def choices(words: type[StrEnum]) -> str:
+    """Return what to write where one word of several is expected."""
+    return f"write {' or '.join(words)}"
+
+
+def in_order(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return findings about a page in the order of their places."""
+    return tuple(sorted(found, key=lambda each: (each.line, each.column, each.code)))
