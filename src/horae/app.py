@@ -47,9 +47,9 @@ from horae.process.logs import tidy
 from horae.process.masking import masked
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
-from horae.sources.board.runner import Dispatcher, DispatchRunner, busy_at
+from horae.sources.board.runner import Dispatcher, DispatchRunner, RecycleRunner, busy_at
 from horae.sources.board.source import BoardSource
-from horae.sources.board.tasks import CommittedBoard, RecycleRunner, refuse_double
+from horae.sources.board.tasks import CommittedBoard, refuse_double
 from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
 from horae.sources.crew.source import NoCrew, Roster
 from horae.sources.crew.tick import agent_state

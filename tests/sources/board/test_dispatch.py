@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, strategies as st
@@ -10,10 +11,10 @@ from hypothesis import given, strategies as st
 from horae.core.receipt import Status
 from horae.sources.board.dispatch import (
     TTL,
+    Assignment,
+    assign,
     candidates,
     claim,
-    dispatch,
-    extend,
     give_back,
     lapsed,
     move,
@@ -22,6 +23,9 @@ from horae.sources.board.dispatch import (
 from horae.sources.board.rules import Changes, TaskStatuses, Value
 from horae.sources.board.task import Task, parse
 from horae.sources.board.tasks import task_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOW = datetime(2026, 3, 25, 13, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -44,8 +48,14 @@ def after(here: Task, changes: Changes) -> Task:
     return found
 
 
+def dispatch(
+    tasks: Sequence[Task], *, free: Sequence[str], excluded: Sequence[str] = ()
+) -> list[Assignment]:
+    return assign(candidates(tasks, now=NOW, excluded=excluded), free=free)
+
+
 def handed(*tasks: Task, free: tuple[str, ...] = ("wren", "moss")) -> list[tuple[int, str]]:
-    return [(each.task.id, each.member) for each in dispatch(tasks, free=free, now=NOW)]
+    return [(each.task.id, each.member) for each in dispatch(tasks, free=free)]
 
 
 def test_the_most_urgent_task_goes_first_then_the_lowest_number() -> None:
@@ -96,7 +106,7 @@ def test_why_a_task_is_not_handed_out(
 ) -> None:
     here = task(1, *fields, status=status)
     assert why_not(here, TaskStatuses.of([here]), now=NOW, excluded=["manual"]) == reason
-    made = dispatch([here], free=["wren"], now=NOW, excluded=["manual"])
+    made = dispatch([here], free=["wren"], excluded=["manual"])
     assert bool(made) == (reason is None)
 
 
@@ -114,15 +124,6 @@ def test_a_claim_says_who_and_until_when() -> None:
 def test_what_is_claimed_is_handed_out_no_more() -> None:
     here = task(1)
     assert handed(after(here, claim(here, "wren", now=NOW))) == []
-
-
-def test_a_sign_of_life_makes_a_claim_hold_as_long_once_more() -> None:
-    here = after(task(1), claim(task(1), "wren", now=NOW, ttl=10 * MINUTE))
-    later = after(here, extend(here, now=NOW + 8 * MINUTE))
-    assert later.text("claim_expires_at") == "2026-03-25T13:18:00Z"
-    assert later.number("claim_extensions") == 1
-    assert lapsed([later], now=NOW + 17 * MINUTE) == {}
-    assert set(lapsed([later], now=NOW + 18 * MINUTE)) == {1}
 
 
 @pytest.mark.parametrize("outcome", [Status.DONE, Status.NO_WORK])
@@ -147,19 +148,17 @@ def test_any_other_end_gives_it_back_with_the_attempt_and_the_reason(outcome: St
         assert handed(here) == [(1, "wren")]
 
 
-def test_a_claim_that_ran_out_or_whose_holder_is_gone_is_taken_back() -> None:
+def test_a_claim_that_ran_out_is_taken_back() -> None:
     here = after(task(1), claim(task(1), "wren", now=NOW))
     assert lapsed([here], now=NOW + TTL - MINUTE) == {}
-    assert lapsed([here], now=NOW, at_work=[1]) == {}
-    for taken in (lapsed([here], now=NOW + TTL), lapsed([here], now=NOW, at_work=[])):
-        free = after(here, taken[1])
-        assert (free.status, free.text("claimed_by"), free.number("attempt")) == ("todo", None, 1)
-        assert "wren" in (free.text("attempt_reason") or "")
+    free = after(here, lapsed([here], now=NOW + TTL)[1])
+    assert (free.status, free.text("claimed_by"), free.number("attempt")) == ("todo", None, 1)
+    assert "wren" in (free.text("attempt_reason") or "")
 
 
 def test_a_persons_claim_has_no_end_and_is_never_taken_back() -> None:
     here = task(1, "claimed_by: ann", status="in-progress")
-    assert lapsed([here], now=NOW + 1000 * TTL, at_work=[]) == {}
+    assert lapsed([here], now=NOW + 1000 * TTL) == {}
 
 
 def test_a_long_reason_is_cut() -> None:
@@ -174,7 +173,7 @@ def test_nobody_gets_two_tasks_no_task_two_members_and_nobody_is_idle_for_nothin
     fields: list[str], free: list[str]
 ) -> None:
     tasks = [task(n, *filter(None, [field])) for n, field in enumerate(fields, start=1)]
-    made = dispatch(tasks, free=free, now=NOW)
+    made = dispatch(tasks, free=free)
     members = [each.member for each in made]
     assert len(set(members)) == len(members)
     assert len({each.task.id for each in made}) == len(made)

@@ -18,7 +18,6 @@ from horae.sources.board.recycle import (
     TRANSIENT,
     Recycled,
     Stays,
-    back_address,
     back_rule,
     event_of,
     first_trigger,
@@ -276,7 +275,7 @@ def test_a_moment_is_a_trigger_if_the_expression_names_it(stamp: str, *, is_one:
 def test_only_what_another_entry_plans_is_a_net() -> None:
     nine = at("2026-03-30T09:00Z")
     rules = [back_rule(task(LAST), nine, now=now) for now in (nine - SECOND, nine)]
-    recycles = partial(Entry, back_address("task:7"), Origin("t.md", 1), "T", work=Work.RECYCLE)
+    recycles = partial(Entry, "task:7:back", Origin("t.md", 1), "T", work=Work.RECYCLE)
     assert [is_net(recycles(rule)) for rule in rules] == [True, False]
     assert not is_net(recycles(CronRule((Cron(MONDAY),))))
     assert not is_net(Entry("trigger:7", Origin("t.yml", 1), "T", OnceRule(nine, "7")))

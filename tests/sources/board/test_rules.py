@@ -16,7 +16,6 @@ from horae.sources.board.rules import (
     TaskReadiness,
     TaskStatuses,
     TransitionError,
-    archivable,
     check_depends_on,
     circles,
     complaints,
@@ -224,18 +223,6 @@ def test_a_move_takes_a_block_away_and_to_done_notes_when() -> None:
 
 
 # All together
-
-
-def test_what_recurs_is_never_put_away_however_long_it_waits() -> None:
-    old = "completed: 2026-01-01T00:00:00Z"
-    tasks = [
-        task(1, "status: done", old),
-        task(2, "status: done", old, "cron_schedule: 0 9 * * MON"),
-        task(3, "status: todo", old),
-        task(4, "status: done", "completed: 2026-03-25T12:30:00Z"),
-        task(5, "status: done"),
-    ]
-    assert [each.id for each in archivable(tasks, now=NOW, after=HOUR)] == [1]
 
 
 def test_priorities_have_an_order() -> None:

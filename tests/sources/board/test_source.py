@@ -35,16 +35,15 @@ from horae.core.views import AmbiguousEntryError
 from horae.files.read import PlanFileError
 from horae.sources.board import tasks
 from horae.sources.board.recycle import NET, is_net
+from horae.sources.board.runner import RecycleRunner
 from horae.sources.board.source import (
     BoardSource,
     EventLog,
     Hours,
-    RecycleRunner,
-    TaskFileError,
     check_board,
     hours_of,
 )
-from horae.sources.board.tasks import Board
+from horae.sources.board.tasks import Board, TaskFileError
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
 from horae.timing.cron import Cron

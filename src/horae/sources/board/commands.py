@@ -39,7 +39,7 @@ from horae.sources.board.rules import (
     transition,
 )
 from horae.sources.board.source import EventLog, events_path
-from horae.sources.board.task import LARGEST_ID, TASK_PROPERTIES, TaskFieldKind
+from horae.sources.board.task import FIELDS, LARGEST_ID, TASK_PROPERTIES, TaskFieldKind
 from horae.sources.board.tasks import (
     Board,
     Card,
@@ -47,7 +47,6 @@ from horae.sources.board.tasks import (
     TaskMissingError,
     card_data,
     find_tasks,
-    kind_of,
 )
 from horae.sources.crew.source import member_names
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
@@ -803,7 +802,7 @@ def _field(text: str) -> tuple[str, Value]:
         raise TaskRequestError(f"{text!r} is not KEY=VALUE")
     words = tuple(word.strip() for word in value.split(",") if word.strip())
     is_number = value.isascii() and value.isdecimal()
-    match kind_of(key):
+    match FIELDS.get(key):
         case TaskFieldKind.NUMBER if is_number:
             return key, int(value)
         case TaskFieldKind.NUMBERS if all(word.isascii() and word.isdecimal() for word in words):

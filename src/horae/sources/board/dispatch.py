@@ -1,8 +1,7 @@
-"""Dispatch: which task goes to which member, and what that writes into the task.
+"""Dispatch: which task goes to which member, and which fields of the task that changes.
 
-A claim stands in the file before the run begins, with the moment at which it ends, so that
-whoever looks at the board sees who has a task, and a holder that died does not keep it.
-Everything here is data: the fields to change. Whoever runs members writes them.
+A claim is in the file before the run begins, with the time at which it ends: the board shows who
+has a task, and a member that died does not keep it.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.entry import key_time
 from horae.core.receipt import Status, shown
 from horae.sources.board.rules import (
+    CLAIM,
     TaskReadiness,
     TaskStatuses,
     cleared,
@@ -29,42 +29,15 @@ if TYPE_CHECKING:
     from horae.sources.board.rules import Changes, Value
     from horae.sources.board.task import Task
 
-TTL: Final = timedelta(minutes=30)  # of a claim that nobody extends
+TTL: Final = timedelta(minutes=30)  # of a claim whose run has no wall clock
 GRACE: Final = timedelta(minutes=5)  # of a claim beyond the wall clock of its run
 _DISPATCHED: Final = frozenset({"todo", "backlog"})
-_CLAIM: Final = (
-    "claimed_by",
-    "claimed_at",
-    "claim_ttl_secs",
-    "claim_expires_at",
-    "last_progress_at",
-    "claim_warning_sent_at",
-    "claim_extensions",
-    "last_output_bytes",
-)
 _LONGEST_REASON: Final = 200
 
 
 class Assignment(NamedTuple):
-    """A task and the member that it goes to."""
-
     task: Task
     member: str
-
-
-def dispatch(
-    tasks: Collection[Task],
-    *,
-    free: Sequence[str],
-    now: datetime,
-    archived: Iterable[int] = (),
-    excluded: Collection[str] = (),
-) -> list[Assignment]:
-    """Return which tasks go to which of the free members, the most urgent first.
-
-    *excluded* are tags of tasks that are not handed out.
-    """
-    return assign(candidates(tasks, now=now, archived=archived, excluded=excluded), free=free)
 
 
 def assign(line: Sequence[Task], *, free: Sequence[str]) -> list[Assignment]:
@@ -74,15 +47,14 @@ def assign(line: Sequence[Task], *, free: Sequence[str]) -> list[Assignment]:
     no task waits by name.
     """
     named = {task.text("assignee") for task in line}
-    # Those that are waited for by name come last for what anybody may do.
     members = sorted(dict.fromkeys(free), key=lambda name: name in named)
     given: list[Assignment] = []
     for task in line:
         if not members:
             break
         wanted = task.text("assignee")
-        member = members[0] if wanted is None else wanted if wanted in members else None
-        if member is not None:
+        member = members[0] if wanted is None else wanted
+        if member in members:
             members.remove(member)
             given.append(Assignment(task, member))
     return given
@@ -95,7 +67,7 @@ def candidates(
     archived: Iterable[int] = (),
     excluded: Collection[str] = (),
 ) -> list[Task]:
-    """Return the tasks that may be handed out, by priority, then by number."""
+    """Return the tasks to dispatch, by priority, then by number; not those with *excluded* tags."""
     ground = TaskStatuses.of(tasks, archived=archived)
     ready = (task for task in tasks if why_not(task, ground, now=now, excluded=excluded) is None)
     return sorted(ready, key=lambda task: (rank(task), task.id))
@@ -106,29 +78,29 @@ def why_not(
 ) -> str | None:
     if task.status not in _DISPATCHED:
         return f"status {task.status} is not dispatchable"
-    holder = task.text("claimed_by")
-    if holder is not None:
+    if holder := task.text("claimed_by"):
         return f"claimed by {holder}"
     if task.is_archived:
         return "the task is archived"
-    tag = next((tag for tag in task.tags if tag in excluded), None)
-    if tag is not None:
+    if tag := next((tag for tag in task.tags if tag in excluded), None):
         return f"tasks with the tag {tag} are not dispatched"
     found = standing(task, ground, now=now)
     return found.reason if found.standing is TaskReadiness.BLOCKED else None
 
 
 def wakes_at(tasks: Iterable[Task], *, now: datetime) -> datetime | None:
-    """Return the first moment at which a task may become free by itself: its time, or its claim's.
-
-    A moment that has come is none: whoever looks now sees it.
-    """
-    coming = (_coming(task, now) for task in tasks)
+    """Return the next time at which a task becomes free by itself: its own, or its claim's end."""
+    coming = []
+    for task in tasks:
+        if task.status in _DISPATCHED and is_schedule_blocked(task, now=now):
+            coming.append(moment(task.scheduled_for))
+        elif task.status == "in-progress" and task.text("claimed_by") is not None:
+            coming.append(moment(task.text("claim_expires_at")))
     return min((at for at in coming if at is not None and at > now), default=None)
 
 
 def rest_after(attempt: int) -> timedelta:
-    """Return how long a task rests after so many attempts in a row that ended badly.
+    """Return how long a task rests after so many failed attempts in a row.
 
     >>> [int(rest_after(n).total_seconds()) for n in range(8)]
     [0, 60, 120, 240, 480, 960, 1800, 1800]
@@ -137,9 +109,9 @@ def rest_after(attempt: int) -> timedelta:
 
 
 def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Changes:
-    """Return what a claim writes into a task, before the member begins."""
+    """Return the fields of a claim, written before the member begins."""
     changes: dict[str, Value | None] = {
-        **cleared(task, _CLAIM),
+        **cleared(task, CLAIM),
         "status": "in-progress",
         "claimed_by": member,
         "claimed_at": key_time(now),
@@ -152,7 +124,7 @@ def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Ch
 
 
 def is_claim_of(task: Task, member: str, *, stamps: Collection[str]) -> bool:
-    r"""Tell whether a task is claimed by a member, and since one of these moments.
+    r"""Tell whether a task is claimed by a member since one of these times.
 
     >>> from horae.sources.board.task import parse
     >>> held = "claimed_by: wren\nclaimed_at: 2026-03-25T09:00:00-04:00\n"
@@ -164,92 +136,63 @@ def is_claim_of(task: Task, member: str, *, stamps: Collection[str]) -> bool:
     return task.text("claimed_by") == member and at is not None and key_time(at) in stamps
 
 
-def extend(task: Task, *, now: datetime) -> Changes:
-    """Return what a sign of life from the holder writes: the claim holds as long once more."""
-    seconds = task.number("claim_ttl_secs")
-    ttl = TTL if seconds is None else timedelta(seconds=min(seconds, 10**9))
-    return {
-        "last_progress_at": key_time(now),
-        "claim_expires_at": key_time(now + ttl),
-        "claim_extensions": (task.number("claim_extensions") or 0) + 1,
-    }
-
-
 def move(
     task: Task, outcome: Status, *, reason: str, now: datetime, needs_review: bool = False
 ) -> Changes:
-    """Return what the end of a member's run writes into its task.
-
-    Work that was done, or that was found to be done, goes on to review or is done; anything
-    else goes back with the attempt and its reason.
-    """
+    """Return the fields of a task after its run: to review or done, else back for an attempt."""
     if outcome not in {Status.DONE, Status.NO_WORK}:
         return give_back(task, reason=f"{outcome}: {reason}")
-    changes: dict[str, Value | None] = {
-        "status": "review" if needs_review else "done",
-        **cleared(task, (*_CLAIM, "attempt", "attempt_reason")),
-    }
-    return changes if needs_review else {**changes, "completed": key_time(now)}
+    changes = cleared(task, (*CLAIM, "attempt", "attempt_reason"))
+    if needs_review:
+        return {"status": "review", **changes}
+    return {"status": "done", **changes, "completed": key_time(now)}
 
 
 def after_run(
     task: Task, outcome: Status, *, reason: str, now: datetime, branch: str | None = None
 ) -> Changes:
-    """Return what the end of its run writes into the task that was claimed for it.
+    """Return the fields of the task that was claimed for a run, after that run.
 
-    Work goes to review if the task names who reviews it, or if it stayed on a branch. Whoever
-    moved the task meanwhile is right, be it the member itself: then only the claim goes.
+    Work goes to review if the task names a reviewer, or if the work stayed on a branch. If the
+    task was moved meanwhile, also by the member itself, only the claim goes.
     """
     if task.status != "in-progress":
-        return cleared(task, _CLAIM)
+        return cleared(task, CLAIM)
     needs_review = branch is not None or task.text("review_owner") is not None
     changes = move(task, outcome, reason=reason, now=now, needs_review=needs_review)
     return changes if branch is None else {**changes, "branch": branch}
 
 
 def give_back(task: Task, *, reason: str) -> Changes:
-    """Return what a task needs to be handed out again, with the attempt and its reason noted."""
-    shown = " ".join(reason.split())
+    """Return the fields of a task that is dispatched again, with the attempt and its reason."""
     return {
         "status": "todo",
-        **cleared(task, (*_CLAIM, "started")),
+        **cleared(task, (*CLAIM, "started")),
         "attempt": (task.number("attempt") or 0) + 1,
-        "attempt_reason": shown[:_LONGEST_REASON],
+        "attempt_reason": " ".join(reason.split())[:_LONGEST_REASON],
     }
 
 
-def lapsed(
-    tasks: Iterable[Task], *, now: datetime, at_work: Collection[int] | None = None
-) -> Mapping[int, Changes]:
-    """Return the claims to take back, by task, each with what that writes.
-
-    A claim is over when its time is, or when nobody works on the task any more: *at_work*
-    are the tasks that somebody does work on, if that is known.
-    """
+def lapsed(tasks: Iterable[Task], *, now: datetime) -> Mapping[int, Changes]:
+    """Return the claims whose time is over, by task, each with the fields that change."""
     found: dict[int, Changes] = {}
     for task in tasks:
-        holder = task.text("claimed_by")
-        if holder is None or task.status != "in-progress":
-            continue
-        end = moment(task.text("claim_expires_at"))
+        holder, end = task.text("claimed_by"), moment(task.text("claim_expires_at"))
         # Without an end it is a person's claim, and a person need not say that they live.
-        if end is not None and end <= now:
+        if holder and task.status == "in-progress" and end is not None and end <= now:
             found[task.id] = give_back(task, reason=f"the claim of {holder} expired")
-        elif end is not None and at_work is not None and task.id not in at_work:
-            found[task.id] = give_back(task, reason=f"{holder} stopped working on the task")
     return found
 
 
 def prompt(task: Task, *, file: str) -> str:
-    """Return what a member is told about the task that it has; *file* is where it stands."""
+    """Return what a member is told about its task; *file* is where the task is."""
     parts = [
         f"Your task is #{task.id} of the board: {shown(task.title)}",
         f"It is in {file} and claimed for you until you finish; then its status is updated.",
         "Do not change the fields at the top of the file.",
         task.body.strip(),
     ]
-    attempt = task.number("attempt")
-    if attempt:
+    if attempt := task.number("attempt"):
         why = shown(task.text("attempt_reason") or "the reason is not known")
         parts.append(f"Earlier attempts: {attempt}. Why the last one ended: {why}")
     parts.append(
@@ -258,11 +201,3 @@ def prompt(task: Task, *, file: str) -> str:
         " FAILED: and the reason."
     )
     return "\n\n".join(part for part in parts if part)
-
-
-def _coming(task: Task, now: datetime) -> datetime | None:
-    """Return when something about a task is over by itself, if anything is."""
-    if task.status in _DISPATCHED and is_schedule_blocked(task, now=now):
-        return moment(task.scheduled_for)
-    is_claimed = task.status == "in-progress" and task.text("claimed_by") is not None
-    return moment(task.text("claim_expires_at")) if is_claimed else None

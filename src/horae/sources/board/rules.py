@@ -1,16 +1,16 @@
 """The board: how each open task stands, and which moves it may make.
 
-One reading of a task's blocks, its time and its dependencies serves whoever shows the board
-and whoever hands its tasks out, so that the two cannot disagree. A number that no task has is
-a dependency that is not met.
+The commands, the page and the dispatcher use the same reading of a task's blocks, time and
+dependencies, so they cannot disagree. A dependency on a number that no task has is not met.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
 from enum import StrEnum
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.core.entry import key_time, policy_of
@@ -23,6 +23,7 @@ from horae.timing.zone import ZoneError, zone
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from horae.core.entry import Policy
     from horae.sources.board.task import Task
@@ -44,7 +45,11 @@ _MOVES: Final[Mapping[str, tuple[str, ...]]] = {
     "done": ("archived",),
     "archived": (),
 }
-_BLOCKS: Final = ("blocked", "block_reason", "blocked_on")
+# The fields of a claim.
+CLAIM: Final = (
+    *("claimed_by", "claimed_at", "claim_ttl_secs", "claim_expires_at", "last_progress_at"),
+    *("claim_warning_sent_at", "claim_extensions", "last_output_bytes"),
+)
 _BODY_LINE: Final = re.compile(
     r"^[ \t]*(?:-[ \t]*)?(?:blocked|depends) on:([^\n]*)", re.IGNORECASE | re.MULTILINE
 )
@@ -66,7 +71,7 @@ class TransitionError(HoraeError):
 
 
 class DependencyError(HoraeError):
-    """A dependency that would be in its own way."""
+    """A task that would depend on itself."""
 
     code = "dependency"
     exit_code = Exit.USAGE
@@ -79,8 +84,6 @@ class DependencyError(HoraeError):
 
 
 class TaskReadiness(StrEnum):
-    """What can be done about an open task."""
-
     RUNNABLE = "Runnable"
     BLOCKED = "Blocked"
     NEEDS_REVIEW = "NeedsReview"
@@ -88,7 +91,7 @@ class TaskReadiness(StrEnum):
 
 
 class Resolution(NamedTuple):
-    """How one task stands, and what is in its way."""
+    """The readiness of an open task, and what blocks it."""
 
     task: Task
     standing: TaskReadiness
@@ -96,18 +99,13 @@ class Resolution(NamedTuple):
 
 
 class TaskStatuses(NamedTuple):
-    """What tasks depend on: the status of every task, by its number.
-
-    `doubles` are the numbers that several files have, with how many: nobody can tell which of
-    them is meant.
-    """
+    """The status of every task by its number; `doubles` counts the files that share a number."""
 
     statuses: Mapping[int, str]
     doubles: Mapping[int, int]
 
     @classmethod
     def of(cls, tasks: Iterable[Task], *, archived: Iterable[int] = ()) -> TaskStatuses:
-        """Return the ground of a board; *archived* are the tasks that were put away."""
         put_away = dict.fromkeys(archived, "archived")
         # Of several with one number an open one counts: nothing begins too early for it.
         known = sorted(tasks, key=lambda task: task.status not in CLOSED)
@@ -115,8 +113,9 @@ class TaskStatuses(NamedTuple):
         doubles = {number: count for number, count in counts.items() if count > 1}
         return cls(put_away | {task.id: task.status for task in known}, doubles)
 
-    def is_met(self, number: int) -> bool:
-        return self.statuses.get(number) in CLOSED
+    def unmet(self, numbers: Iterable[int]) -> int | None:
+        """Return the first of some dependencies that is not closed."""
+        return next((each for each in numbers if self.statuses.get(each) not in CLOSED), None)
 
 
 def resolve(
@@ -124,35 +123,39 @@ def resolve(
 ) -> list[Resolution]:
     """Return how every open task stands, in the order of their numbers."""
     ground = TaskStatuses.of(tasks, archived=archived)
-    still_open = (task for task in tasks if task.status not in CLOSED)
-    return [standing(task, ground, now=now) for task in sorted(still_open, key=_number)]
+    found = (standing(task, ground, now=now) for task in sorted(tasks, key=lambda task: task.id))
+    return [each for each in found if each.task.status not in CLOSED]
 
 
 def standing(task: Task, ground: TaskStatuses, *, now: datetime) -> Resolution:
-    reason = blocking_reason(task, ground, now=now)
-    if reason is not None:
+    reason = _blocking_reason(task, ground, now=now)
+    if reason:
         return Resolution(task, TaskReadiness.BLOCKED, reason)
     if task.status == "review":
         return Resolution(task, TaskReadiness.NEEDS_REVIEW)
-    if task.status in _RUNNABLE:
-        return Resolution(task, TaskReadiness.RUNNABLE)
-    return Resolution(task, TaskReadiness.NEEDS_ACTION)
+    is_runnable = task.status in _RUNNABLE
+    return Resolution(task, TaskReadiness.RUNNABLE if is_runnable else TaskReadiness.NEEDS_ACTION)
 
 
-def blocking_reason(task: Task, ground: TaskStatuses, *, now: datetime) -> str | None:
-    """Return the first thing that is in a task's way, if anything is."""
+def _blocking_reason(task: Task, ground: TaskStatuses, *, now: datetime) -> str | None:
     if task.id in ground.doubles:
         return f"{ground.doubles[task.id]} files have the id {task.id}"
-    said = blocked_text(task)
-    if said is not None:
+    if said := blocked_text(task):
         return said
     if is_schedule_blocked(task, now=now):
         return f"scheduled for {task.scheduled_for}"
-    return _body_reason(task, ground) or _dependency_reason(task, ground)
+    for line in _BODY_LINE.finditer(task.body):
+        numbers = [int(number) for number in _REFERENCE.findall(line[1])]
+        if not numbers:
+            return "body dependency reference"
+        if (unmet := ground.unmet(numbers)) is not None:
+            return f"unmet body dependency #{unmet}"
+    unmet = ground.unmet(task.depends_on)
+    return None if unmet is None else f"unmet dependency #{unmet}"
 
 
 def blocked_text(task: Task) -> str | None:
-    """Return why somebody has blocked a task, if so; a block without a reason says only that."""
+    """Return why a task is marked as blocked, if it is; without a reason, `blocked`."""
     flag = task.flag("blocked")
     legacy = task.text("blocked") if flag is None else None
     said = task.text("block_reason") or legacy or task.text("blocked_on")
@@ -160,15 +163,12 @@ def blocked_text(task: Task) -> str | None:
 
 
 def is_schedule_blocked(task: Task, *, now: datetime) -> bool:
-    """Tell whether a task's time is still to come; one without a time is never blocked by it."""
     at = moment(task.scheduled_for)
     return at is not None and at > now
 
 
 def moment(text: str | None) -> datetime | None:
-    """Return the moment that a field names; None if it names none.
-
-    People and tools write an offset without its colon, or a blank for the T.
+    """Return the time of a field, if it is one; a blank for the T and `-0400` are allowed.
 
     >>> str(moment("2999-04-10 19:26:40-0400"))
     '2999-04-10 19:26:40-04:00'
@@ -184,14 +184,14 @@ def moment(text: str | None) -> datetime | None:
 
 
 def task_policy(task: Task) -> Policy:
-    """Return how a recurring task wants to be kept; raises ScheduleError if that is not clear."""
+    """Return the policy of a recurring task, or raise ScheduleError."""
     said = {each.key: task.text(each.option) for each in TASK_PROPERTIES}
     props = {key: value for key, value in said.items() if value is not None}
     return policy_of(props, zone_name=task.timezone or "UTC")
 
 
 def work_policy(task: Task) -> Policy:
-    """Return how the run of a task that is handed out is kept; raises ScheduleError."""
+    """Return the policy of a run that works on a task, or raise ScheduleError."""
     said = task.text("api")
     return policy_of({} if said is None else {"API": said}, zone_name="UTC")
 
@@ -205,14 +205,23 @@ def transition(task: Task, status: str, *, now: datetime) -> Changes:
         raise TransitionError(task.status, status)
     changes: dict[str, Value | None] = {"status": status}
     if status != "blocked":
-        changes |= cleared(task, _BLOCKS)
+        changes |= cleared(task, ("blocked", "block_reason", "blocked_on"))
     if status == "done":
         changes["completed"] = key_time(now)
     return changes
 
 
+def schedule_changes(task: Task, wanted: Changes, *, is_cleared: bool) -> Changes:
+    """Return the fields that a new schedule, or none, changes."""
+    if is_cleared:
+        return {"scheduled_for": None, "cron_schedule": None}
+    if "cron_schedule" in wanted and task.cron_schedule is None:
+        return {**wanted, "cron_last_run": None}  # a schedule that is new has not come round yet
+    return wanted
+
+
 def cleared(task: Task, keys: Iterable[str]) -> dict[str, Value | None]:
-    """Return the change that takes away those of the fields that the task has."""
+    """Return the change that removes those of the fields that the task has."""
     return {key: None for key in keys if key in task.fields}
 
 
@@ -241,19 +250,10 @@ def find_circle(numbers: Mapping[int, tuple[int, ...]], start: int) -> tuple[int
 def check_depends_on(
     task: int, depends_on: tuple[int, ...], others: Mapping[int, tuple[int, ...]]
 ) -> None:
-    """Raise DependencyError if a task that depends on these would wait for itself."""
+    """Raise DependencyError if a task with these dependencies would wait for itself."""
     circle = find_circle({**others, task: depends_on}, task)
     if circle:
         raise DependencyError(task, circle)
-
-
-def archivable(tasks: Iterable[Task], *, now: datetime, after: timedelta) -> list[Task]:
-    """Return the tasks that have been done so long that they can be put away.
-
-    One that recurs never is, however long it waits: it comes back.
-    """
-    done = (task for task in tasks if task.status == "done" and task.cron_schedule is None)
-    return [task for task in done if _has_rested(task, now=now, after=after)]
 
 
 def rank(task: Task) -> int:
@@ -263,16 +263,13 @@ def rank(task: Task) -> int:
 
 
 def summary(tasks: Iterable[Task]) -> dict[str, int]:
-    """Return how many tasks have each status: the seven, then those that are no status of ours."""
+    """Return how many tasks have each status: the seven, then unknown ones."""
     counts = Counter(task.status for task in tasks)
     return {status: counts.pop(status, 0) for status in STATUSES} | dict(sorted(counts.items()))
 
 
 class Complaint(NamedTuple):
-    """Something about a task that keeps it from what was meant, and what to do about it.
-
-    `field` is where that stands.
-    """
+    """A problem of a task, the field that has it, and what to do about it."""
 
     task: Task
     field: str
@@ -287,48 +284,43 @@ def complaints(
     archived: Iterable[int] = (),
     crew: Sequence[str] = (),
 ) -> list[Complaint]:
-    """Return what is wrong with the tasks of a board, in the order of their numbers.
+    """Return the problems of the tasks of a board, in the order of their numbers.
 
     *crew* are the members that tasks can go to, if that is known.
     """
     ground = TaskStatuses.of(tasks, archived=archived)
-    found = [
-        complaint
-        for task in tasks
-        for complaint in (
-            *_odd_words(task),
-            *_odd_api(task),
-            *_odd_times(task),
-            *_odd_dependencies(task, ground),
-            *_odd_claim(task, now),
-            *_odd_assignee(task, crew),
-        )
-    ]
+    found = [Complaint(task, *each) for task in tasks for each in _odd(task, ground, now, crew)]
     by_number = {task.id: task for task in tasks}
     for circle in circles({number: task.depends_on for number, task in by_number.items()}):
-        way = " -> ".join(f"#{number}" for number in circle)
+        message = f"depends on itself: {' -> '.join(f'#{number}' for number in circle)}"
         fix = "remove one of them from depends_on"
-        message = f"depends on itself: {way}"
         found.append(Complaint(by_number[circle[0]], "depends_on", message, fix))
     return sorted(found, key=lambda each: (each.task.id, each.message))
 
 
 def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return ways on which tasks wait for themselves; none is returned if there is none.
+    """Return ways on which tasks wait for themselves, at least one if there is any.
 
     >>> circles({1: (2,), 2: (3, 1), 3: (), 4: (1,), 5: (5,)})
     [(1, 2, 1), (5, 5)]
     """
-    left = _after_peeling({number: set(deps) & numbers.keys() for number, deps in numbers.items()})
+    left = {number: set(deps) & numbers.keys() for number, deps in numbers.items()}
+    sorter = TopologicalSorter(left)
+    with suppress(CycleError):  # it then gives what waits for no circle
+        sorter.prepare()
+    free: set[int] = set()
+    while ready := sorter.get_ready():
+        free.update(ready)
+        sorter.done(*ready)
     found: list[tuple[int, ...]] = []
     seen: set[int] = set()
-    for start in sorted(left):
+    for start in sorted(left.keys() - free):
         way: dict[int, None] = {}
         here = start
         # Each of those that are left waits for one that is left: the way never ends.
         while here not in seen and here not in way:
             way[here] = None
-            here = min(left[here])
+            here = min(left[here] - free)
         if here in way:
             circle = [*way][[*way].index(here) :]
             first = circle.index(min(circle))
@@ -337,106 +329,49 @@ def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
     return found
 
 
-def _after_peeling(waits: dict[int, set[int]]) -> dict[int, set[int]]:
-    """Return what is left once everything that waits for nothing is gone, again and again."""
-    waiting_for: dict[int, list[int]] = {}
-    for number, others in waits.items():
-        for other in others:
-            waiting_for.setdefault(other, []).append(number)
-    line = [number for number, others in waits.items() if not others]
-    while line:
-        gone = line.pop()
-        del waits[gone]
-        for number in waiting_for.get(gone, ()):
-            waits[number].discard(gone)
-            if not waits[number]:
-                line.append(number)
-    return waits
-
-
-def _odd_words(task: Task) -> Iterator[Complaint]:
+def _odd(
+    task: Task, ground: TaskStatuses, now: datetime, crew: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each problem of a task: the field, the message, and what to do."""
     if task.status not in STATUSES:
         fix = f"write one of {', '.join(STATUSES)}"
-        yield Complaint(task, "status", f"status {task.status!r} is not valid", fix)
-
-
-def _odd_api(task: Task) -> Iterator[Complaint]:
+        yield "status", f"status {task.status!r} is not valid", fix
     try:
         work_policy(task)
     except ScheduleError as error:
-        yield Complaint(task, "api", f"the task cannot be dispatched: {error}", API_FIX)
-
-
-def _odd_times(task: Task) -> Iterator[Complaint]:
+        yield "api", f"the task cannot be dispatched: {error}", API_FIX
     for key in ("scheduled_for", "cron_last_run"):
         text = task.text(key)
         if text is not None and moment(text) is None:
             fix = "write it like 2026-03-25T09:00:00-04:00"
-            yield Complaint(task, key, f"{key} {text!r} is not a timestamp and is ignored", fix)
-    if task.cron_schedule is None:
-        return
-    field = "timezone"
-    try:
-        zone(task.timezone or "UTC")
-        field = "cron_schedule"
-        for part in task.cron_schedule.split(";"):
-            if Cron(part.strip()).never:
-                fix = "write a date that exists"
-                yield Complaint(task, field, f"cron {part.strip()!r} matches no date", fix)
-        for each in TASK_PROPERTIES:
-            field, said = each.option, task.text(each.option)
-            policy_of({each.key: said} if said else {}, zone_name=task.timezone or "UTC")
-    except (ScheduleError, ZoneError) as error:
-        message = f"the task cannot be recycled: {error}"
-        yield Complaint(task, field, message, "set the schedule again")
-
-
-def _odd_dependencies(task: Task, ground: TaskStatuses) -> Iterator[Complaint]:
+            yield key, f"{key} {text!r} is not a timestamp and is ignored", fix
+    if task.cron_schedule is not None:
+        yield from _odd_schedule(task, task.cron_schedule)
     for number in task.depends_on:
         if number not in ground.statuses:
             fix = "add the task, or remove it from depends_on"
-            message = f"depends on #{number}, which does not exist"
-            yield Complaint(task, "depends_on", message, fix)
-
-
-def _odd_claim(task: Task, now: datetime) -> Iterator[Complaint]:
-    end = moment(task.text("claim_expires_at"))
-    holder = task.text("claimed_by")
+            yield "depends_on", f"depends on #{number}, which does not exist", fix
+    holder, end = task.text("claimed_by"), moment(task.text("claim_expires_at"))
     if holder is not None and end is not None and end <= now:
-        fix = "the task is reassigned automatically"
         message = f"the claim of {holder} expired at {key_time(end)}"
-        yield Complaint(task, "claim_expires_at", message, fix)
-
-
-def _odd_assignee(task: Task, crew: Sequence[str]) -> Iterator[Complaint]:
+        yield "claim_expires_at", message, "the task is reassigned automatically"
     name = task.text("assignee")
     if crew and name and name not in crew and task.status not in CLOSED:
-        message = f"is assigned to {name!r}, who is not a member of the crew"
         known = f"one of {', '.join(crew)}" if len(crew) > 1 else crew[0]
-        fix = f"write {known}, or remove assignee"
-        yield Complaint(task, "assignee", message, fix)
+        message = f"is assigned to {name!r}, who is not a member of the crew"
+        yield "assignee", message, f"write {known}, or remove assignee"
 
 
-def _body_reason(task: Task, ground: TaskStatuses) -> str | None:
-    for line in _BODY_LINE.finditer(task.body):
-        numbers = [int(number) for number in _REFERENCE.findall(line[1])]
-        if not numbers:
-            return "body dependency reference"
-        unmet = next((number for number in numbers if not ground.is_met(number)), None)
-        if unmet is not None:
-            return f"unmet body dependency #{unmet}"
-    return None
-
-
-def _dependency_reason(task: Task, ground: TaskStatuses) -> str | None:
-    unmet = next((number for number in task.depends_on if not ground.is_met(number)), None)
-    return None if unmet is None else f"unmet dependency #{unmet}"
-
-
-def _has_rested(task: Task, *, now: datetime, after: timedelta) -> bool:
-    completed = moment(task.text("completed"))
-    return completed is not None and now - completed.astimezone(UTC) >= after
-
-
-def _number(task: Task) -> int:
-    return task.id
+def _odd_schedule(task: Task, crons: str) -> Iterator[tuple[str, str, str]]:
+    place, field = task.timezone or "UTC", "timezone"
+    try:
+        zone(place)
+        field = "cron_schedule"
+        for part in map(str.strip, crons.split(";")):
+            if Cron(part).never:
+                yield field, f"cron {part!r} matches no date", "write a date that exists"
+        for each in TASK_PROPERTIES:
+            field, said = each.option, task.text(each.option)
+            policy_of({each.key: said} if said else {}, zone_name=place)
+    except (ScheduleError, ZoneError) as error:
+        yield field, f"the task cannot be recycled: {error}", "set the schedule again"

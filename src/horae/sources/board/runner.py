@@ -1,19 +1,20 @@
-"""Dispatch at work: an open task goes to a free member, and its file says so from begin to end.
+"""Runs of the board: open tasks are dispatched to free members, and done tasks come back.
 
-What a task may wait for and who gets it is decided in the rules. Here a receipt is filed for
-it, the claim stands in its file before the run is let go, and the end of the run moves the
-file on. The file decides: whatever a person saves in between is right, the same edit twice
-changes nothing, and a claim is known by its holder and its moment, so that after a crash the
-file itself says what is left to do.
+`dispatch.py` decides what a task waits for and which member gets it. Here a receipt is filed for
+it, the claim is in its file before the run is let go, and the end of the run moves the file on. The
+file decides: what a person saves in between counts, the same edit twice changes nothing, and a
+claim is known by its holder and its time, so that after a crash the file says what is left to do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+import os
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import Work, key_time
 from horae.core.ports import (
@@ -27,10 +28,20 @@ from horae.core.ports import (
     RunError,
     Unreleased,
 )
-from horae.core.receipt import BAD, FINAL, OPEN, Reason, ReasonCode, Receipt, Status
+from horae.core.receipt import (
+    BAD,
+    FINAL,
+    NEVER_STARTED,
+    OPEN,
+    Reason,
+    ReasonCode,
+    Receipt,
+    Status,
+)
 from horae.errors import HoraeError
+from horae.files.git.committing import edit_and_commit
 from horae.files.git.trees import Trees
-from horae.files.read import PlanFileError
+from horae.files.read import LIMIT, PlanFileError, read_plan
 from horae.process.processes import UNRELEASED
 from horae.process.run_settings import facts_of
 from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
@@ -47,24 +58,36 @@ from horae.sources.board.dispatch import (
     wakes_at,
     why_not,
 )
-from horae.sources.board.rules import TaskStatuses
+from horae.sources.board.recycle import Recycled, Stays, trigger_of
+from horae.sources.board.rules import moment
 from horae.sources.board.source import task_at, work_address
-from horae.sources.board.tasks import BoardMissingError, TaskAmbiguousError, TaskMissingError
+from horae.sources.board.task import parse
+from horae.sources.board.tasks import (
+    TASKS,
+    Board,
+    BoardMissingError,
+    TaskAmbiguousError,
+    TaskMissingError,
+    bring_back,
+    card_of,
+    commit_facts,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from horae.core.gate import Gate
     from horae.core.ports import Clock, Held, Job, Ledger, Listed, Run
     from horae.core.receipt import Filed
+    from horae.files.read import StrPath
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Agent, Registry
     from horae.sources.board.dispatch import Assignment
     from horae.sources.board.rules import Changes
     from horae.sources.board.task import Task
-    from horae.sources.board.tasks import Card, Cards, CommittedBoard
+    from horae.sources.board.tasks import Card, CommittedBoard
     from horae.sources.crew.rules import Member
     from horae.sources.crew.source import Roster
 
@@ -74,80 +97,70 @@ KEY: Final = "dispatch:"
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 UNCLAIMED: Final = timedelta(minutes=1)  # after a run that ended before its task was claimed
 UNREAD: Final = timedelta(seconds=7)  # after a board or a manifest that could not be read
-_LONGEST_REST: Final = timedelta(hours=1)  # nothing is to come, as far as the board says
+_LONGEST_REST: Final = timedelta(hours=1)  # without a time on the board to wait for
 _PAGE: Final = 100
-_NOBODY: Final = Process(0, 0)  # a run that starts no process
 
 
 def busy_at(gate: Gate) -> frozenset[str]:
-    """Return the agents that whatever runs now has for itself."""
+    """Return the agents of the runs that hold a slot."""
     return frozenset(name for holding in gate.holders for name in holding.ask.agents)
 
 
+@dataclass(eq=False)
 class Dispatcher:
-    """Hands open tasks to free members; it only files receipts, and the gate does the rest.
+    """Dispatches open tasks to free members: it files receipts, and the gate does the rest.
 
-    It looks when it is asked to, and when a time that stands on the board has come. *busy*
-    tells which agents are at work. *rest* is how long a task rests after so many bad ends.
+    *busy* tells which agents are at work, *excluded* are tags of tasks that are not dispatched,
+    *rest* is how long a task rests after so many failed attempts.
     """
 
-    def __init__(
-        self,
-        board: CommittedBoard,
-        roster: Roster,
-        *,
-        registry: Registry,
-        environ: Mapping[str, str],
-        ledger: Ledger,
-        clock: Clock,
-        busy: Callable[[], Collection[str]],
-        excluded: Collection[str] = (),
-        rest: Callable[[int], timedelta] = rest_after,
-        term: int = 1,
-    ) -> None:
-        self._board = board
-        self._roster = roster
-        self._registry = registry
-        self._environ = environ
-        self._ledger = ledger
-        self._clock = clock
-        self._busy = busy
-        self._excluded = excluded
-        self._rest = rest
-        self._term = term
+    board: CommittedBoard
+    roster: Roster
+    _: KW_ONLY
+    registry: Registry
+    environ: Mapping[str, str]
+    ledger: Ledger
+    clock: Clock
+    busy: Callable[[], Collection[str]]
+    excluded: Collection[str] = ()
+    rest: Callable[[int], timedelta] = rest_after
+    term: int = 1
+    next_at: datetime | None = field(default=None, init=False)  # the next time on the board
+    problem: Exception | None = field(default=None, init=False)  # of the last look
+
+    def __post_init__(self) -> None:
         self._asked = asyncio.Event()
-        self._is_stale = True  # whether somebody should look
+        self._is_stale = True  # whether the board changed since the last look
         self._were_busy: frozenset[str] = frozenset()
-        self._out: dict[int, _Out] | None = None  # receipts that are not over, once that is known
-        self._failed: dict[int, datetime] = {}  # tasks that rest since their last run, and its end
-        self._handed: dict[int, Task] = {}  # tasks as they stood when they were handed out
         self._numbers: dict[str, int] = {}  # entries by address; neither ever changes
-        self.next_at: datetime | None = None  # when something on the board is over by itself
-        self.problem: Exception | None = None  # what kept the last look from it all
+        # Receipts that are not over, once that is known, each with its task and its member.
+        self._out: dict[int, tuple[int, str]] | None = None
+        self._failed: dict[int, datetime] = {}  # the last end of each task that rests
+        self._handed: dict[int, Task] = {}  # tasks as they were when they were dispatched
 
     def note_change(self) -> None:
-        """Take note that the board changed, or a run is over; after its turn the loop asks."""
+        """Note that the board changed or a run is over; `turned` then asks for a look."""
         self._is_stale = True
 
     def turned(self) -> None:
-        """Look if there is a reason to: the board changed, somebody is free, or a time has come.
+        """Ask for a look if the board changed, a member is free, or a time has come.
 
-        To be called after each turn of the loop; it costs nothing if there is none.
+        To be called after each turn of the engine.
         """
-        busy = frozenset(self._busy())
+        busy = frozenset(self.busy())
         is_freed = not self._were_busy <= busy
         self._were_busy = busy
-        is_time = self.next_at is not None and self.next_at <= self._clock.now()
+        is_time = self.next_at is not None and self.next_at <= self.clock.now()
         if self._is_stale or is_freed or is_time:
             self._asked.set()
 
     async def run(self, offer: Callable[[Sequence[Filed]], None]) -> None:
-        """Look whenever there is a reason to, for ever, and offer what was filed."""
+        """Look whenever that is asked for or a time has come, and offer what was filed."""
         while True:
-            until = self.next_at or self._clock.now() + _LONGEST_REST
-            await self._clock.wait(self._asked, until=until)
+            until = self.next_at or self.clock.now() + _LONGEST_REST
+            await self.clock.wait(self._asked, until=until)
             self._asked.clear()
-            now = self._clock.now()
+            now = self.clock.now()
             try:
                 offer(await self.look(now))
             except (LedgerBusyError, LedgerWriteError) as error:
@@ -160,45 +173,51 @@ class Dispatcher:
                 self.problem, self.next_at = error, now + UNREAD
 
     async def look(self, now: datetime) -> list[Filed]:
-        """Hand out what can be handed out, and return the receipts of it.
+        """Dispatch what can be dispatched, after expired claims are taken back.
 
-        Claims whose time is over are taken back first. To look twice files nothing twice.
+        To look twice files nothing twice.
         """
         self._is_stale = False
         self.problem = None
-        members = await asyncio.to_thread(self._roster.members)
+        members = await asyncio.to_thread(self.roster.members)
         if not members:
             self.next_at = None
             return []
         out = await self._still_out()
-        cards = await self._board.read()
-        at_work = {each.task for each in out.values()}
-        if await self._take_back(cards, at_work, now):
-            cards = await self._board.read()
+        cards = await self.board.read()
+        at_work = {task for task, _ in out.values()}
+        over = lapsed((task for task in cards.tasks if task.id not in at_work), now=now)
+        for number in over:
+            try:
+                await self.board.change(
+                    number, lambda task: lapsed([task], now=now).get(task.id, {}), message=_moved
+                )
+            except (HoraeError, OSError) as error:  # one file in the way stops no other
+                self.problem = error
+        if over:
+            cards = await self.board.read()
         tasks = cards.tasks
-        # What was changed since, and be it back again, is not what was handed out.
         known = {task.id: task for task in tasks}
+        # What was changed since, and be it back again, is not what was dispatched.
         self._handed = {n: task for n, task in self._handed.items() if known.get(n) == task}
-        resting = self._resting(tasks, now)
+        self._failed = {n: ended_at for n, ended_at in self._failed.items() if n in known}
+        ends = {n: self._rests_until(known[n], at, now) for n, at in self._failed.items()}
+        resting = {number: at for number, at in ends.items() if at > now}
         coming = (wakes_at(tasks, now=now), *resting.values())
         self.next_at = min((at for at in coming if at is not None), default=None)
-        taken = {each.member for each in out.values()} | {*self._busy()}
-        free = await self._free(members, taken)
+        taken = {member for _, member in out.values()} | {*self.busy()}
+        if all(each.name in taken for each in members):
+            return []
+        able = await asyncio.to_thread(self._able, members)
+        free = [name for name in able if name not in taken and not await self._is_paused(name)]
         if not free:
             return []
         line = [
             task
-            for task in candidates(tasks, now=now, archived=cards.archived, excluded=self._excluded)
+            for task in candidates(tasks, now=now, archived=cards.archived, excluded=self.excluded)
             if task.id not in at_work and task.id not in resting
         ]
         return await self._hand_out(line, free, now)
-
-    async def _free(self, members: Sequence[Member], taken: Collection[str]) -> list[str]:
-        """Return who can be handed a task, in the order of the crew."""
-        if all(each.name in taken for each in members):
-            return []
-        able = await asyncio.to_thread(self._able, members)
-        return [name for name in able if name not in taken and not await self._is_resting(name)]
 
     async def _hand_out(self, line: list[Task], free: list[str], now: datetime) -> list[Filed]:
         filed: list[Filed] = []
@@ -213,13 +232,13 @@ class Dispatcher:
                 free.remove(each.member)
             if not refused or self._is_stale:
                 break
-            # What is paused goes to nobody, and keeps nobody from the next in line.
+            # A task that is paused keeps no member from the next in line.
             passed = refused | {each.task.id for each in given}
             line = [task for task in line if task.id not in passed]
         return filed
 
     async def _file(self, given: Assignment, now: datetime) -> Filed | None:
-        """Return the receipt by which a task goes to a member; None if it cannot now."""
+        """File the receipt by which a task goes to a member; None if that cannot be now."""
         task, member = given
         known = await self._entry(work_address(task.id))
         if known is None:  # what is on the board is soon in the ledger, and then we look again
@@ -232,21 +251,20 @@ class Dispatcher:
         words = f"assigned to {member}: first in the queue ({task.priority or 'no'} priority)"
         reason = Reason(ReasonCode.ASSIGNED, words)
         receipt = Receipt(f"{KEY}{count + 1}", Status.WAITING, reason, now, now)
-        made = await self._ledger.add(
-            known.number, [receipt], now=now, term=self._term, agents=(member,)
+        made = await self.ledger.add(
+            known.number, [receipt], now=now, term=self.term, agents=(member,)
         )
         if not made or made[0].status in FINAL:
             return None
         assert self._out is not None, "a look begins with it"
-        self._out[made[0].number] = _Out(task.id, member)
+        self._out[made[0].number] = task.id, member
         self._handed[task.id] = task
         self._failed.pop(task.id, None)
         return made[0]
 
     def _rests(self, task: Task, newest: Filed, now: datetime) -> bool:
         """Tell whether a task still rests after its last run, and if so remember it."""
-        is_unbegun = self._handed.get(task.id) == task
-        if newest.status not in BAD and not is_unbegun:
+        if newest.status not in BAD and self._handed.get(task.id) != task:
             return False
         ended_at = newest.ended_at or newest.decided_at
         until = self._rests_until(task, ended_at, now)
@@ -256,26 +274,35 @@ class Dispatcher:
         self.next_at = until if self.next_at is None else min(until, self.next_at)
         return True
 
+    def _rests_until(self, task: Task, ended_at: datetime, now: datetime) -> datetime:
+        # The attempts are counted in the file: without them the task need not wait.
+        rest = self.rest(task.number("attempt") or 0)
+        if self._handed.get(task.id) == task:
+            # A run that was not begun, or ended before its task could be claimed, has left no
+            # trace in the file, and would end so again.
+            rest = max(rest, UNCLAIMED)
+        # An end that is still to come was written by a clock that ran ahead.
+        return min(ended_at, now) + rest
+
     async def _entry(self, address: str) -> Listed | None:
         if address not in self._numbers:
-            found = await self._ledger.find(address)
+            found = await self.ledger.find(address)
             number = next((each.number for each in found if each.mark.address == address), None)
             if number is None:
                 return None
             self._numbers[address] = number
-        known = await self._ledger.entry(self._numbers[address])
+        known = await self.ledger.entry(self._numbers[address])
         return None if known is None or known.gone_at is not None else known
 
-    async def _is_resting(self, member: str) -> bool:
-        """Tell whether somebody let a member rest: then it does not tick, either."""
+    async def _is_paused(self, member: str) -> bool:
         known = await self._entry(f"agent:{member}")
         return known is not None and known.pause is not None
 
     async def _newest(self, entry: int) -> Filed | None:
-        """Return the last receipt by which a task was handed out."""
+        """Return the last receipt by which a task was dispatched."""
         cursor: int | None = None
         while True:
-            page = await self._ledger.receipts(entry=entry, cursor=cursor, limit=_PAGE)
+            page = await self.ledger.receipts(entry=entry, cursor=cursor, limit=_PAGE)
             for filed in page.receipts:
                 if filed.receipt.key.removeprefix(KEY).isdecimal():
                     return filed
@@ -283,119 +310,66 @@ class Dispatcher:
                 return None
             cursor = page.cursor
 
-    async def _still_out(self) -> dict[int, _Out]:
-        """Return what was handed out and is not over, by receipt."""
+    async def _still_out(self) -> dict[int, tuple[int, str]]:
+        """Return the dispatches that are not over, by receipt, those of earlier engines too."""
         if self._out is None:
-            self._out = await self._left_over()
+            out: dict[int, tuple[int, str]] = {}
+            cursor: int | None = None
+            while True:
+                page = await self.ledger.receipts(statuses=OPEN, cursor=cursor, limit=_PAGE * 10)
+                for filed in page.receipts:
+                    if filed.work is Work.DISPATCH and filed.agents:
+                        known = await self.ledger.entry(filed.entry)
+                        task = None if known is None else task_at(known.mark.address)
+                        if task is not None:
+                            out[filed.number] = task, filed.agents[0]
+                if page.cursor is None:
+                    break
+                cursor = page.cursor
+            self._out = out
         for number in tuple(self._out):
-            filed = await self._ledger.receipt(number)
-            if filed is None or filed.status in FINAL:
+            receipt = await self.ledger.receipt(number)
+            if receipt is None or receipt.status in FINAL:
                 del self._out[number]
         return self._out
 
-    async def _left_over(self) -> dict[int, _Out]:
-        """Return what an engine before this one handed out."""
-        found: dict[int, _Out] = {}
-        cursor: int | None = None
-        while True:
-            page = await self._ledger.receipts(statuses=OPEN, cursor=cursor, limit=_PAGE * 10)
-            for filed in page.receipts:
-                if filed.work is Work.DISPATCH and filed.agents:
-                    known = await self._ledger.entry(filed.entry)
-                    number = None if known is None else task_at(known.mark.address)
-                    if number is not None:
-                        found[filed.number] = _Out(number, filed.agents[0])
-            if page.cursor is None:
-                return found
-            cursor = page.cursor
-
-    async def _take_back(self, cards: Cards, at_work: Collection[int], now: datetime) -> bool:
-        """Free the tasks whose holders let their time run out; tell whether there were any."""
-        over = lapsed((task for task in cards.tasks if task.id not in at_work), now=now)
-
-        def decide(task: Task) -> Changes:
-            return lapsed([task], now=now).get(task.id, {})
-
-        for number in over:
-            try:
-                await self._board.change(number, decide, message=_moved)
-            except (HoraeError, OSError) as error:  # one file in the way stops no other
-                self.problem = error
-        return bool(over)
-
-    def _resting(self, tasks: Sequence[Task], now: datetime) -> dict[int, datetime]:
-        """Return until when tasks rest whose last run ended badly, or was not begun."""
-        if not self._failed:
-            return {}
-        known = {task.id: task for task in tasks if task.id in self._failed}
-        self._failed = {number: self._failed[number] for number in known}
-        ends = {n: self._rests_until(known[n], at, now) for n, at in self._failed.items()}
-        return {number: at for number, at in ends.items() if at > now}
-
-    def _rests_until(self, task: Task, ended_at: datetime, now: datetime) -> datetime:
-        """Return when a task may be tried again.
-
-        How often it was tried stands in its file: whoever takes that out need not wait.
-        """
-        # An end that is still to come was written by a clock that ran ahead.
-        rest = self._rest(task.number("attempt") or 0)
-        if self._handed.get(task.id) == task:
-            # A run that was not begun, or ended before its task could be claimed, has left no
-            # trace in the file, and would end so again.
-            rest = max(rest, UNCLAIMED)
-        return min(ended_at, now) + rest
-
     def _able(self, members: Sequence[Member]) -> list[str]:
-        """Return those who can run, in their order; if nobody can, all: the receipt says why."""
-        able = [each.name for each in members if self._can_run(each)]
+        """Return the members that can run; if none can, all: the receipt says why."""
+        able = []
+        for each in members:
+            with suppress(RunError):  # the receipt says it, if no other member can run
+                agent = self.roster.agent(each)
+                if self.registry.obstacle(agent, environ=self.environ) is None:
+                    able.append(each.name)
         return able or [each.name for each in members]
 
-    def _can_run(self, member: Member) -> bool:
-        try:
-            agent = self._roster.agent(member)
-        except RunError:
-            return False
-        return self._registry.obstacle(agent, environ=self._environ) is None
 
-
+@dataclass(eq=False)
 class DispatchRunner:
-    """Makes the runs of tasks that were handed out.
+    """Makes the runs of dispatched tasks; *heard* is called whenever one is over."""
 
-    *heard* is told whenever one is over.
-    """
+    processes: Processes
+    place: RunSettings
+    board: CommittedBoard
+    roster: Roster | None
+    _: KW_ONLY
+    registry: Registry
+    ledger: Ledger
+    clock: Clock
+    timeout: timedelta | None = None
+    trees: Trees | None = None
+    heard: Callable[[], None] | None = None
 
-    def __init__(
-        self,
-        processes: Processes,
-        place: RunSettings,
-        board: CommittedBoard,
-        roster: Roster | None,
-        *,
-        registry: Registry,
-        ledger: Ledger,
-        clock: Clock,
-        timeout: timedelta | None = None,
-        trees: Trees | None = None,
-        heard: Callable[[], None] | None = None,
-    ) -> None:
-        self._processes = processes
-        self._place = place
-        self._board = board
-        self._roster = roster
-        self._registry = registry
-        self._ledger = ledger
-        self._clock = clock
-        self._timeout = timeout
-        self._trees = trees or Trees(place.root, place.data)
-        self._heard = heard
+    def __post_init__(self) -> None:
+        self._trees = self.trees or Trees(self.place.root, self.place.data)
 
     async def hold(self, job: Job) -> Held:
-        """Make the run of a task that waits for its go; its file says so from now on."""
+        """Make the run of a task that waits for its go, and claim the task in its file."""
         errand = await self._errand(job.filed)
         if errand is None:
             raise RunError("the entry is not a task of the board")
         agent, timeout = await asyncio.to_thread(self._who, job.filed, errand)
-        obstacle = await why_unable(self._registry, agent, self._place)
+        obstacle = await why_unable(self.registry, agent, self.place)
         if obstacle is not None:
             raise HeldBackError(obstacle)
         try:
@@ -405,21 +379,21 @@ class DispatchRunner:
         except (HoraeError, OSError) as error:
             raise RunError(str(error)) from error
         if isinstance(card, str):
-            return _NotBegun(f"task #{errand.task} was not started: {card}")
+            words = f"task #{errand.task} was not started: {card}"
+            return _EditRun(Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_STARTED, words)))
+        file = card.path.removeprefix(f"{self.place.root}/")
+        facts = facts_of(job, self.place, timeout=timeout, api=agent.definition.api)
         try:
             tree = await self._trees.make(errand.member)
             run = await hold_agent(
-                self._registry,
+                self.registry,
                 replace(agent, directory=tree.path),
-                prompt(card.task, file=self._name(card)),
+                prompt(card.task, file=file),
                 run=job.run,
-                processes=self._processes,
-                place=self._place,
+                processes=self.processes,
+                place=self.place,
                 timeout=timeout,
-                facts={
-                    **facts_of(job, self._place, timeout=timeout, api=agent.definition.api),
-                    "HORAE_TASK": str(errand.task),
-                },
+                facts={**facts, "HORAE_TASK": str(errand.task)},
             )
         except (LauncherLostError, LedgerError):
             raise  # it is asked for again, and knows its own claim
@@ -429,32 +403,32 @@ class DispatchRunner:
         return _Working(self, errand, run)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how a run ended that an engine before this one made; None is unknown."""
-        directory = self._place.directory_of(run)
-        found = await look_back_agent(self._processes, directory, run.number)
+        """Return how a run of an earlier engine ended; None is unknown."""
+        directory = self.place.directory_of(run)
+        found = await look_back_agent(self.processes, directory, run.number)
         if found is UNRELEASED:
             return Unreleased()
         errand = None if found is None else await self._errand(filed)
         return found if found is None or errand is None else await self.over(errand, found)
 
     async def obstacle(self, filed: Filed) -> str | None:
-        """Return why a task that is held back would be so again; None if it would not."""
+        """Return why a task that is held back would be so again."""
         errand = await self._errand(filed)
         if errand is None:
             return None
         agent, _ = await asyncio.to_thread(self._who, filed, errand)
-        return await why_unable(self._registry, agent, self._place)
+        return await why_unable(self.registry, agent, self.place)
 
     async def over(self, errand: Errand, how: Ended) -> Ended:
-        """Return an end with where its work went and what became of its task."""
+        """Deliver the work of a run and move its task on; return the end with the facts of both."""
         brought = await self._trees.deliver(errand.member)
         facts = {**how.facts, "task": errand.task, **brought.facts()}
-        # What did not go in cleanly has to be looked at by somebody, however well it was done.
+        # What was not merged cleanly is left for a person to review, on its branch.
         facts |= await self._move(errand, how.outcome, how.reason, branch=brought.branch)
         return replace(how, facts=facts)
 
     async def settle(self, filed: Filed) -> None:
-        """Let the file of a task follow its receipt, if it does not already."""
+        """Move the file of a task on as its receipt says, if that was not done yet."""
         if filed.work is not Work.DISPATCH or filed.status not in FINAL:
             return
         errand = await self._errand(filed)
@@ -462,50 +436,53 @@ class DispatchRunner:
             return
         if errand.stamps:
             await self._edit(errand, filed.status, filed.receipt.reason)
-        if self._heard is not None:
-            self._heard()
+        if self.heard is not None:
+            self.heard()
 
     async def _errand(self, filed: Filed) -> Errand | None:
-        """Return who has which task by a receipt, and since when its runs may have claimed it."""
-        known = await self._ledger.entry(filed.entry)
+        """Return the task and the member of a receipt, and when its runs began."""
+        known = await self.ledger.entry(filed.entry)
         number = None if known is None else task_at(known.mark.address)
         if number is None:
             return None
-        runs = await self._ledger.runs_of(filed.number)
+        runs = await self.ledger.runs_of(filed.number)
         stamps = frozenset(key_time(run.started_at) for run in runs)
         return Errand(number, filed.agents[0] if filed.agents else "", stamps)
 
     def _who(self, filed: Filed, errand: Errand) -> tuple[Agent, timedelta]:
-        """Return who does a task, and how long that may take."""
+        """Return the agent of a task, and its wall clock."""
         if not filed.agents:
             reason = f"task #{errand.task} has no assignee; write one into its file"
             raise RunError(f"{reason}, or set `board.auto_dispatch = true`")
         try:
-            members = () if self._roster is None else self._roster.members()
+            members = () if self.roster is None else self.roster.members()
         except PlanFileError as error:
             raise RunError(str(error)) from None
         member = next((each for each in members if each.name == errand.member), None)
-        if self._roster is None or member is None:
+        if self.roster is None or member is None:
             raise RunError(f"{errand.member} is not a member of the crew")
-        agent = self._roster.agent(member)
+        agent = self.roster.agent(member)
         own = member.timeout or agent.definition.timeout
-        return agent, own or self._timeout or self._place.timeout
+        return agent, own or self.timeout or self.place.timeout
 
     async def _claim(self, errand: Errand, run: Run, timeout: timedelta) -> Card | str:
         """Claim a task in its file, or return why it is not to be done any more."""
-        cards = await self._board.read()
-        ground = TaskStatuses.of(cards.tasks, archived=cards.archived)
-        now = self._clock.now()
+        ground = (await self.board.read()).ground
+        now = self.clock.now()
         reason: str | None = None
 
         def decide(task: Task) -> Changes:
             nonlocal reason
-            reason = None if errand.has(task) else _objection(task, errand.member, ground, now)
+            assignee, reason = task.text("assignee"), None
+            if not errand.has(task):
+                is_for_others = assignee not in {None, errand.member}
+                reason = why_not(task, ground, now=now)
+                reason = reason or (f"assigned to {assignee}" if is_for_others else None)
             if reason is not None:
                 return {}
             return claim(task, errand.member, now=run.started_at, ttl=timeout + GRACE)
 
-        made = await self._board.change(
+        made = await self.board.change(
             errand.task, decide, message=lambda task: f"Assign task #{task.id} to {errand.member}"
         )
         return made.card if reason is None else reason
@@ -513,7 +490,7 @@ class DispatchRunner:
     async def _move(
         self, errand: Errand, outcome: Status, reason: str, *, branch: str | None = None
     ) -> dict[str, object]:
-        """Move a task on after its run; what is in the way is said, and tried once more later."""
+        """Move a task on after its run; an error becomes a fact, and `settle` tries again."""
         try:
             return await self._edit(errand, outcome, reason, branch=branch)
         except (HoraeError, OSError) as error:
@@ -523,7 +500,7 @@ class DispatchRunner:
         self, errand: Errand, outcome: Status, reason: str, *, branch: str | None = None
     ) -> dict[str, object]:
         """Move a task on after its run, if it is still claimed for that."""
-        now = self._clock.now()
+        now = self.clock.now()
 
         def decide(task: Task) -> Changes:
             if not errand.has(task):
@@ -532,37 +509,24 @@ class DispatchRunner:
 
         try:
             # Most often this is all: no git is asked for what moved on long ago.
-            if not errand.has((await self._board.card(errand.task)).task):
+            if not errand.has((await self.board.card(errand.task)).task):
                 return {}
-            made = await self._board.change(errand.task, decide, message=_moved)
+            made = await self.board.change(errand.task, decide, message=_moved)
         except (TaskMissingError, BoardMissingError):
             return {}
         return {"status": made.card.task.status, **made.facts}
 
-    def _name(self, card: Card) -> str:
-        """Return the file of a task as whoever works beneath the root calls it."""
-        return card.path.removeprefix(f"{self._place.root}/")
 
-
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """A task in the hands of a member, by one receipt; `stamps` are the moments of its runs."""
+class Errand(NamedTuple):
+    """A task and its member by one receipt; `stamps` are the start times of its runs."""
 
     task: int
     member: str
     stamps: frozenset[str]
 
     def has(self, task: Task) -> bool:
-        """Tell whether the claim that stands in a task was made for this."""
+        """Tell whether the claim in a task was made for this."""
         return is_claim_of(task, self.member, stamps=self.stamps)
-
-
-@dataclass(frozen=True, slots=True)
-class _Out:
-    """What was handed out, and to whom."""
-
-    task: int
-    member: str
 
 
 class _Working:
@@ -579,16 +543,13 @@ class _Working:
         return self._run.process
 
     def go(self) -> None:
-        """Let it begin."""
         self._run.go()
 
     def cancel(self, reason: str) -> None:
-        """End it and all that it started."""
         self._cancelled = reason
         self._run.cancel(reason)
 
     async def ended(self) -> Ended:
-        """Return how it ended, once its work is delivered and its task moved on."""
         how = await self._run.ended()
         if self._cancelled:  # whatever it says of itself, it was not let finish
             reason = Reason(ReasonCode.CANCELLED, self._cancelled)
@@ -596,31 +557,123 @@ class _Working:
         return await self._runner.over(self._errand, how)
 
 
-class _NotBegun:
-    """A run of a task that somebody changed before it could begin."""
-
-    process = _NOBODY
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def go(self) -> None:
-        """Do nothing: there is nothing to do any more."""
-
-    def cancel(self, reason: str) -> None:
-        """Do nothing: it is over at once."""
-
-    async def ended(self) -> Ended:
-        """Return that there was nothing to do, and why."""
-        return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_STARTED, self._reason))
-
-
-def _objection(task: Task, member: str, ground: TaskStatuses, now: datetime) -> str | None:
-    """Return why a member does not get a task, as it stands now."""
-    assignee = task.text("assignee")
-    is_for_others = assignee is not None and assignee != member
-    return why_not(task, ground, now=now) or (f"assigned to {assignee}" if is_for_others else None)
-
-
 def _moved(task: Task) -> str:
     return f"Move task #{task.id} to {task.status}"
+
+
+@dataclass(eq=False)
+class RecycleRunner:
+    """Makes the runs that bring a task back: an edit of its file, and no process.
+
+    To make the edit twice changes nothing, so after a crash the file itself tells whether it
+    was made. With *inline* all is done in the caller's thread, and git is left alone.
+    """
+
+    root: StrPath
+    _: KW_ONLY
+    clock: Clock
+    tasks: str = TASKS
+    limit: int = LIMIT
+    inline: bool = False
+
+    def __post_init__(self) -> None:
+        self._root = os.fspath(self.root).rstrip("/")
+        self._tasks = f"{self._root}/{self.tasks.strip('/')}"
+
+    async def hold(self, job: Job) -> _EditRun:
+        """Make a run that waits for its go."""
+        task = parse(job.text).task
+        if task is None:
+            raise RunError("the text to recycle is not a task")
+        return _EditRun(lambda: self._carry_out(job.filed, task.id))
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return how a run of an earlier engine ended: the file says it."""
+        try:
+            content = read_plan(f"{self._root}/{filed.origin.file}", limit=self.limit)
+            task = card_of(content).task
+        except PlanFileError:
+            return None
+        last, coming = moment(task.cron_last_run), moment(task.scheduled_for)
+        if last is None or coming is None or last < run.started_at.replace(microsecond=0):
+            return Unreleased()
+        made = Recycled(task.id, task.cron_schedule or "", {}, last, coming, last, 1)
+        reason = Reason(ReasonCode.TASK_MOVED, made.words)
+        return Ended(Status.DONE, reason, facts={"task": task.id, "found": True})
+
+    async def _carry_out(self, filed: Filed, number: int) -> Ended:
+        try:
+            if self.inline:
+                return self._bring_back(filed, number)
+            path = await asyncio.to_thread(self._find, filed, number)
+            ended, commit = await edit_and_commit(
+                path,
+                lambda: self._bring_back(filed, number),
+                message=lambda ended: (
+                    f"Move task #{number} back to todo" if ended.outcome is Status.DONE else ""
+                ),
+            )
+            return replace(ended, facts={**ended.facts, **commit_facts(commit)})
+        except TaskMissingError:
+            words = f"task #{number} is no longer on the board"
+            return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, words))
+        except (HoraeError, OSError) as error:
+            return Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
+
+    def _find(self, filed: Filed, number: int) -> str:
+        """Return the file of a task: where it was, else where it is now."""
+        path = f"{self._root}/{filed.origin.file}"
+        if path.startswith(f"{self._tasks}/"):
+            with suppress(PlanFileError):  # moved meanwhile: it is looked for below
+                content = read_plan(path, root=self._tasks, limit=self.limit)
+                if card_of(content).task.id == number:
+                    return path
+        return Board(self._tasks, limit=self.limit).card(number).path
+
+    def _bring_back(self, filed: Filed, number: int) -> Ended:
+        receipt = filed.receipt
+        found = bring_back(
+            self._find(filed, number),
+            number=number,
+            root=self._tasks,
+            limit=self.limit,
+            now=self.clock.now(),
+            planned_at=trigger_of(receipt.key, receipt.planned_at),
+            is_asked=receipt.key.startswith("manual:"),
+        )
+        if isinstance(found, Stays):
+            return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, found.reason))
+        facts = {
+            "task": number,
+            "trigger": key_time(found.trigger_at),
+            "triggers": found.triggers,
+            "next": key_time(found.next_at),
+        }
+        return Ended(Status.DONE, Reason(ReasonCode.TASK_MOVED, found.words), facts=facts)
+
+
+class _EditRun:
+    """A run without a process: what it does, or how it has ended already."""
+
+    process = Process(0, 0)
+
+    def __init__(self, work: Callable[[], Awaitable[Ended]] | Ended) -> None:
+        self._work = work
+        self._going: asyncio.Future[Ended] | None = None
+        self._cancelled = ""
+
+    def go(self) -> None:
+        if not self._cancelled and not isinstance(self._work, Ended):
+            self._going = asyncio.ensure_future(self._work())
+
+    def cancel(self, reason: str) -> None:
+        """Keep it from beginning; an edit that was begun is soon over and is not torn."""
+        self._cancelled = reason
+
+    async def ended(self) -> Ended:
+        if isinstance(self._work, Ended):
+            return self._work
+        if self._going is not None:
+            return await self._going
+        is_cancelled = Reason(ReasonCode.CANCELLED, self._cancelled)
+        return Ended(Status.KILLED, is_cancelled if self._cancelled else NEVER_STARTED)

@@ -1,27 +1,24 @@
 """The tasks of a board on disk: found, read, and changed field by field.
 
-An edit replaces the bytes of the lines that its fields stand on, and no other byte. What it
-would make of the file is read back before it is written: if any other field would read
-otherwise, nothing is written. A person's save in between wins; the edit is then made anew on
-what the person wrote.
+An edit replaces the lines of its fields, and no other byte. Its result is parsed before it is
+written: if any other field would read otherwise, nothing is written. A person's save in between
+wins; the edit is then made anew on what the person wrote.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import re
 import unicodedata
 from collections import defaultdict
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.entry import Origin, Unarmed, key_time
+from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark
-from horae.core.ports import Ended, Process, RunError, Unreleased
-from horae.core.receipt import NEVER_STARTED, Reason, ReasonCode, Status
 from horae.core.source import Scanned
 from horae.errors import Exit, HoraeError
 from horae.files.cache import FileCache
@@ -38,23 +35,14 @@ from horae.files.read import (
     told,
 )
 from horae.org.plan import Severity, Span
-from horae.sources.board.recycle import Recycled, recycle, trigger_of
-from horae.sources.board.rules import check_depends_on, moment
-from horae.sources.board.task import (
-    FIELDS,
-    TaskFieldKind,
-    byte_span,
-    id_of,
-    lines_of,
-    parse,
-    value_of,
-)
+from horae.sources.board.recycle import Recycled, Stays, recycle
+from horae.sources.board.rules import TaskStatuses, check_depends_on
+from horae.sources.board.task import byte_span, id_of, lines_of, parse, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
-    from horae.core.ports import Clock, Job, Run
-    from horae.core.receipt import Filed
     from horae.files.git.repository import CommitResult
     from horae.files.read import Content, StrPath
     from horae.org.plan import Diagnostic
@@ -62,9 +50,7 @@ if TYPE_CHECKING:
     from horae.sources.board.task import Task
 
 TASKS: Final = "board/tasks"
-ELSEWHERE: Final = (
-    ".batty/team_config/board/tasks"  # where the tool keeps it that we take over from
-)
+ELSEWHERE: Final = ".batty/team_config/board/tasks"  # of the tool that we take over from
 
 _ATTEMPTS: Final = 64  # against others who save the same file
 _LONGEST_SLUG: Final = 50
@@ -77,8 +63,6 @@ _TYPED: Final = frozenset(
 )
 _ESCAPED: Final = re.compile(r'[\x00-\x1f\x7f-\x9f"\\\u2028\u2029\ufeff\ufffe\uffff\u200e-\u202e]')
 _SHORT: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-
-
 _NOWHERE: Final = "the directory does not exist; `horae task add` creates it"
 
 
@@ -94,7 +78,7 @@ class TaskFileError(PlanFileError):
 
 
 class TaskEditError(PlanFileError):
-    """A task that cannot be changed without touching more than was asked for."""
+    """A task that cannot be changed without changing other lines of its file."""
 
     code = "task_edit"
 
@@ -137,8 +121,6 @@ class TaskAmbiguousError(HoraeError):
 
 
 class BoardMissingError(HoraeError):
-    """A board that is not there."""
-
     code = "board_missing"
     exit_code = Exit.NOT_FOUND
 
@@ -149,7 +131,7 @@ class BoardMissingError(HoraeError):
 
 
 class Card(NamedTuple):
-    """A task, the file that it stands in, and what is odd about it."""
+    """A task, its file, and what is wrong with it."""
 
     task: Task
     path: str
@@ -157,7 +139,7 @@ class Card(NamedTuple):
 
 
 def card_data(card: Card, found: Resolution | None) -> dict[str, object]:
-    """Return a task as plain data; *found* is how it stands, if it is open."""
+    """Return a task as JSON has it; *found* is its readiness, if it is open."""
     task = card.task
     return {
         "id": task.id,
@@ -180,7 +162,7 @@ def card_data(card: Card, found: Resolution | None) -> dict[str, object]:
 
 
 class Cards(NamedTuple):
-    """The tasks of a board by number, what could not be read, and which were put away."""
+    """The tasks of a board by number, its problems, and the numbers of archived tasks."""
 
     cards: tuple[Card, ...]
     problems: tuple[HoraeError, ...]
@@ -189,6 +171,10 @@ class Cards(NamedTuple):
     @property
     def tasks(self) -> list[Task]:
         return [card.task for card in self.cards]
+
+    @property
+    def ground(self) -> TaskStatuses:
+        return TaskStatuses.of(self.tasks, archived=self.archived)
 
     def find(self, number: int) -> Card | None:
         """Return the task of a number; raises TaskAmbiguousError if two files have it."""
@@ -199,7 +185,7 @@ class Cards(NamedTuple):
 
 
 def ambiguous(ids: Iterable[tuple[int, str]]) -> list[TaskAmbiguousError]:
-    """Return what is wrong with tasks that go by their numbers: each is to be in one file.
+    """Return the numbers that several files have.
 
     >>> [str(each) for each in ambiguous([(7, "a.md"), (8, "b.md"), (7, "c.md")])]
     ['2 files have the id 7: a.md, c.md; give all but one of them another id']
@@ -215,13 +201,13 @@ def refuse_double(board: Board, address: str) -> None:
     """Raise TaskAmbiguousError if several files have the number of the task at an address."""
     task = _AT.match(address)
     if task is not None:
-        # Here only a double number matters; the caller meets the rest by itself.
+        # Only a double number matters here; the caller meets the other errors by itself.
         with suppress(TaskMissingError, BoardMissingError, PlanFileError):
             board.card(int(task[1]))
 
 
 def find_tasks(root: StrPath, *, board: str | None = None) -> str:
-    """Return where the tasks of a root are, from there: as it is set, else where a board is."""
+    """Return the directory of the tasks, from the root: as it is set, else where a board is."""
     if board is not None:
         return f"{board.strip('/')}/tasks"
     is_elsewhere = os.path.isdir(f"{os.fspath(root)}/{ELSEWHERE}")
@@ -232,7 +218,7 @@ def find_tasks(root: StrPath, *, board: str | None = None) -> str:
 class Board:
     """The tasks in one directory; a file is parsed again only if its bytes have changed.
 
-    Of several files with one number it says how they are called from *root*.
+    Errors about several files name them from *root*.
     """
 
     def __init__(
@@ -256,15 +242,15 @@ class Board:
             limit=limit,
             most=most,
         )
+        above = os.path.dirname(self.directory)
+        self._archive = f"{above}/archive" if above else "archive"
 
     def read(self) -> Cards:
-        """Return the tasks as they stand now; raises BoardMissingError if there is no board."""
+        """Return the tasks as they are now; raises BoardMissingError if there is no board."""
         scan = self._shelf.look({})
-        for problem in scan.problems:
-            if isinstance(problem, PlanMissingError):
-                raise BoardMissingError(self.directory)
-        files = {each.item.origin.file for each in scan.entries}
-        self._cards = {file: self._cards[file] for file in files}
+        if any(isinstance(problem, PlanMissingError) for problem in scan.problems):
+            raise BoardMissingError(self.directory)
+        self._cards = {each.mark.address: self._cards[each.mark.address] for each in scan.entries}
         cards = sorted(self._cards.values(), key=lambda card: (card.task.id, card.path))
         doubles = self._ambiguous(cards)
         return Cards(tuple(cards), (*scan.problems, *doubles), self.archived())
@@ -280,7 +266,7 @@ class Board:
                 if written == number or (written is None and _number_in(path) == number):
                     found.append(card_of(content))
             except PlanMissingError:
-                continue  # it went while we looked
+                continue  # removed meanwhile
             except PlanFileError as error:
                 unread.append(error)
         for double in self._ambiguous(found):
@@ -290,30 +276,31 @@ class Board:
         for problem in unread:
             if _number_in(problem.path) == number:
                 raise problem
-        put_away = self._put_away(number)
+        put_away = self._put_away().get(number)
         raise TaskMissingError(number, self.directory, put_away=put_away, unread=unread)
 
     def _ambiguous(self, cards: Iterable[Card]) -> list[TaskAmbiguousError]:
-        """Return which numbers several of some tasks have."""
         return ambiguous((card.task.id, card.path.removeprefix(self._top)) for card in cards)
 
     def change(self, number: int, decide: Callable[[Task], Changes]) -> Card:
-        """Change fields of one task, as *decide* says of what stands there; return it after."""
-        return change(
-            self.card(number).path, decide, number=number, root=self.directory, limit=self._limit
-        )
+        """Change fields of one task as *decide* says of its present state; return it after."""
+        path = self.card(number).path
+        return change(path, decide, number=number, root=self.directory, limit=self._limit)
 
     def add(self, title: str, fields: Changes, *, body: str = "") -> Card:
         """Make a task with the next number and return it; the first one makes the board."""
         above = os.path.dirname(self.directory)
         for directory in filter(None, (above, self.directory)):
             _make_directory(directory)
-        # Beside the directory of the tasks, whose own lock each save takes.
-        with _locked(above):
+        # Two new tasks never get one number. The lock is on the directory above, since each save
+        # takes the lock of the tasks' own.
+        with _opened(above) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             cards = self.read()
             taken = {card.task.id for card in cards.cards} | cards.archived
-            # One that cannot be read now has its number all the same.
-            taken |= {_number_in(problem.path) or 0 for problem in _unread(cards)}
+            # A file that cannot be read has its number all the same.
+            unread = (each for each in cards.problems if isinstance(each, PlanFileError))
+            taken |= {_number_in(problem.path) or 0 for problem in unread}
             number = max(taken, default=0) + 1
             path = f"{self.directory}/{number:03}-{slug(title)}.md"
             text = task_text({"id": number, "title": title, **fields}, body=body)
@@ -326,22 +313,21 @@ class Board:
         return Card(task, path)
 
     def archive(self, number: int, decide: Callable[[Task], Changes]) -> Card:
-        """Put one task away, changed as *decide* says; return it where it is then.
+        """Move the file of one task to the archive, changed as *decide* says; return it there.
 
-        Its file keeps its name. If somebody saves it meanwhile, *decide* is asked again about
-        that; whoever has a file of that name in the archive keeps it.
+        If the file is saved meanwhile, *decide* is asked again; a file of the same name in the
+        archive is not replaced.
         """
-        there = self._archive
-        above = os.path.dirname(there) or "."
         path = self.card(number).path
-        _make_directory(there)
+        _make_directory(self._archive)
         for _ in range(_ATTEMPTS):
             path = self.change(number, decide).path
             content = read_plan(path, root=self.directory, limit=self._limit)
             card = card_of(content)
             if decide(card.task):
-                continue  # somebody saved it since
-            target = f"{there}/{path.rpartition('/')[2]}"
+                continue  # saved by another program since
+            target = f"{self._archive}/{path.rpartition('/')[2]}"
+            above = os.path.dirname(self._archive) or "."
             try:
                 move(path, target, expected=content.digest, root=above, limit=self._limit)
             except EditConflictError as error:
@@ -354,7 +340,7 @@ class Board:
         )
 
     def archived_card(self, number: int) -> Card:
-        """Return one task, also if it was put away; or raise TaskMissingError."""
+        """Return one task, archived ones included; or raise TaskMissingError."""
         try:
             return self.card(number)
         except TaskMissingError as error:
@@ -362,26 +348,22 @@ class Board:
                 raise
             return card_of(read_plan(error.put_away, root=self._archive, limit=self._limit))
 
-    @property
-    def _archive(self) -> str:
-        """Where the files of tasks are that were put away."""
-        above = os.path.dirname(self.directory)
-        return f"{above}/archive" if above else "archive"
+    def archived(self) -> frozenset[int]:
+        """Return the numbers of the tasks in the archive."""
+        return frozenset(self._put_away())
 
-    def _put_away(self, number: int) -> str | None:
+    def _put_away(self) -> dict[int, str]:
+        """Return the files of the archive by number; of several with one number, the first."""
         try:
-            with os.scandir(self._archive) as found:
-                names = sorted(each.name for each in found if _number_in(each.name) == number)
+            names = sorted(os.listdir(self._archive), reverse=True)
         except OSError:
-            return None
-        return f"{self._archive}/{names[0]}" if names else None
+            return {}
+        found = ((_number_in(name), f"{self._archive}/{name}") for name in names)
+        return {number: path for number, path in found if number is not None}
 
     def _understand(self, content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
         self._cards[file] = card_of(content)
-        task = self._cards[file].task
-        address = f"task:{task.id}"
-        mark = Mark(address, task.title, "", "")
-        return None, (Scanned(mark, Unarmed(address, Origin(file, 1), task.title, "")),)
+        return None, (Scanned(Mark(file, "", "", ""), Unarmed(file, Origin(file, 1), "", "")),)
 
     def _files(self) -> list[str]:
         try:
@@ -393,18 +375,9 @@ class Board:
         names = sorted(each for each in files if each.endswith(".md") and not each.startswith("."))
         return [f"{self.directory}/{name}" for name in names]
 
-    def archived(self) -> frozenset[int]:
-        """Return the numbers of the tasks whose files were put away."""
-        try:
-            with os.scandir(self._archive) as found:
-                numbers = {_number_in(each.name) for each in found}
-        except OSError:
-            return frozenset()
-        return frozenset(number for number in numbers if number is not None)
-
 
 class CommittedBoard:
-    """The tasks of a board, for many who ask at once; under git each edit is committed alone.
+    """The tasks of a board for concurrent callers; under git each edit is a commit of its own.
 
     *tasks* is their directory, from the root.
     """
@@ -419,7 +392,7 @@ class CommittedBoard:
         self._reading = asyncio.Lock()
 
     async def read(self) -> Cards:
-        """Return the tasks as they stand now; where there is no board there are none."""
+        """Return the tasks as they are now; without a board there are none."""
         async with self._reading:
             try:
                 return await asyncio.to_thread(self._board.read)
@@ -434,10 +407,10 @@ class CommittedBoard:
     async def change(
         self, number: int, decide: Callable[[Task], Changes], *, message: Callable[[Task], str]
     ) -> Edited:
-        """Change fields of one task, as *decide* says of what stands there.
+        """Change fields of one task as *decide* says of its present state.
 
-        It may be asked more than once, and must say the same twice. *message* says of the task
-        after the edit what the commit is called; what git refuses is only noted.
+        *decide* may be called more than once, and must then say the same. *message* names the
+        commit of the task after the edit; an error of git is only noted.
         """
         path = (await self.card(number)).path
         is_asked = False
@@ -455,18 +428,17 @@ class CommittedBoard:
         card, commit = await edit_and_commit(
             path, make, message=lambda card: message(card.task) if is_asked else ""
         )
-        return Edited(card, _said(commit))
+        return Edited(card, commit_facts(commit))
 
 
 class Edited(NamedTuple):
-    """A task after an edit, and what git made of it."""
+    """A task after an edit, and what a receipt says of the commit."""
 
     card: Card
     facts: Mapping[str, str] = {}
 
 
-def _said(commit: CommitResult) -> dict[str, str]:
-    """Return what a receipt says of a commit; where there was nothing to commit, nothing."""
+def commit_facts(commit: CommitResult) -> dict[str, str]:
     if commit.sha is not None:
         return {"commit": commit.sha}
     return {"git": commit.words} if commit.words else {}
@@ -480,9 +452,9 @@ def change(
     root: StrPath | None = None,
     limit: int = LIMIT,
 ) -> Card:
-    """Change fields of the task in a file, as *decide* says of what stands there.
+    """Change fields of the task in a file as *decide* says of its present state.
 
-    If somebody saves meanwhile *decide* is asked again about that. It may raise.
+    If the file is saved meanwhile, *decide* is asked again. It may raise.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         content = read_plan(path, root=root, limit=limit)
@@ -504,6 +476,28 @@ def change(
     raise AssertionError("the last attempt returns or raises")
 
 
+def bring_back(
+    path: StrPath,
+    *,
+    number: int,
+    root: StrPath,
+    limit: int = LIMIT,
+    now: datetime,
+    planned_at: datetime | None = None,
+    is_asked: bool = False,
+) -> Recycled | Stays:
+    """Let the task in a file come back, if it does now; return how, or why not."""
+    answer: Recycled | Stays = Stays("")
+
+    def decide(task: Task) -> Changes:
+        nonlocal answer
+        answer = recycle(task, now=now, planned_at=planned_at, is_asked=is_asked)
+        return answer.changes if isinstance(answer, Recycled) else {}
+
+    change(path, decide, number=number, root=root, limit=limit)
+    return answer
+
+
 def card_of(content: Content) -> Card:
     """Return the task of a file, or raise TaskFileError."""
     task, problems = parse(content.text, name=content.path)
@@ -514,42 +508,79 @@ def card_of(content: Content) -> Card:
 
 
 def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
-    """Return the splices that change fields of a task, none for those that are so already.
+    """Return the splices that change fields of a task, none for values that are there already.
 
-    Raises TaskEditError if what comes out would read otherwise than meant.
+    Raises TaskEditError if the result would read otherwise than meant.
     """
     wanted = {key: value for key, value in _plain(changes).items() if not _is(task, key, value)}
     if not wanted:
         return []
-    if _is_flow(content.text, task):
+    text, start = content.text, task.frontmatter.start
+    first = min(task.fields.places.values(), key=lambda place: place.key)
+    at = start + first.key
+    above = "".join(line.partition("#")[0].strip() for line in text[start:at].splitlines())
+    if "{" in text[text.rfind("\n", 0, at) + 1 : at] or above.endswith("{"):
         reason = "its fields are in braces; write each on its own line"
         raise TaskEditError(content.path, reason)
     # A note below a field that goes may then belong to a text above it: its key must stay.
     for keeps_keys in (False, True):
-        splices = _splices(content, task, wanted, keeps_keys=keeps_keys)
-        if _reads_as_meant(content, task, wanted, splices):
+        pieces = sorted(
+            _piece(text, task, key, value, keeps_keys=keeps_keys)
+            for key, value in wanted.items()
+            if key in task.fields
+        )
+        end = task.frontmatter.end
+        newline = "\r\n" if text[:end].endswith("\r\n") else "\n"
+        new = {key: value for key, value in wanted.items() if key not in task.fields}
+        lines = "".join(
+            f"{' ' * (first.column - 1)}{key}: {scalar(value)}{newline}"
+            for key, value in new.items()
+            if value is not None
+        )
+        if lines:
+            pieces.append((Span(end, end), lines))
+        try:
+            splices = [Splice(*byte_span(text, span), data.encode()) for span, data in pieces]
+        except UnicodeEncodeError:
+            reason = "a value contains an unpaired surrogate; write the whole character"
+            raise TaskEditError(content.path, reason) from None
+        after = parse(spliced(content.data, splices).decode(), name=content.path).task
+        if after is not None and _is_as_meant(task, after, wanted):
             return splices
     names = ", ".join(sorted(wanted))
     reason = f"{names} cannot be changed without changing other lines; edit the file by hand"
     raise TaskEditError(content.path, reason)
 
 
-def _splices(
-    content: Content, task: Task, wanted: Mapping[str, Value | None], *, keeps_keys: bool
-) -> list[Splice]:
-    """Return the splices for the wanted fields; what goes takes its line, or leaves its key."""
-    text = content.text
-    there = [(key, value) for key, value in wanted.items() if key in task.fields]
-    new = [(key, value) for key, value in wanted.items() if key not in task.fields]
-    pieces = sorted(_piece(text, task, key, value, keeps_keys=keeps_keys) for key, value in there)
-    if lines := "".join(_line(text, task, key, value) for key, value in new if value is not None):
-        end = task.frontmatter.end
-        pieces.append((Span(end, end), lines))
-    try:
-        return [Splice(*byte_span(text, span), data.encode()) for span, data in pieces]
-    except UnicodeEncodeError:
-        reason = "a value contains an unpaired surrogate; write the whole character"
-        raise TaskEditError(content.path, reason) from None
+def _piece(
+    text: str, task: Task, key: str, value: Value | None, *, keeps_keys: bool
+) -> tuple[Span, str]:
+    """Return the text for a field that is there; one that goes takes its line, or keeps its key."""
+    if value is None and not keeps_keys:
+        return lines_of(text, task, key), ""
+    where = value_of(text, task, key)
+    if value is None:
+        is_last = text[where.end : where.end + 1] in {"\r", "\n"}
+        start = len(text[: where.start].rstrip(" \t")) if is_last else where.start
+        return Span(start, where.end), ""
+    blank = "" if text[where.start - 1] in " \t" else " "
+    return where, f"{blank}{scalar(value)}"
+
+
+def _is_as_meant(task: Task, after: Task, wanted: Mapping[str, Value | None]) -> bool:
+    """Tell whether the wanted fields of a task, and they alone, read anew."""
+
+    def is_wanted(key: str, value: Value | None) -> bool:
+        is_nothing = after.fields.get(key) is None or key in after.absent  # or a key alone
+        return is_nothing if value is None else _is(after, key, value)
+
+    kept = task.fields.keys() - wanted.keys()
+    return (
+        after.body == task.body
+        and after.fields.keys() - wanted.keys() == kept
+        and all(after.fields[key] == task.fields[key] for key in kept)
+        and all(is_wanted(key, value) for key, value in wanted.items())
+    )
 
 
 def scalar(value: Value) -> str:
@@ -566,7 +597,8 @@ def scalar(value: Value) -> str:
         return f"[{', '.join(scalar(part) for part in value)}]"
     if _PLAIN.fullmatch(value) and value.lower() not in _TYPED:
         return value
-    return f'"{_ESCAPED.sub(_escape, value)}"'
+    escaped = _ESCAPED.sub(lambda at: _SHORT.get(at[0]) or f"\\u{ord(at[0]):04x}", value)
+    return f'"{escaped}"'
 
 
 def task_text(fields: Changes, *, body: str = "") -> str:
@@ -578,7 +610,7 @@ def task_text(fields: Changes, *, body: str = "") -> str:
 
 
 def slug(title: str) -> str:
-    """Return the words of a title as they stand in a file's name.
+    """Return the words of a title as a part of a file name.
 
     >>> slug("Weekly: stand-up, Über alles!")
     'weekly-stand-up-uber-alles'
@@ -591,7 +623,7 @@ def slug(title: str) -> str:
 
 
 def _plain(changes: Changes) -> dict[str, Value | None]:
-    """Return the changes; an empty text or list is nothing."""
+    """Return the changes; an empty text or list becomes None."""
     return {key: None if value in ("", ()) else value for key, value in changes.items()}
 
 
@@ -608,88 +640,18 @@ def _is(task: Task, key: str, value: Value | None) -> bool:
     return task.text(key) == value
 
 
-def _is_flow(text: str, task: Task) -> bool:
-    """Tell whether the fields stand in braces."""
-    first = min(task.fields.places.values(), key=lambda place: place.key)
-    at = task.frontmatter.start + first.key
-    return "{" in text[text.rfind("\n", 0, at) + 1 : at] or _before(text, task, at).endswith("{")
-
-
-def _before(text: str, task: Task, at: int) -> str:
-    """Return what stands in the fields before a place, without comments and blanks."""
-    lines = text[task.frontmatter.start : at].splitlines()
-    return "".join(line.partition("#")[0].strip() for line in lines)
-
-
-def _piece(
-    text: str, task: Task, key: str, value: Value | None, *, keeps_keys: bool
-) -> tuple[Span, str]:
-    if value is None and not keeps_keys:
-        return lines_of(text, task, key), ""
-    where = value_of(text, task, key)
-    if value is None:
-        is_last = text[where.end : where.end + 1] in {"\r", "\n"}
-        start = len(text[: where.start].rstrip(" \t")) if is_last else where.start
-        return Span(start, where.end), ""
-    blank = "" if text[where.start - 1] in " \t" else " "
-    return where, f"{blank}{scalar(value)}"
-
-
-def _line(text: str, task: Task, key: str, value: Value) -> str:
-    """Return the line of a field that is not there yet, like the others."""
-    first = min(task.fields.places.values(), key=lambda place: place.key)
-    indent = " " * (first.column - 1)
-    end = "\r\n" if text[: task.frontmatter.end].endswith("\r\n") else "\n"
-    return f"{indent}{key}: {scalar(value)}{end}"
-
-
-def _escape(found: re.Match[str]) -> str:
-    return _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}"
-
-
-def _reads_as_meant(
-    content: Content, task: Task, wanted: Mapping[str, Value | None], splices: list[Splice]
-) -> bool:
-    """Tell whether the wanted fields, and they alone, would read anew."""
-    text = spliced(content.data, splices).decode()
-    after, _ = parse(text, name=content.path)
-    kept = task.fields.keys() - wanted.keys()
-    return (
-        after is not None
-        and after.body == task.body
-        and after.fields.keys() - wanted.keys() == kept
-        and all(after.fields[key] == task.fields[key] for key in kept)
-        and all(_reads_as(after, key, value) for key, value in wanted.items())
-    )
-
-
-def _reads_as(task: Task, key: str, value: Value | None) -> bool:
-    """Tell whether a field reads as a value; without one a key alone is nothing."""
-    is_nothing = task.fields.get(key) is None or key in task.absent
-    return is_nothing if value is None else _is(task, key, value)
-
-
-def _unread(cards: Cards) -> Iterator[PlanFileError]:
-    """Yield what is said of the files of a board that cannot be read."""
-    return (each for each in cards.problems if isinstance(each, PlanFileError))
-
-
 def _number_in(path: str) -> int | None:
     named = _NAME.fullmatch(path.rpartition("/")[2])
     return int(named[1]) if named else None
 
 
 @contextmanager
-def _locked(directory: str) -> Iterator[None]:
-    """Hold the lock of a directory, so that two new tasks never get one number."""
-    import fcntl
-
+def _opened(directory: str) -> Iterator[int]:
     name = checked_name(directory or ".")
     with told(name):
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -700,152 +662,5 @@ def _make_directory(path: str) -> None:
             os.mkdir(path)
         except FileExistsError:
             return
-        above = os.path.dirname(path) or "."
-        descriptor = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def kind_of(key: str) -> TaskFieldKind:
-    """Return what a field holds; one that we do not know is a text."""
-    return FIELDS.get(key, TaskFieldKind.TEXT)
-
-
-# How a recycle is a run.
-
-
-class RecycleRunner:
-    """Makes the runs that bring a task back: an edit of ours, and no process.
-
-    To make the edit twice changes nothing, so after a crash the file itself tells whether it
-    was made. With *inline* all is done in the caller's thread, and git is left alone.
-    """
-
-    def __init__(
-        self,
-        root: StrPath,
-        *,
-        clock: Clock,
-        tasks: str = TASKS,
-        limit: int = LIMIT,
-        inline: bool = False,
-    ) -> None:
-        self._root = os.fspath(root).rstrip("/")
-        self._tasks = f"{self._root}/{tasks.strip('/')}"
-        self._limit = limit
-        self._clock = clock
-        self._inline = inline
-
-    async def hold(self, job: Job) -> RecycleRun:
-        """Make a run that waits for its go."""
-        task = parse(job.text).task
-        if task is None:
-            raise RunError("the text to recycle is not a task")
-        return RecycleRun(self, job.filed, task.id)
-
-    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how a run ended that an engine before this one made: the file says it."""
-        try:
-            content = read_plan(f"{self._root}/{filed.origin.file}", limit=self._limit)
-            task = card_of(content).task
-        except PlanFileError:
-            return None
-        last, coming = moment(task.cron_last_run), moment(task.scheduled_for)
-        if last is None or coming is None or last < run.started_at.replace(microsecond=0):
-            return Unreleased()
-        made = Recycled(task.id, task.cron_schedule or "", {}, last, coming, last, 1)
-        reason = Reason(ReasonCode.TASK_MOVED, made.words)
-        return Ended(Status.DONE, reason, facts={"task": task.id, "found": True})
-
-    async def carry_out(self, filed: Filed, number: int) -> Ended:
-        """Bring a task back, if it is done and a trigger has passed."""
-        try:
-            if self._inline:
-                return self._bring_back(filed, number)
-            path = await asyncio.to_thread(self._find, filed, number)
-            ended, commit = await edit_and_commit(
-                path,
-                lambda: self._bring_back(filed, number),
-                message=lambda ended: (
-                    f"Move task #{number} back to todo" if ended.outcome is Status.DONE else ""
-                ),
-            )
-            return replace(ended, facts={**ended.facts, **_said(commit)})
-        except TaskMissingError:
-            words = f"task #{number} is no longer on the board"
-            return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, words))
-        except (HoraeError, OSError) as error:
-            return Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
-
-    def _find(self, filed: Filed, number: int) -> str:
-        """Return the file of a task: where it stood, else where it stands now."""
-        path = f"{self._root}/{filed.origin.file}"
-        if path.startswith(f"{self._tasks}/"):
-            with suppress(PlanFileError):  # moved meanwhile: it is looked for below
-                content = read_plan(path, root=self._tasks, limit=self._limit)
-                if card_of(content).task.id == number:
-                    return path
-        return Board(self._tasks, limit=self._limit).card(number).path
-
-    def _bring_back(self, filed: Filed, number: int) -> Ended:
-        """Edit the task's file, if the task comes back now."""
-        now = self._clock.now()
-        receipt = filed.receipt
-        is_asked = receipt.key.startswith("manual:")
-        trigger_at = trigger_of(receipt.key, receipt.planned_at)
-        found: Recycled | None = None
-        reason = ""
-
-        def decide(task: Task) -> Changes:
-            nonlocal found, reason
-            answer = recycle(task, now=now, planned_at=trigger_at, is_asked=is_asked)
-            if isinstance(answer, Recycled):
-                found = answer
-                return answer.changes
-            found, reason = None, answer.reason
-            return {}
-
-        path = self._find(filed, number)
-        change(path, decide, number=number, root=self._tasks, limit=self._limit)
-        if found is None:
-            return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, reason))
-        facts = {
-            "task": number,
-            "trigger": key_time(found.trigger_at),
-            "triggers": found.triggers,
-            "next": key_time(found.next_at),
-        }
-        return Ended(Status.DONE, Reason(ReasonCode.TASK_MOVED, found.words), facts=facts)
-
-
-class RecycleRun:
-    """One task that waits to be brought back."""
-
-    process = Process(0, 0)  # there is none
-
-    def __init__(self, runner: RecycleRunner, filed: Filed, number: int) -> None:
-        self._runner = runner
-        self._filed = filed
-        self._number = number
-        self._going: asyncio.Future[Ended] | None = None
-        self._cancelled = ""
-
-    def go(self) -> None:
-        """Let it begin."""
-        if not self._cancelled:
-            part = self._runner.carry_out(self._filed, self._number)
-            self._going = asyncio.ensure_future(part)
-
-    def cancel(self, reason: str) -> None:
-        """Keep it from beginning; an edit that was begun is soon over and is not torn."""
-        self._cancelled = reason
-
-    async def ended(self) -> Ended:
-        if self._going is None:
-            reason = NEVER_STARTED
-            if self._cancelled:
-                reason = Reason(ReasonCode.CANCELLED, self._cancelled)
-            return Ended(Status.KILLED, reason)
-        return await self._going
+        with _opened(os.path.dirname(path)) as above:
+            os.fsync(above)
