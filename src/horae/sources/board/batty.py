@@ -1,11 +1,11 @@
-"""`batty`: the spellings of the document on scheduled tasks, thin over the same functions.
+"""`batty`: the spellings of the document on scheduled tasks, over the functions of `task`.
 
     batty task schedule 42 --at '2026-03-25T09:00:00-04:00'
     batty task schedule 42 --cron '0 9 * * MON'
     batty task schedule 42 --clear
 
-What is wrong is said as `Error: what`, with its cause below, and the exit code is 1; a
-command line that cannot be read is 2, and a number that several files have is 6.
+An error is `Error: what`, with its cause below, and the exit code is 1; for a command line that
+cannot be read it is 2, for a number that several files have 6.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from horae.cli.run import run
 from horae.core.clock import SystemClock
 from horae.errors import Exit, HoraeError
 from horae.sources.board.commands import (
-    TaskNumber,
     assign_task,
     board_at,
     checked_schedule,
     list_rows,
     move_task,
-    print_rows,
-    schedule_task,
+    summary_table,
+    task_number,
+    task_table,
 )
 from horae.sources.board.rules import STATUSES, summary
 from horae.sources.board.tasks import TaskAmbiguousError
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from horae.sources.board.tasks import Board, Card
 
-_id = click.argument("task_id", metavar="<TASK_ID>", type=TaskNumber())
+_id = click.argument("task_id", metavar="<TASK_ID>", type=task_number)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,7 +62,7 @@ def task() -> None:
 def schedule(task_id: int, *, at: str | None, cron: str | None, clear: bool) -> None:
     """Schedule a task, make it recur, or clear both."""
     asked = checked_schedule(at=at, cron=cron, clear=clear)
-    _tell(schedule_task(_board(), task_id, asked), asked.words(task_id))
+    _tell(_board().change(task_id, asked.changes), asked.words(task_id))
 
 
 @task.command()
@@ -94,7 +94,7 @@ def board() -> None:
 def list_(*, status: str | None) -> None:
     """List the tasks with their blocks and schedules."""
     cards = _board().read()
-    print_rows(list_rows(cards, status=status, search=None, now=SystemClock().now()))
+    echo(task_table(list_rows(cards, status=status, now=SystemClock().now())))
     for problem in cards.problems[1:]:
         click.echo(f"Error: {clean(str(problem))}", err=True)
     if cards.problems:
@@ -104,8 +104,7 @@ def list_(*, status: str | None) -> None:
 @board.command("summary")
 def summary_() -> None:
     """Count the tasks of each status."""
-    for status, count in summary(_board().read().tasks).items():
-        echo(f"{status:<11} {count}")
+    echo(summary_table(summary(_board().read().tasks)))
 
 
 def project_root(here: Path) -> Path:
@@ -122,13 +121,12 @@ def project_root(here: Path) -> Path:
 
 
 def tell(args: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; errors are said as the document has them."""
+    """Run the command line and return its exit code."""
     try:
         batty.main(args=args, prog_name="batty", standalone_mode=False)
     except HoraeError as error:
         click.echo(f"Error: {clean(str(getattr(error, 'what', error)))}", err=True)
-        cause = getattr(error, "cause", "")
-        if cause:
+        if cause := getattr(error, "cause", ""):
             click.echo(f"\nCaused by:\n    {clean(cause)}", err=True)
         return error.exit_code if isinstance(error, TaskAmbiguousError) else Exit.FINDINGS
     except (click.ClickException, click.Abort, click.exceptions.Exit):
@@ -147,13 +145,11 @@ def _board() -> Board:
 
 
 def _tell(card: Card, words: str) -> None:
-    """Record and print what was done to a task."""
     record_edits(_root(), [(card.path, words)])
     echo(words)
 
 
 def main() -> None:
-    """Run the command line."""
     sys.exit(tell())
 
 

@@ -98,6 +98,7 @@ class BoardSource:
     term: int = 1
 
     def __post_init__(self) -> None:
+        self._clock = self.now
         self._events = EventLog(events_path(f"{os.fspath(self.root)}/{self.tasks.strip('/')}"))
         self._ids: dict[str, int | None] = {}  # the numbers of the tasks, by file
         self._shelf = _shelf(self.root, self.tasks, self._understand, self.limit, self.most)
@@ -154,7 +155,7 @@ class BoardSource:
         task = card_of(content).task
         self._ids[file] = task.id
         # The clock is asked after the read, so that no trigger lies between the two.
-        return None, (*_recurring(task, content, file, self.now()), *_open(task, content, file))
+        return None, (*_recurring(task, content, file, self._clock()), *_open(task, content, file))
 
 
 async def _note_once(ledger: Ledger, filed: Filed, event: Mapping[str, Any], *, term: int) -> None:

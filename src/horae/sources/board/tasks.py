@@ -231,7 +231,7 @@ class Board:
     ) -> None:
         self.directory = os.fspath(directory).rstrip("/") or "/"
         self._top = "" if root is None else f"{os.fspath(root).rstrip('/')}/"
-        self._limit = limit
+        self.limit = limit
         self._cards: dict[str, Card] = {}
         self._shelf: FileCache[None] = FileCache(
             self.directory,
@@ -261,7 +261,7 @@ class Board:
         unread: list[PlanFileError] = []
         for path in self._files():
             try:
-                content = read_plan(path, root=self.directory, limit=self._limit)
+                content = read_plan(path, root=self.directory, limit=self.limit)
                 written = id_of(content.text)
                 if written == number or (written is None and _number_in(path) == number):
                     found.append(card_of(content))
@@ -285,7 +285,7 @@ class Board:
     def change(self, number: int, decide: Callable[[Task], Changes]) -> Card:
         """Change fields of one task as *decide* says of its present state; return it after."""
         path = self.card(number).path
-        return change(path, decide, number=number, root=self.directory, limit=self._limit)
+        return change(path, decide, number=number, root=self.directory, limit=self.limit)
 
     def add(self, title: str, fields: Changes, *, body: str = "") -> Card:
         """Make a task with the next number and return it; the first one makes the board."""
@@ -309,7 +309,7 @@ class Board:
                 raise TaskEditError(path, f"would not be a valid task: {problems[0].message}")
             others = {card.task.id: card.task.depends_on for card in cards.cards}
             check_depends_on(number, task.depends_on, others)
-            create(path, text.encode(), root=self.directory, limit=self._limit)
+            create(path, text.encode(), root=self.directory, limit=self.limit)
         return Card(task, path)
 
     def archive(self, number: int, decide: Callable[[Task], Changes]) -> Card:
@@ -322,14 +322,14 @@ class Board:
         _make_directory(self._archive)
         for _ in range(_ATTEMPTS):
             path = self.change(number, decide).path
-            content = read_plan(path, root=self.directory, limit=self._limit)
+            content = read_plan(path, root=self.directory, limit=self.limit)
             card = card_of(content)
             if decide(card.task):
                 continue  # saved by another program since
             target = f"{self._archive}/{path.rpartition('/')[2]}"
             above = os.path.dirname(self._archive) or "."
             try:
-                move(path, target, expected=content.digest, root=above, limit=self._limit)
+                move(path, target, expected=content.digest, root=above, limit=self.limit)
             except EditConflictError as error:
                 if error.path == target:
                     raise
@@ -346,7 +346,7 @@ class Board:
         except TaskMissingError as error:
             if error.put_away is None:
                 raise
-            return card_of(read_plan(error.put_away, root=self._archive, limit=self._limit))
+            return card_of(read_plan(error.put_away, root=self._archive, limit=self.limit))
 
     def archived(self) -> frozenset[int]:
         """Return the numbers of the tasks in the archive."""
@@ -388,7 +388,7 @@ class CommittedBoard:
         self._board = Board(
             f"{os.fspath(root).rstrip('/')}/{tasks.strip('/')}", root=root, limit=limit, most=most
         )
-        self._limit = limit
+        self.limit = limit
         self._reading = asyncio.Lock()
 
     async def read(self) -> Cards:
@@ -423,7 +423,7 @@ class CommittedBoard:
 
         def make() -> Card:
             directory = self._board.directory
-            return change(path, noticing, number=number, root=directory, limit=self._limit)
+            return change(path, noticing, number=number, root=directory, limit=self.limit)
 
         card, commit = await edit_and_commit(
             path, make, message=lambda card: message(card.task) if is_asked else ""
