@@ -29,7 +29,7 @@ from horae.web.api import OPERATIONS, asgi_app, operation_of
 from horae.web.guard import guarded
 from horae.web.keys import Keys, add_token
 from horae.web.page import routes
-from horae.web.table import Access, asks
+from horae.web.router import Access, asks
 from web.stage import engine, engine_process
 
 if TYPE_CHECKING:

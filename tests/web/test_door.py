@@ -21,9 +21,8 @@ from uvicorn.server import ServerState
 from core.world import story
 from crash.stage import Home, entry
 from horae.cli.client import Far
-from horae.web import door
-from horae.web.peers import Proxies
-from horae.web.serve import listen_tcp, serve_tcp
+from horae.web import serve
+from horae.web.serve import Proxies, listen_tcp, serve_tcp
 from process.stage import descriptors, proc
 from scale import scaled
 from web.smuggling import AMBIGUOUS, HIDDEN
@@ -41,7 +40,7 @@ WITHIN = 5  # seconds for what takes a few thousandths of one
 
 
 class Port:
-    """A small application behind a door."""
+    """A small application behind a serve."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -124,7 +123,7 @@ async def is_over(reader: asyncio.StreamReader) -> bool:
 async def test_one_more_takes_the_place_of_the_one_that_was_silent_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(door, "CONNECTIONS", 6)
+    monkeypatch.setattr(serve, "CONNECTIONS", 6)
     async with opened() as port:
         wires = [await port.knock(HALF) for _ in range(6)]
         wires[0][1].write(b"a")  # it is not the silent one any more
@@ -137,7 +136,7 @@ async def test_one_more_takes_the_place_of_the_one_that_was_silent_longest(
 async def test_a_peer_takes_places_from_itself_and_not_from_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(door, "EACH", 3)
+    monkeypatch.setattr(serve, "EACH", 3)
     async with opened() as port:
         other = await port.knock(HALF)
         wires = [await port.knock(HALF, peer="127.0.0.2") for _ in range(8)]
@@ -148,7 +147,7 @@ async def test_a_peer_takes_places_from_itself_and_not_from_others(
 
 @story
 async def test_a_proxy_may_have_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "EACH", 3)
+    monkeypatch.setattr(serve, "EACH", 3)
     async with opened(Proxies.of(["127.0.0.0/30"])) as port:
         wires = [await port.knock(HALF, peer="127.0.0.2") for _ in range(8)]
         assert not any([await is_over(reader) for reader, _ in wires])
@@ -156,7 +155,7 @@ async def test_a_proxy_may_have_all_places(monkeypatch: pytest.MonkeyPatch) -> N
 
 @story
 async def test_who_is_being_answered_is_sent_away_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "CONNECTIONS", 6)
+    monkeypatch.setattr(serve, "CONNECTIONS", 6)
     async with opened() as port:
         work = await port.knock(CLOSE.replace(b"/ ", b"/work "))
         stream = await port.knock(CLOSE.replace(b"/ ", b"/events "))
@@ -181,8 +180,8 @@ async def test_who_is_being_answered_is_sent_away_last(monkeypatch: pytest.Monke
 async def test_who_says_half_of_a_request_is_sent_away_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert door.ASKING == 10
-    monkeypatch.setattr(door, "ASKING", 0.2)
+    assert serve.ASKING == 10
+    monkeypatch.setattr(serve, "ASKING", 0.2)
     async with opened() as port:
         reader, writer = await port.knock(HALF)
         async with asyncio.timeout(WITHIN):
@@ -195,20 +194,20 @@ def test_descriptors_are_kept_for_runs_and_ledger(monkeypatch: pytest.MonkeyPatc
     def most(limit: int, *, used: int, held: int = 0) -> int:
         monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
         monkeypatch.setattr(os, "listdir", lambda _: ["x"] * used)
-        return door.most_connections(held)
+        return serve.most_connections(held)
 
-    assert most(1024, used=20) == door.CONNECTIONS
+    assert most(1024, used=20) == serve.CONNECTIONS
     assert most(1024, used=900) == 1024 - 64 - 900
     assert most(1024, used=900, held=100) == 1024 - 64 - 800
     assert most(64, used=20) == 64 - 32 - 20, "half of a low limit"
-    assert most(64, used=60) == door.FEW
+    assert most(64, used=60) == serve.FEW
 
 
 @story
 async def test_without_descriptors_those_who_knock_wait(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(door, "RESTING", 0.01)
+    monkeypatch.setattr(serve, "RESTING", 0.01)
     async with opened() as port:
         [idle, knocking] = [await port.knock(), socket.socket()]
         soft_and_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -230,7 +229,7 @@ async def test_without_descriptors_those_who_knock_wait(
         assert await is_over(idle[0])
         knocking.close()
         assert (await port.told()).endswith(b"hello")
-    said = [each.message for each in caplog.records if each.name == "horae.web.door"]
+    said = [each.message for each in caplog.records if each.name == "horae.web.serve"]
     assert said == ["cannot accept connections: Too many open files"]
 
 
@@ -293,10 +292,10 @@ def _open(life: Life) -> int:
 @story
 async def test_who_is_let_in_while_the_server_ends_is_not_left_open() -> None:
     listener = listen_tcp("127.0.0.1", 0)
-    config = uvicorn.Config(Starlette(), http=door.ClientConnection)
-    opened = door.Door(
+    config = uvicorn.Config(Starlette(), http=serve.ClientConnection)
+    opened = serve.Door(
         listener,
-        lambda: door.ClientConnection(config=config, server_state=ServerState(), app_state={}),
+        lambda: serve.ClientConnection(config=config, server_state=ServerState(), app_state={}),
     )
     opened.open()
     with socket.create_connection(listener.getsockname(), timeout=WITHIN) as client:
@@ -333,8 +332,8 @@ def test_half_open_connections_are_no_matter_to_the_engine(
         before = home.rows("SELECT count(*) FROM receipt WHERE status = 'done'")[0][0]
         assert _asked(port) < WITHIN
         assert Far(home.data).answers()
-        most = max(limit - min(64, limit // 2), used + door.FEW)
-        assert _open(life) <= most + door.AT_ONCE
+        most = max(limit - min(64, limit // 2), used + serve.FEW)
+        assert _open(life) <= most + serve.AT_ONCE
         life.until(
             lambda: (
                 home.rows("SELECT count(*) FROM receipt WHERE status = 'done'")[0][0] >= before + 3

@@ -25,10 +25,8 @@ from horae.web.answer import HEADERS, voice_of
 from horae.web.api import OPERATIONS, asgi_app, operation_of
 from horae.web.guard import guarded
 from horae.web.keys import Keys, read_token
-from horae.web.peers import Proxies
-from horae.web.request import BODY
-from horae.web.serve import ListenError, listen_tcp, serve_tcp, url_of
-from horae.web.table import Access, Operation, Takes, Voice
+from horae.web.router import BODY, Access, Operation, Takes, Voice
+from horae.web.serve import ListenError, Proxies, listen_tcp, serve_tcp, url_of
 from scale import scaled
 from web.stage import COOKIE, JSON, Near, engine, engine_process, keyed, logged_in
 

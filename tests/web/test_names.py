@@ -13,15 +13,14 @@ from horae.core.clock import SystemClock
 from horae.store.sqlite import SqliteLedger
 from horae.web.api import OPERATIONS
 from horae.web.app import keys_of
-from horae.web.keys import Keys
-from horae.web.names import BITS
+from horae.web.keys import BITS, Keys
 from web.stage import COOKIE, Near, engine
 from web.test_guard import path_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from horae.web.names import Names
+    from horae.web.keys import Names
 
 PROXIED = "plans.example.org"
 

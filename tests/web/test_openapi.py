@@ -21,8 +21,8 @@ from schemathesis.specs.openapi.checks import (
 
 from core.world import story
 from horae.web.api import OPERATIONS
-from horae.web.door import HEADER
 from horae.web.openapi import document, page
+from horae.web.serve import HEADER
 from scale import SCALE, scaled
 from web.stage import engine, engine_process
 

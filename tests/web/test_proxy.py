@@ -21,8 +21,7 @@ from horae.web import guard
 from horae.web.api import operation_of
 from horae.web.guard import guarded
 from horae.web.keys import Keys
-from horae.web.peers import Proxies
-from horae.web.serve import listen_tcp, serve_tcp
+from horae.web.serve import Proxies, listen_tcp, serve_tcp
 from waiting import wait_until
 from web.smuggling import AMBIGUOUS, HIDDEN, ODD
 

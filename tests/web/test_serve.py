@@ -19,9 +19,8 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from core.world import story
-from horae.web import LONGEST, SOCKET, SocketPathError, address, door, serve
-from horae.web.door import HEADER
-from horae.web.serve import listen, serve_socket
+from horae.web import LONGEST, SOCKET, SocketPathError, address, serve
+from horae.web.serve import HEADER, listen, serve_socket
 from waiting import until
 from web.stage import listening
 
@@ -206,7 +205,7 @@ async def test_too_long_a_header_and_what_is_no_http_are_refused_and_others_serv
 async def test_who_is_slow_in_asking_loses_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "ASKING", 0.2)
+    monkeypatch.setattr(serve, "ASKING", 0.2)
     post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf"
 
     async def asks_again() -> bytes:
@@ -230,7 +229,7 @@ async def test_who_is_slow_in_asking_loses_the_connection(
 async def test_who_does_not_take_the_answer_loses_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "TAKING", 0.2)
+    monkeypatch.setattr(serve, "TAKING", 0.2)
     async with served(tmp_path):
         with socket.socket(socket.AF_UNIX) as hung, address(tmp_path) as near:
             hung.connect(near)

@@ -14,8 +14,7 @@ from starlette.responses import Response
 from horae.core.views import CannotRunError
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.service import refusal
-from horae.web.request import HttpRequestError
-from horae.web.table import JSON, PROBLEM, Voice
+from horae.web.router import JSON, PROBLEM, HttpRequestError, Voice
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -1,35 +1,43 @@
-"""The API: what may be asked of a running engine, and how it answers.
+"""The API: the routes of a running engine, and the application that answers them.
 
 One application for every way in. Its own routes are under /api/v1; a question is a GET and
 changes nothing, a request is a POST or a PUT with a JSON object. An answer is the `data()` of
 what the service says, an error one problem document (RFC 9457) with the code and the words of the
-error. Every route stands in one table, from which the router, the guard and the document of the
-API are made; each part of it stands beside the functions that answer.
+error. Router, guard and the document of the API are all made from OPERATIONS.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import asdict
+from datetime import timedelta
 from functools import cache
 from http import HTTPStatus
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route, compile_path
 
+from horae.core.engine import LONGEST_REST
+from horae.core.entry import CadenceRule, Entry
+from horae.core.explain import AskedMomentError, parse_ask, stamp
+from horae.core.receipt import Status
 from horae.core.scope import Scope
+from horae.core.views import RequestError
 from horae.errors import HoraeError
 from horae.sources.board import routes as board
 from horae.sources.crew import routes as agents
 from horae.sources.triggers import routes as triggers
 from horae.sources.workflows import routes as workflows
-from horae.web import calendar, engine, entries, health, login, metrics, public, receipts, tokens
+from horae.web import calendar, login, metrics
 from horae.web.answer import (
     HEADERS,
     Together,
+    as_json,
     on_bug,
     on_error,
     on_leave,
@@ -37,28 +45,67 @@ from horae.web.answer import (
     on_no_route,
     told,
 )
-from horae.web.edits import WRITTEN, ChangedError, expected, with_tag
-from horae.web.front import Front
 from horae.web.openapi import document, page
-from horae.web.request import BODY, HttpRequestError, RequestFields, read
-from horae.web.shapes import FACTS, TEXT
-from horae.web.stream import Feed
-from horae.web.table import Operation, asks
+from horae.web.router import (
+    BODY,
+    CURSOR,
+    NOTE,
+    Access,
+    ChangedError,
+    Field,
+    FieldKind,
+    Front,
+    HttpRequestError,
+    NotOfferedError,
+    Operation,
+    RequestFields,
+    Voice,
+    asks,
+    does,
+    expected,
+    flag,
+    idempotency_key,
+    is_number,
+    limit,
+    moment,
+    needed,
+    number,
+    offered,
+    path_number,
+    read,
+    tag_of,
+    tag_of_entry,
+    text,
+    with_tag,
+)
+from horae.web.stream import Feed, log_parts
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
 
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
+    from horae.core.receipt import Reason
+    from horae.core.views import AgentLine
+    from horae.web.answer import HasData
+
 __all__ = ["BODY", "OPERATIONS", "Front", "HttpRequestError", "asgi_app", "operation_of"]
+
+CHANGES: Final = 30  # commits that everybody may see
 
 
 def asgi_app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """Return the application of an engine; *pages* are routes for people, beside the table's."""
+    routes: list[BaseRoute] = []
+    for each in OPERATIONS:
+        route = Route(each.path, _endpoint(front, each), methods=[each.method])
+        route.methods = set(_methods(each))
+        routes.append(route)
     made = Starlette(
-        routes=[*(_route(front, each) for each in OPERATIONS), *pages],
+        routes=[*routes, *pages],
         exception_handlers={
             HoraeError: on_error,
             HTTPStatus.NOT_FOUND: on_no_route,
@@ -67,7 +114,7 @@ def asgi_app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
             Exception: on_bug,
         },
     )
-    made.router.redirect_slashes = False  # it would trust the Host that somebody claims
+    made.router.redirect_slashes = False  # it would trust the Host that a client claims
     made.state.together = Together()
     made.state.feed = Feed(front.service)
     made.state.plans = asyncio.Semaphore(workflows.AT_ONCE)
@@ -94,15 +141,7 @@ def _methods(operation: Operation) -> tuple[str, ...]:
     return ("GET", "HEAD") if is_looked_at else (operation.method,)
 
 
-def _route(front: Front, operation: Operation) -> Route:
-    made = Route(operation.path, _endpoint(front, operation), methods=[operation.method])
-    made.methods = set(_methods(operation))
-    return made
-
-
 def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-    """Return what starlette calls for a route."""
-
     async def endpoint(request: Request) -> Response:
         try:
             return await answered(request, await read(request, operation))
@@ -116,14 +155,16 @@ def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitab
         if operation.method == "GET":
             # The tag first: what is changed in between is then refused, not lost.
             tag = await operation.tag(front, request)
-            return _tagged(await plainly(request, asked), tag)
+            done = await plainly(request, asked)
+            done.headers["ETag"] = f'"{tag}"'
+            return done
         async with request.app.state.edits:
             wanted = expected(request)
             if wanted is not None and wanted != await operation.tag(front, request):
                 raise ChangedError
             done = await plainly(request, asked)
             with suppress(HoraeError):  # it may go by another name now, or be gone
-                _tagged(done, await operation.tag(front, request))
+                done.headers["ETag"] = f'"{await operation.tag(front, request)}"'
             return done
 
     async def plainly(request: Request, asked: RequestFields) -> Response:
@@ -136,11 +177,6 @@ def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitab
     return endpoint
 
 
-def _tagged(response: Response, tag: str) -> Response:
-    response.headers["ETag"] = f'"{tag}"'
-    return response
-
-
 async def openapi(_: Front, __: Request, ___: RequestFields) -> dict[str, Any]:
     """Return this document."""
     return document(OPERATIONS)
@@ -151,23 +187,527 @@ async def docs(_: Front, __: Request, ___: RequestFields) -> Response:
     return HTMLResponse(page(OPERATIONS), headers=HEADERS)
 
 
+# How the engine is
+
+
+async def health(front: Front, _: Request, __: RequestFields) -> Response:
+    """Report whether the scheduling loop runs and the ledger is writable."""
+    return _health(front)
+
+
+async def ready(front: Front, _: Request, __: RequestFields) -> Response:
+    """Report whether the engine can start runs: healthy, not stalled, and with a plan."""
+    stall = await front.engine.stall()
+    blank = "the plan root contains no plan; nothing is scheduled until one appears"
+    return _health(front, *([stall] if stall else ()), *([blank] if front.engine.is_blank else ()))
+
+
+def _health(front: Front, *more: str) -> Response:
+    """Return how the loop is; *more* is what else keeps the engine from its work."""
+    now, turned_at = front.clock.now(), front.engine.turned_at
+    trouble = front.engine.trouble
+    lag = timedelta(0) if turned_at is None else now - turned_at - LONGEST_REST
+    problems = [*more]
+    if turned_at is None:
+        problems.append("the engine is starting")
+    elif now < turned_at - timedelta(seconds=1):
+        problems.append("the clock was set back and the scheduling loop has not run since")
+    elif lag > LONGEST_REST:
+        seconds = int((now - turned_at).total_seconds())
+        problems.append(f"the scheduling loop has not run for {seconds} s")
+    if trouble is not None:
+        problems.append(f"the ledger cannot be written: {trouble.reason}")
+    said = {
+        "ok": not problems,
+        "at": stamp(now, "UTC"),
+        "turned_at": stamp(turned_at, "UTC"),
+        "loop_lag_seconds": max(0.0, lag.total_seconds()),
+        "ledger_writable": trouble is None,
+        "problems": problems,
+    }
+    return as_json(said, HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK)
+
+
+async def status(front: Front, request: Request, asked: RequestFields) -> Response:
+    """Show the status: what is running, waiting, next, late, missed and failed."""
+    limit = asked.limit(20)
+
+    async def looked() -> Response:
+        return await asyncio.to_thread(told, await front.status(limit=limit))
+
+    together: Together = request.app.state.together
+    return await together.ask(limit, looked)
+
+
+# Entries
+
+
+async def entries(front: Front, _: Request, asked: RequestFields) -> HasData:
+    """List the entries, oldest first."""
+    return await front.service.entries(
+        limit=asked.limit(100), cursor=asked.number("cursor"), with_gone=asked.flag("gone")
+    )
+
+
+async def entry(front: Front, request: Request, _: RequestFields) -> HasData:
+    """Show one entry."""
+    return await front.service.entry(request.path_params["entry"])
+
+
+async def run_now(front: Front, request: Request, asked: RequestFields) -> HasData:
+    """Request a run now; the same Idempotency-Key returns the same receipt."""
+    return await front.service.run_now(
+        request.path_params["entry"],
+        note=asked.text("note"),
+        parent_run=asked.number("parent_run"),
+        idempotency_key=idempotency_key(request),
+    )
+
+
+async def pause(front: Front, request: Request, asked: RequestFields) -> HasData:
+    """Pause an entry."""
+    return await front.service.pause(
+        request.path_params["entry"], note=asked.text("note"), until=asked.end("until")
+    )
+
+
+async def resume(front: Front, request: Request, _: RequestFields) -> HasData:
+    """Resume an entry."""
+    return await front.service.resume(request.path_params["entry"])
+
+
+async def backfill(front: Front, request: Request, asked: RequestFields) -> HasData:
+    """Run an entry once for each scheduled time in a past window."""
+    return await front.service.backfill(
+        request.path_params["entry"],
+        start=asked.needed_moment("from"),
+        end=asked.moment("to"),
+        name=asked.text("id") or None,
+        dry_run=asked.flag("dry_run"),
+    )
+
+
+# Receipts and their runs
+
+
+async def receipts(front: Front, _: Request, asked: RequestFields) -> HasData:
+    """List receipts, newest first."""
+    return await front.service.history(
+        asked.text("entry") or None,
+        since=asked.moment("since"),
+        until=asked.moment("until"),
+        statuses=[Status(each) for each in asked.words("status")],
+        limit=asked.limit(50),
+        cursor=asked.number("cursor"),
+    )
+
+
+async def receipt(front: Front, request: Request, _: RequestFields) -> HasData:
+    """Show one receipt with its runs."""
+    return await front.service.receipt(path_number(request))
+
+
+async def run(front: Front, request: Request, _: RequestFields) -> HasData:
+    """Show one run."""
+    return await front.service.run(path_number(request))
+
+
+async def log(front: Front, request: Request, asked: RequestFields) -> Response:
+    """Return the output of a run from a byte offset on; with `follow` until the run ends."""
+    follow, start, end = asked.flag("follow"), asked.number("from") or 0, asked.number("to")
+    found = (await front.service.run(path_number(request))).run
+
+    def goes_on() -> bool:
+        # When the engine no longer has the run, its end is in the ledger.
+        live = front.engine.launch.runs.get(found.receipt)
+        return follow and live is not None and live.number == found.number
+
+    parts = log_parts(front.log_of(found), start, goes_on=goes_on, clock=front.clock, end=end)
+    return StreamingResponse(parts, media_type="text/plain; charset=utf-8", headers=HEADERS)
+
+
+async def cancel(front: Front, request: Request, asked: RequestFields) -> HasData:
+    """Cancel a run."""
+    number = path_number(request)
+
+    def end(receipt: int, reason: Reason) -> bool:
+        live = front.engine.launch.runs.get(receipt)
+        is_it = live is not None and live.number == number  # not an attempt after it
+        return is_it and front.engine.launch.cancel(receipt, reason)
+
+    return await front.service.cancel(number, end=end, reason=asked.text("reason"))
+
+
+async def why(front: Front, _: Request, asked: RequestFields) -> HasData:
+    """Explain why an entry ran or did not run."""
+    word, at = asked.needed("entry"), asked.text("at")
+    ask = parse_ask(f"{word}@{at}") if at else parse_ask(word)
+    if at and ask.start is None:
+        raise AskedMomentError(at)
+    return await front.why(ask, limit=asked.limit(20))
+
+
+# The engine at work
+
+
+async def nodes(front: Front, _: Request, __: RequestFields) -> dict[str, object]:
+    """List the nodes of the cluster; the list is empty without a cluster."""
+    return {"nodes": [] if front.nodes is None else await front.nodes()}
+
+
+async def gate(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+    """List the receipts that hold a slot, and those that wait and why."""
+    gate, limit = front.engine.gate, asked.limit(100)
+    line = gate.obstacles(now=front.clock.now())
+    holding, waiting = [], []
+    for each in gate.holders:
+        about = (await front.service.receipt(each.ask.number)).line
+        holding.append(
+            {
+                "receipt": each.ask.number,
+                "entry": each.ask.entry,
+                "title": about.title,
+                "slot": each.slot,
+                "kind": each.kind.value,
+                "since": stamp(each.since, about.zone),
+                "parent": each.ask.parent,
+            }
+        )
+    for obstacle in islice(line, limit):
+        about = (await front.service.receipt(obstacle.ask.number)).line
+        waiting.append(
+            {
+                "receipt": obstacle.ask.number,
+                "entry": obstacle.ask.entry,
+                "title": about.title,
+                "due_at": stamp(obstacle.ask.due_at, about.zone),
+                "reason": obstacle.reason,
+                "reason_code": obstacle.reason.code,
+                "behind": obstacle.behind,
+            }
+        )
+    return {
+        "slots": gate.capacity.slots,
+        "crew": gate.capacity.crew,
+        "holding": holding,
+        "waiting": waiting,
+        "in_line": len(line),
+    }
+
+
+async def events(front: Front, _: Request, asked: RequestFields) -> HasData:
+    """List the events after a given event."""
+    return await front.service.events(after=asked.number("after") or 0, limit=asked.limit(100))
+
+
+async def event_stream(front: Front, request: Request, asked: RequestFields) -> Response:
+    """Stream events as they happen, after the last event received, else from now on."""
+    heard = request.headers.get("last-event-id", "")
+    after = int(heard) if is_number(heard) else asked.number("after")
+    if after is None:
+        after = front.since if front.ledger is None else await front.ledger.newest_event()
+    feed: Feed = request.app.state.feed
+    return StreamingResponse(feed.listen(after), media_type="text/event-stream", headers=HEADERS)
+
+
+async def prune(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+    """Summarise old receipts as ranges and remove their details."""
+    before, dry_run = asked.needed_moment("before"), asked.flag("dry_run")
+    pruned = await front.service.prune(before=before, dry_run=dry_run)
+    return {"before": stamp(before, "UTC"), "dry_run": dry_run, **asdict(pruned)}
+
+
+async def edits(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+    """Record that a command has edited a file."""
+    said = {name: asked.needed(name) for name in ("file", "what")}
+    await front.service.note_edit(**said)
+    return {**said}
+
+
+async def rescan(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+    """Read the plans again now."""
+    known, source = list(front.engine.problems), asked.text("source")
+    if source and source not in known:
+        raise RequestError(f"source must be one of {', '.join(known)}, not {source!r}")
+    names = [source] if source else known
+    for name in names:
+        await front.engine.rescan(name)
+    problems = front.engine.problems
+    return {
+        "sources": [{"source": each, "problems": [*map(str, problems[each])]} for each in names]
+    }
+
+
+async def settings(front: Front, _: Request, __: RequestFields) -> dict[str, object]:
+    """List the settings of horae.toml that wait for confirmation."""
+    return await offered(front.settings, "settings").look()
+
+
+async def trust(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
+    """Trust the settings that a digest identifies."""
+    return await offered(front.settings, "settings").trust(asked.text("digest"))
+
+
+# The public plane: status and nothing else, no output, no prompts, no reasons
+
+
+async def activity(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+    """Show for each agent whether it is running, its last and next run, its lifecycle state."""
+    found = await _public_agents(front)
+    if len(found) == 1:
+        return {"agent": await _public_status(front, found), "steps": [], "thought": None}
+    agents: list[dict[str, Any]] = [
+        {
+            "name": each.name,
+            "running": each.is_running,
+            "last_run": _seconds(each.last_run_at),
+            "next_run": _seconds(each.entry.next_at),
+            "lifecycle": None if each.place is None else dict(each.place),
+            "steps": [],
+            "thought": None,
+        }
+        for each in found
+    ]
+    return {"agents": agents, "wire": [], "agent": await _public_status(front, found)}
+
+
+async def changes(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+    """List the newest commits of the plan root."""
+    shown = await _public_agents(front)
+    found = [] if front.changes is None else (await front.changes())[:CHANGES]
+    return {"changes": found, "agent": await _public_status(front, shown)}
+
+
+async def _public_agents(front: Front) -> tuple[AgentLine, ...]:
+    if not front.is_public:
+        raise NotOfferedError("public status; `server.public` is off")
+    return (await front.service.status(front.facts(), limit=1000)).agents
+
+
+async def _public_status(front: Front, found: tuple[AgentLine, ...]) -> dict[str, Any] | None:
+    """Return the status of the agent that runs, else of the first."""
+    if not found:
+        return None
+    agent = next((each for each in found if each.is_running), found[0])
+    known = None if front.ledger is None else await front.ledger.entry(agent.entry.number)
+    rule = known.item.rule if known is not None and isinstance(known.item, Entry) else None
+    base = rule.base if isinstance(rule, CadenceRule) else None
+    return {
+        "active": agent.entry.is_armed,
+        "running": agent.is_running,
+        "agent": agent.name,
+        "last_run": _seconds(agent.last_run_at),
+        "next_run": _seconds(agent.entry.next_at),
+        "interval_ms": None if base is None else int(base.total_seconds() * 1000),
+        "lifecycle": None if agent.place is None else dict(agent.place),
+    }
+
+
+def _seconds(moment: datetime | None) -> int | None:
+    return None if moment is None else int(moment.timestamp())
+
+
+# The table
+
+
+async def _entry_tag(front: Front, request: Request) -> str:
+    return tag_of_entry(await front.service.named(request.path_params["entry"]))
+
+
+async def _workflow_tag(front: Front, request: Request) -> str:
+    return tag_of(await offered(front.triggers, "triggers").get(request.path_params["id"]))
+
+
+async def _agent_tag(front: Front, request: Request) -> str:
+    """Return the tag of an agent as it is written; whether it runs is not in it."""
+    said = await offered(front.triggers, "triggers").agent(request.path_params["id"])
+    return tag_of({name: value for name, value in said.items() if name != "status"})
+
+
+_WRITTEN: Final = {"/workflows/{id}": _workflow_tag, "/agents/{id}": _agent_tag}
+_ENTRY: Final = "/api/v1/entries/{entry:path}"
+_AFTER: Final = "number of the last known event"
+_PUBLIC: Final = {"voice": Voice.PLAIN, "also": (404,)}
+
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    *health.OPERATIONS,
-    asks("/openapi.json", Scope.READ, openapi, FACTS),
-    asks("/docs", Scope.READ, docs, TEXT, kind="text/html"),
+    asks("/healthz", Access.OPEN, health, "Health"),
+    asks("/readyz", Scope.READ, ready, "Health"),
+    asks(
+        "/api/v1/status",
+        Scope.READ,
+        status,
+        "Status",
+        limit(20, "maximum number of items of each kind"),
+    ),
+    asks("/openapi.json", Scope.READ, openapi, "object"),
+    asks("/docs", Scope.READ, docs, "str", kind="text/html"),
     *login.OPERATIONS,
-    *tokens.OPERATIONS,
-    *entries.OPERATIONS,
+    asks(
+        "/api/v1/entries",
+        Scope.READ,
+        entries,
+        "entries:Entry[] cursor:int?",
+        limit(100),
+        CURSOR,
+        flag("gone", "1: include entries that are no longer defined"),
+    ),
+    does(
+        f"{_ENTRY}/run",
+        Scope.RUN,
+        run_now,
+        "Receipt",
+        NOTE,
+        number("parent_run", "number of the run that makes the request"),
+        headers=("Idempotency-Key",),
+    ),
+    with_tag(
+        does(
+            f"{_ENTRY}/pause",
+            Scope.RUN,
+            pause,
+            "...Entry changed:bool",
+            NOTE,
+            Field("until", FieldKind.END, "end of the pause: a time, or a duration such as 2h"),
+        ),
+        _entry_tag,
+    ),
+    with_tag(does(f"{_ENTRY}/resume", Scope.RUN, resume, "...Entry changed:bool"), _entry_tag),
+    does(
+        f"{_ENTRY}/backfill",
+        Scope.RUN,
+        backfill,
+        """id entry:int title zone from:time to:time dry_run:bool count:int moments:time[]
+        receipts:int[]""",
+        needed(moment("from", "start of the window")),
+        moment("to", "end of the window; default: now"),
+        text("id", "name of the backfill; a repeated name creates no second receipts"),
+        flag("dry_run", "true: report what would run, run nothing"),
+        is_long=True,
+    ),
+    with_tag(asks(_ENTRY, Scope.READ, entry, "Entry"), _entry_tag),
     *calendar.OPERATIONS,
     *agents.OPERATIONS,
     *board.OPERATIONS,
-    *receipts.OPERATIONS,
-    *engine.OPERATIONS,
+    asks(
+        "/api/v1/receipts",
+        Scope.READ,
+        receipts,
+        "receipts:Receipt[] cursor:int?",
+        text("entry", "only receipts of this entry"),
+        moment("since", "scheduled at this time or later"),
+        moment("until", "scheduled at this time or earlier"),
+        Field(
+            "status",
+            FieldKind.WORD,
+            "only these statuses; may be repeated",
+            is_many=True,
+            words=tuple(each.value for each in Status),
+        ),
+        limit(50),
+        CURSOR,
+        also=(404,),
+    ),
+    asks("/api/v1/receipts/{number}", Scope.READ, receipt, "...Receipt runs:attempt[]"),
+    asks("/api/v1/runs/{number}", Scope.READ, run, "Run"),
+    asks(
+        "/api/v1/runs/{number}/log",
+        Scope.READ,
+        log,
+        "str",
+        number("from", "offset of the first byte"),
+        number("to", "offset after the last byte"),
+        flag("follow", "1: stream until the run ends"),
+        kind="text/plain; charset=utf-8",
+        is_long=True,
+    ),
+    does(
+        "/api/v1/runs/{number}/cancel",
+        Scope.RUN,
+        cancel,
+        "...Run changed:bool",
+        text("reason", "reason for the cancellation"),
+    ),
+    asks(
+        "/api/v1/why",
+        Scope.READ,
+        why,
+        """at:time entry:Entry cannot_run:str? from:time? to:time? answers:why[] before:time?
+        after:time? more:bool""",
+        needed(text("entry", "the entry")),
+        text("at", "time, as after the @ of `horae why`"),
+        limit(20),
+        also=(404,),
+    ),
+    asks("/api/v1/nodes", Scope.READ, nodes, "nodes:Node[]"),
+    asks(
+        "/api/v1/gate",
+        Scope.READ,
+        gate,
+        "slots:int crew:int? holding:holder[] waiting:waiter[] in_line:int",
+        limit(100, "maximum number of waiting receipts"),
+    ),
+    asks(
+        "/api/v1/events",
+        Scope.READ,
+        events,
+        "events:Event[] after:int",
+        number("after", _AFTER),
+        limit(100),
+    ),
+    asks(
+        "/api/v1/events/stream",
+        Scope.READ,
+        event_stream,
+        "str",
+        number("after", f"{_AFTER}; default: from now on"),
+        kind="text/event-stream",
+        headers=("Last-Event-ID",),
+        is_long=True,
+    ),
+    does(
+        "/api/v1/prune",
+        Scope.ADMIN,
+        prune,
+        "before:time dry_run:bool receipts:int runs:int events:int texts:int",
+        needed(moment("before", "remove the details of receipts from before this time")),
+        flag("dry_run", "true: report what would be removed, change nothing"),
+        is_long=True,
+    ),
+    asks(
+        "/api/v1/settings/waiting",
+        Scope.READ,
+        settings,
+        "digest:str waiting:setting[]",
+        also=(404,),
+    ),
+    does(
+        "/api/v1/settings/trust",
+        Scope.ADMIN,
+        trust,
+        "digest:str waiting:setting[] after_restart:str[] until_restart:bool",
+        needed(text("digest", "digest of the reviewed settings")),
+    ),
+    does(
+        "/api/v1/edits",
+        Scope.EDIT,
+        edits,
+        "file:str what:str",
+        needed(text("file", "path of the file, relative to the plan root")),
+        needed(text("what", "what was changed")),
+    ),
+    does(
+        "/api/v1/rescan",
+        Scope.RUN,
+        rescan,
+        "sources:rescan[]",
+        text("source", "only this source"),
+    ),
     *metrics.OPERATIONS,
     *(
-        with_tag(each, WRITTEN[each.path]) if each.path in WRITTEN else each
+        with_tag(each, _WRITTEN[each.path]) if each.path in _WRITTEN else each
         for each in triggers.OPERATIONS
     ),
     *workflows.OPERATIONS,
-    *public.OPERATIONS,
+    asks("/_activity", Access.PUBLIC, activity, "public_one or public_crew", **_PUBLIC),
+    asks("/_changes", Access.PUBLIC, changes, "changes:object[] agent:public_status?", **_PUBLIC),
 )

@@ -26,8 +26,7 @@ from horae.web.api import Front, asgi_app, operation_of
 from horae.web.guard import attended, guarded
 from horae.web.keys import Keys
 from horae.web.page import Papers, routes
-from horae.web.peers import Proxies
-from horae.web.serve import ListenError, listen_tcp, serve_socket, serve_tcp, url_of
+from horae.web.serve import ListenError, Proxies, listen_tcp, serve_socket, serve_tcp, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -23,11 +23,17 @@ from horae.sources.board.recycle import is_net
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 from horae.web.answer import HEADERS
-from horae.web.front import NotOfferedError, offered
 from horae.web.ics import calendar
-from horae.web.request import is_number
-from horae.web.shapes import MOMENT, TEXT, listed, maybe, named, shape
-from horae.web.table import Access, Operation, limit, moment, text
+from horae.web.router import (
+    Access,
+    NotOfferedError,
+    asks,
+    is_number,
+    limit,
+    moment,
+    offered,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +41,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Listed
-    from horae.web.front import Front
-    from horae.web.request import RequestFields
+    from horae.web.router import Front, RequestFields
 
 FEED: Final = timedelta(days=365)  # how far a calendar looks
 WEEK: Final = timedelta(days=7)
@@ -198,63 +203,35 @@ async def _ics(front: Front) -> Response:
 
     text = await asyncio.to_thread(written)
     headers = {**HEADERS, "Content-Disposition": 'inline; filename="horae.ics"'}
-    return Response(text, headers=headers, media_type="text/calendar; charset=utf-8")
+    return Response(text, headers=headers, media_type=_ICS)
 
 
+_ICS: Final = "text/calendar; charset=utf-8"
 OPERATIONS: Final = (
-    Operation(
-        "GET",
+    asks(
         "/api/v1/agenda",
         Scope.READ,
         agenda,
-        shape(from_=MOMENT, to=MOMENT, fires=listed(named("Fire")), cursor=maybe(TEXT)),
-        query=(
-            moment("from", "start of the window; default: now"),
-            moment("to", "end of the window, exclusive; default: a week after `from`"),
-            text("entry", "only this entry"),
-            limit(100),
-            text("cursor", "cursor of the previous page"),
-        ),
+        "from:time to:time fires:Fire[] cursor:str?",
+        moment("from", "start of the window; default: now"),
+        moment("to", "end of the window, exclusive; default: a week after `from`"),
+        text("entry", "only this entry"),
+        limit(100),
+        text("cursor", "cursor of the previous page"),
         also=(404,),
     ),
-    Operation(
-        "GET",
+    asks(
         "/api/v1/preview",
         Scope.READ,
         preview,
-        shape(words=TEXT, zone=TEXT, next=listed(MOMENT)),
-        query=(
-            text("cron", "a cron expression"),
-            moment("at", "a single time, instead of `cron`"),
-            text("zone", "time zone; default: UTC"),
-            moment("from", "time after which to look for occurrences; default: now"),
-            limit(5),
-        ),
+        "words zone next:time[]",
+        text("cron", "a cron expression"),
+        moment("at", "a single time, instead of `cron`"),
+        text("zone", "time zone; default: UTC"),
+        moment("from", "time after which to look for occurrences; default: now"),
+        limit(5),
     ),
-    Operation(
-        "GET",
-        "/api/v1/calendar",
-        Scope.ADMIN,
-        calendar_path,
-        shape(path=TEXT, url=maybe(TEXT)),
-        also=(404,),
-    ),
-    Operation(
-        "GET",
-        "/calendar.ics",
-        Scope.READ,
-        calendar_ics,
-        TEXT,
-        kind="text/calendar; charset=utf-8",
-        also=(404,),
-    ),
-    Operation(
-        "GET",
-        "/calendar/{secret}.ics",
-        Access.SECRET,
-        secret_calendar,
-        TEXT,
-        kind="text/calendar; charset=utf-8",
-        also=(404,),
-    ),
+    asks("/api/v1/calendar", Scope.ADMIN, calendar_path, "path:str url:str?", also=(404,)),
+    asks("/calendar.ics", Scope.READ, calendar_ics, "str", kind=_ICS, also=(404,)),
+    asks("/calendar/{secret}.ics", Access.SECRET, secret_calendar, "str", kind=_ICS),
 )

@@ -19,7 +19,7 @@ from horae.core.scope import scope_words
 from horae.errors import Exit, HoraeError
 from horae.web import ACTOR, RUN, SCOPES
 from horae.web.answer import refused
-from horae.web.caller import caller_of
+from horae.web.keys import caller_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,10 +26,8 @@ from horae.core.scope import Scope, ScopeError, allows, parse_scopes, scope_word
 from horae.errors import Exit, HoraeError
 from horae.web import ACTOR, RUN, SCOPES
 from horae.web.answer import HEADERS, refused
-from horae.web.caller import Caller, caller_of, with_caller
-from horae.web.door import USER
-from horae.web.names import host_of, set_cookie
-from horae.web.peers import Proxies
+from horae.web.keys import Caller, caller_of, host_of, set_cookie, with_caller
+from horae.web.serve import USER, Proxies
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock
     from horae.web.keys import Keys
-    from horae.web.table import Operation
+    from horae.web.router import Operation
 
 LONGEST: Final = 30.0  # seconds until an answer begins
 TRIES: Final = 10  # wrong tokens of one peer are answered at once

@@ -10,23 +10,28 @@ from starlette.responses import HTMLResponse
 
 from horae.core.access import SESSION_LASTS, end_sessions
 from horae.core.actor import acting, current_actor
-from horae.core.scope import OPERATOR, Scope
+from horae.core.scope import OPERATOR, Scope, parse_scopes
 from horae.web.answer import HEADERS, told
-from horae.web.caller import caller_of
-from horae.web.front import NotOfferedError, offered
-from horae.web.names import host_of, set_cookie
-from horae.web.request import HttpRequestError
-from horae.web.shapes import FLAG, MOMENT, TEXT, listed, shape
-from horae.web.table import Access, Operation, asks, does
+from horae.web.keys import add_token, all_tokens, caller_of, host_of, revoke_token, set_cookie
+from horae.web.router import (
+    Access,
+    HttpRequestError,
+    NotOfferedError,
+    Operation,
+    asks,
+    does,
+    needed,
+    offered,
+    text,
+)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from horae.core.access import Sessions
-    from horae.web.front import Front
+    from horae.core.access import Sessions, Tokens
     from horae.web.keys import Keys
-    from horae.web.request import RequestFields
+    from horae.web.router import Front, RequestFields
 
 
 async def new_link(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
@@ -113,6 +118,32 @@ def _cookie(keys: Keys, request: Request) -> str | None:
     return keys.names.cookie(host_of(request.headers.get("host", "")) or "")
 
 
+async def tokens(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+    """List the tokens by name, without their secrets."""
+    keys = offered(front.keys, "tokens")
+    found = await all_tokens(keys.directory, _tokens(front))
+    return {"tokens": [each.data() for each in found]}
+
+
+async def new_named(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
+    """Create a token; only this response contains its secret."""
+    scopes, now = parse_scopes([asked.text("scopes")]), front.clock.now()
+    token, said = await add_token(_tokens(front), asked.text("name"), scopes, now=now)
+    return {**token.data(), "token": said}
+
+
+async def revoke(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
+    """Revoke a token and end its open connections."""
+    name = request.path_params["name"]
+    await revoke_token(_tokens(front), name, now=front.clock.now())
+    offered(front.keys, "tokens").end(name)
+    return {"revoked": name}
+
+
+def _tokens(front: Front) -> Tokens:
+    return offered(offered(front.keys, "tokens").tokens, "tokens")
+
+
 # A cookie that no other site's request carries is not sent where such a request leads on to;
 # so this page goes on by itself.
 _WELCOME: Final = """<!doctype html>
@@ -128,21 +159,22 @@ _SPENT: Final = """<!doctype html>
 </body></html>
 """
 
-
-_SESSION: Final = shape(
-    id=TEXT,
-    token=TEXT,
-    scopes=listed(TEXT),
-    created_at=MOMENT,
-    used_at=MOMENT,
-    expires_at=MOMENT,
-    agent=TEXT,
-)
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/login/{code}", Access.OPEN, login, TEXT, kind="text/html", is_once=True),
-    does("/api/v1/login", Scope.READ, new_link, shape(url=TEXT)),
-    does("/api/v1/logout", Scope.READ, logout, shape(ended=listed(TEXT))),
-    asks("/api/v1/sessions", Scope.ADMIN, sessions, shape(sessions=listed(_SESSION))),
-    does("/api/v1/sessions/{session}/end", Scope.ADMIN, end_session, shape(ended=listed(TEXT))),
-    does("/api/v1/token", Scope.ADMIN, new_token, shape(rotated=FLAG)),
+    asks("/login/{code}", Access.OPEN, login, "str", kind="text/html", is_once=True),
+    does("/api/v1/login", Scope.READ, new_link, "url:str"),
+    does("/api/v1/logout", Scope.READ, logout, "ended:str[]"),
+    asks("/api/v1/sessions", Scope.ADMIN, sessions, "sessions:session[]"),
+    does("/api/v1/sessions/{session}/end", Scope.ADMIN, end_session, "ended:str[]"),
+    does("/api/v1/token", Scope.ADMIN, new_token, "rotated:bool"),
+    asks("/api/v1/tokens", Scope.ADMIN, tokens, "tokens:Token[]"),
+    does(
+        "/api/v1/tokens",
+        Scope.ADMIN,
+        new_named,
+        "...Token token:str",
+        needed(text("name", "name of the token")),
+        needed(text("scopes", "scopes, separated by commas: read, run, edit, admin")),
+        also=(409,),
+    ),
+    does("/api/v1/tokens/{name}/revoke", Scope.ADMIN, revoke, "revoked:str", also=(404,)),
 )

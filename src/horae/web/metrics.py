@@ -15,15 +15,13 @@ from horae.core.explain import late
 from horae.core.receipt import ENDS, Status, is_planned
 from horae.core.scope import Scope
 from horae.web.answer import HEADERS, harmless
-from horae.web.shapes import TEXT
-from horae.web.table import Operation
+from horae.web.router import asks
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
-    from horae.web.front import Front
-    from horae.web.request import RequestFields
+    from horae.web.router import Front, RequestFields
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 ENTRIES: Final = 1000  # so many entries have numbers of their own, the first known of them
@@ -175,4 +173,4 @@ async def metrics(front: Front, request: Request, _: RequestFields) -> Response:
     return Response(text, headers={**HEADERS, "Content-Type": KIND})
 
 
-OPERATIONS: Final = (Operation("GET", "/metrics", Scope.READ, metrics, TEXT, kind=KIND),)
+OPERATIONS: Final = (asks("/metrics", Scope.READ, metrics, "str", kind=KIND),)

@@ -7,13 +7,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 import horae
-from horae.web.shapes import NAMED
-from horae.web.table import JSON, PROBLEM, Operation, Takes, Voice
+from horae.core.receipt import ReasonCode, Status
+from horae.web.router import JSON, PROBLEM, Operation, Takes, Voice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from horae.web.table import Field, Schema
+    from horae.web.router import Schema
 
 _WORDS: Final = {
     400: "The request is invalid; the response says what is expected.",
@@ -53,8 +53,137 @@ _HEADERS: Final = {
     ),
     "X-Hub-Signature-256": "Scheme github: `sha256=` and the HMAC-SHA256 of the body, in hex.",
 }
-
 _TAG: Final = "The version of the object; send it as If-Match to edit only this version."
+
+# Every field of an answer is named, and none is left out; a test holds them against real answers.
+_TYPES: Final[dict[str, str | Schema]] = {
+    "str": {"type": "string"},
+    "int": {"type": "integer"},
+    "real": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "time": {"type": "string", "format": "date-time"},
+    "object": {"type": "object"},
+    "any": {},
+    "status": {"type": "string", "enum": [each.value for each in Status]},
+    "pause": "at:time until:time? note by:str?",
+    "attempt": """run:int attempt:int started_at:time ended_at:time? outcome:status? exit_code:int?
+        reason reason_code:ReasonCode? pid:int? facts:object""",
+    # What is decided has more to say than what is still to come.
+    "why": """at:time? said moment:bool estimate:bool receipt:int? key?:str status?:status
+        reason?:str reason_code?:ReasonCode? through_at?:time? count?:int start_at?:time?
+        decided_at?:time late_seconds?:real ended_at?:time? file?:str line?:int commit?:str?
+        digest?:str policy?:any actor?:str runs?:attempt[]""",
+    "holder": "receipt:int entry:int title slot:int? kind since:time parent:int?",
+    "waiter": """receipt:int entry:int title due_at:time reason reason_code:ReasonCode
+        behind:int?""",
+    "engine": "running:bool data pid:int? since:str?",
+    "setting": "name trusted:any written:any commit:str?",
+    "rescan": "source problems:str[]",
+    "session": "id token scopes:str[] created_at:time used_at:time expires_at:time agent",
+    "service": "agents_active:int",
+    "public_status": """active:bool running:bool agent last_run:int? next_run:int?
+        interval_ms:int? lifecycle:object?""",
+    "public_agent": """name running:bool last_run:int? next_run:int? lifecycle:object?
+        steps:object[] thought:str?""",
+    "public_one": "agent:public_status? steps:object[] thought:str?",
+    "public_crew": "agents:public_agent[] wire:object[] agent:public_status?",
+    "Agent": """agent entry:int file line:int zone running:bool last_run:time? next_run:time?
+        rule:str? lifecycle:object? streak:int failures:int stuck:bool last_outcome:status?
+        last_reason:str? last_reason_code:ReasonCode? held:str? paused:bool troubles:object""",
+    "Node": """node state:up|draining|lost|left leads:bool term:int? runs:int slots:int
+        labels:str[] address version seen_at:time""",
+    "Approval": """receipt:int workflow agent source_id prompt status created_at:time
+        expires_at:time""",
+    "Dispatch": """id workflow_id workflow source_id agent_id prompt_sent
+        status:pending|dispatched|completed|failed|skipped dispatched_at:time completed_at:time?
+        reason reason_code:ReasonCode? receipt:int planned_at:time count:int actor
+        approved_by:str?""",
+    "Entry": """entry:int source title address file line:int zone armed:bool rule:str? reason:str?
+        first_seen_at:time gone_at:time? pause:pause? next_at:time? failures:int broken:str?
+        broken_at:time?""",
+    "Error": "error:str",
+    "Event": "event:int at:time kind entry:int? receipt:int? facts:object actor",
+    "Fire": "at:time zone entry:int title file line:int key estimate:bool",
+    "Health": """ok:bool at:time turned_at:time? loop_lag_seconds:real ledger_writable:bool
+        problems:str[]""",
+    "Problem": "type title status:int detail code exit_code:int facts:object",
+    # No enum: a client of today must take the codes of tomorrow.
+    "ReasonCode": {
+        "type": "string",
+        "description": f"known codes: {', '.join(ReasonCode)}; others may follow",
+    },
+    "Receipt": """receipt:int entry:int title key status:status reason reason_code:ReasonCode?
+        planned_at:time through_at:time? count:int times:int start_at:time? decided_at:time
+        late_seconds:real ended_at:time? attempts:int zone file line:int commit:str? parent:int?
+        actor""",
+    "Record": "workflow schedule:object? tasks:any sub_workflows:object[] ...",
+    "Run": "...attempt receipt:int entry:int title key status:status zone",
+    "Status": """at:time zone stall:str? engine:engine entries:int counts:int{} agents:Agent[]
+        running:Receipt[] waiting:Receipt[] late:Receipt[] missed:Receipt[] failed:Receipt[]
+        next:Entry[] paused:Entry[] unarmed:Entry[] problems:str[]""",
+    "Task": """id:int title status priority standing:str? reason:str? assignee:str?
+        claimed_by:str? review_owner:str? tags:str[] depends_on:int[] scheduled_for:str?
+        cron_schedule:str? cron_last_run:str? timezone:str? file next:time[]""",
+    "Token": "name scopes:str[] created_at:time used_at:time?",
+    # How these are kept may be said in fields of their own, so there may be more.
+    "Trigger": """id name agent_id trigger_config:object prompt_template poll_interval_secs:int
+        enabled:bool tool_policy:object created_at:time updated_at:time ...""",
+    "TriggerAgent": "id name status config:object created_at:time updated_at:time ...",
+}
+
+
+def schema(text: str) -> Schema:
+    """Return the JSON Schema of a type as routes write it.
+
+    A type is one of `_TYPES`, those with a capital by reference, or `a|b` of words; `[]` makes a
+    list of it, `{}` a map to it, and `?` lets it be null. A text with a colon is an object with
+    exactly its fields: `name:type`, or `name` for a string; `name?:type` may be missing, `...Type`
+    takes over the fields of another, and `...` alone allows more. `a or b` is either.
+
+    >>> schema("entry:int title notes:str[]?")["properties"]["notes"]
+    {'anyOf': [{'type': 'array', 'items': {'type': 'string'}}, {'type': 'null'}]}
+    """
+    if " or " in text:
+        return {"anyOf": [schema(each) for each in text.split(" or ")]}
+    if ":" in text:
+        return _object(text)
+    if text.endswith("?"):
+        return {"anyOf": [schema(text[:-1]), {"type": "null"}]}
+    if text.endswith("[]"):
+        return {"type": "array", "items": schema(text[:-2])}
+    if text.endswith("{}"):
+        return {"type": "object", "additionalProperties": schema(text[:-2])}
+    if "|" in text:
+        return {"type": "string", "enum": text.split("|")}
+    return {"$ref": f"#/components/schemas/{text}"} if text[0].isupper() else _type(text)
+
+
+def _type(name: str) -> Schema:
+    found = _TYPES[name]
+    return schema(found) if isinstance(found, str) else found
+
+
+def _object(text: str) -> Schema:
+    fields: dict[str, Any] = {}
+    needed: list[str] = []
+    is_open = False
+    for word in text.split():
+        name, _, kind = word.partition(":")
+        if name == "...":
+            is_open = True
+        elif name.startswith("..."):
+            base = _type(name[3:])
+            fields |= base["properties"]
+            needed += base["required"]
+        else:
+            fields[name.removesuffix("?")] = schema(kind or "str")
+            needed += [] if name.endswith("?") else [name]
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": needed,
+        "additionalProperties": is_open,
+    }
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
@@ -71,7 +200,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": NAMED,
+            "schemas": {name: _type(name) for name in _TYPES if name[0].isupper()},
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -87,14 +216,24 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 
 def page(operations: Sequence[Operation]) -> str:
     """Return a page for people that shows all routes; it needs nothing from elsewhere."""
-    rows = "\n".join(_row(each) for each in operations)
+    rows = []
+    for each in operations:
+        takes = "".join(
+            f"<li><code>{escape(field.name)}</code>: {escape(field.about)}</li>"
+            for field in (*each.query, *each.body)
+        )
+        rows.append(
+            f"<dt><code>{each.method} {escape(each.shown_path)}</code> ({each.access})</dt>"
+            f"<dd>{escape(each.words)}" + (f"<ul>{takes}</ul>" if takes else "") + "</dd>"
+        )
+    shown = "\n".join(rows)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         "<title>Horae API</title></head><body><h1>Horae API</h1>"
         f"<p>Version {escape(horae.__version__)}. Machine-readable: "
         '<a href="/openapi.json">openapi.json</a>.</p>\n'
-        f"<dl>\n{rows}\n</dl></body></html>\n"
+        f"<dl>\n{shown}\n</dl></body></html>\n"
     )
 
 
@@ -109,10 +248,17 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.takes is Takes.BYTES:
         said["requestBody"] = {"content": {"*/*": {"schema": {}}}}
     elif operation.takes is not Takes.NOTHING:
-        said["requestBody"] = {
-            "required": any(field.is_needed for field in operation.body),
-            "content": {JSON: {"schema": _body(operation)}},
+        needed = [each.name for each in operation.body if each.is_needed]
+        body = {
+            "type": "object",
+            "properties": {
+                each.name: {**each.schema(is_query=False), "description": each.about}
+                for each in operation.body
+            },
+            "required": needed,
+            "additionalProperties": operation.takes is Takes.LOOSE,
         }
+        said["requestBody"] = {"required": bool(needed), "content": {JSON: {"schema": body}}}
     # The scopes of a scheme that is not OAuth are named, too, since OpenAPI 3.1.
     said["security"] = [{"token": [operation.scope.value]}] if operation.scope else []
     return said
@@ -123,44 +269,36 @@ def _responses(operation: Operation) -> dict[str, Any]:
     if operation.status != 204:
         # Of a text it is the kind alone that a program can hold on to.
         kind = operation.kind.partition(";")[0]
-        good["content"] = {kind: {"schema": operation.says}}
+        good["content"] = {kind: {"schema": schema(operation.says)}}
     if operation.has_tag or (operation.tag is not None and operation.method != "DELETE"):
         good["headers"] = {"ETag": {"description": _TAG, "schema": {"type": "string"}}}
     statuses = {*_ALWAYS, *operation.also}
     if operation.takes is not Takes.NOTHING:
         statuses |= {413, 415}
-    return {
-        str(operation.status): good,
-        **{str(each): _refusal(operation, each) for each in sorted(statuses)},
-    }
-
-
-def _refusal(operation: Operation, status: int) -> dict[str, Any]:
-    if status == 431:
-        return {"description": _WORDS[status]}
-    if operation.voice is Voice.PLAIN:
-        kind, name = JSON, "Error"
-    else:
-        kind, name = PROBLEM, "Problem"
-    content: dict[str, Any] = {kind: {"schema": {"$ref": f"#/components/schemas/{name}"}}}
-    if operation.path in {"/healthz", "/readyz"} and status == 503:
-        content = {JSON: {"schema": {"$ref": "#/components/schemas/Health"}}}
-    if operation.path == "/login/{code}" and status == 404:
-        content = {"text/html": {"schema": operation.says}}
-    return {"description": _WORDS[status], "content": content}
+    said = {str(operation.status): good}
+    for status in sorted(statuses):
+        said[str(status)] = {"description": _WORDS[status]}
+        if status != 431:
+            kind, name = (JSON, "Error") if operation.voice is Voice.PLAIN else (PROBLEM, "Problem")
+            if operation.path in {"/healthz", "/readyz"} and status == 503:
+                kind, name = JSON, "Health"
+            if operation.path == "/login/{code}" and status == 404:
+                kind, name = "text/html", operation.says
+            said[str(status)]["content"] = {kind: {"schema": schema(name)}}
+    return said
 
 
 def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
     for name in _PATH.findall(operation.path):
-        schema: Schema = {"type": "string", "minLength": 1}
-        if name == "number":
-            schema = {"type": "integer", "minimum": 0}
+        is_number = name == "number"
         yield {
             "name": name,
             "in": "path",
             "required": True,
             "description": _PARTS[name],
-            "schema": schema,
+            "schema": {"type": "integer", "minimum": 0}
+            if is_number
+            else {"type": "string", "minLength": 1},
         }
     for field in operation.query:
         yield {
@@ -177,29 +315,3 @@ def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
             "description": _HEADERS[name],
             "schema": {"type": "string"},
         }
-
-
-def _body(operation: Operation) -> Schema:
-    fields = operation.body
-    return {
-        "type": "object",
-        "properties": {each.name: _described(each) for each in fields},
-        "required": [each.name for each in fields if each.is_needed],
-        "additionalProperties": operation.takes is Takes.LOOSE,
-    }
-
-
-def _described(field: Field) -> Schema:
-    return {**field.schema(is_query=False), "description": field.about}
-
-
-def _row(operation: Operation) -> str:
-    fields = [*operation.query, *operation.body]
-    takes = "".join(
-        f"<li><code>{escape(each.name)}</code>: {escape(each.about)}</li>" for each in fields
-    )
-    return (
-        f"<dt><code>{operation.method} {escape(operation.shown_path)}</code>"
-        f" ({operation.access})</dt>"
-        f"<dd>{escape(operation.words)}" + (f"<ul>{takes}</ul>" if takes else "") + "</dd>"
-    )

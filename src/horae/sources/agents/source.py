@@ -17,7 +17,7 @@ from horae.core.identity import Mark
 from horae.core.prompt import AgentUnavailableError, PromptOrder
 from horae.core.receipt import OPEN, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
-from horae.web.request import is_number
+from horae.web.router import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

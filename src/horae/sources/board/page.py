@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.web.page.look import PageTime
-    from horae.web.page.sheet import PageContext
+    from horae.web.page.sheet import PageContext, PageTime
 
 CARDS: Final = 50  # of one column
 

@@ -19,11 +19,16 @@ from horae.sources.board.task import TASK_PROPERTIES
 from horae.sources.board.tasks import BoardMissingError, card_data, change
 from horae.timing.zone import zone
 from horae.web.answer import as_json
-from horae.web.edits import ChangedError, expected
-from horae.web.front import offered
-from horae.web.request import path_number
-from horae.web.shapes import TEXT, listed, named, shape
-from horae.web.table import Operation, Takes, flag, text
+from horae.web.router import (
+    ChangedError,
+    Operation,
+    Takes,
+    expected,
+    flag,
+    offered,
+    path_number,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,8 +42,7 @@ if TYPE_CHECKING:
     from horae.sources.board.rules import Changes, Value
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import Board, Card
-    from horae.web.front import Front
-    from horae.web.request import RequestFields
+    from horae.web.router import Front, RequestFields
 
     _Pauses = Mapping[str, Pause]
 
@@ -203,7 +207,7 @@ async def schedule_task(front: Front, request: Request, asked: RequestFields) ->
     return as_json(said, headers={"ETag": f'"{tag}"'})
 
 
-_BOARD: Final = shape(directory=TEXT, tasks=listed(named("Task")), problems=listed(TEXT))
+_BOARD: Final = "directory tasks:Task[] problems:str[]"
 
 OPERATIONS: Final = (
     Operation("GET", "/api/v1/board", Scope.READ, board, _BOARD, also=(404,)),
@@ -212,7 +216,7 @@ OPERATIONS: Final = (
         "/api/v1/board/tasks/{number}",
         Scope.READ,
         task,
-        named("Task"),
+        "Task",
         also=(404, 409),
         has_tag=True,
     ),
@@ -221,7 +225,7 @@ OPERATIONS: Final = (
         "/api/v1/board/tasks/{number}/schedule",
         Scope.EDIT,
         schedule_task,
-        named("Task"),
+        "Task",
         body=(
             text("at", "time before which the task is not assigned"),
             text("cron", "cron expression by which the task recycles when it is done"),

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from horae.core.receipt import Filed
     from horae.core.views import AgentLine
     from horae.sources.crew.lifecycle import Lifecycle
-    from horae.web.page.look import PageTime
-    from horae.web.page.sheet import PageContext
+    from horae.web.page.sheet import PageContext, PageTime
 
 
 class Node(NamedTuple):

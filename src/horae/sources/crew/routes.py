@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from horae.core.scope import Scope
-from horae.web.front import NotOfferedError
-from horae.web.shapes import listed, named, shape
-from horae.web.table import NOTE, Operation, asks, does, limit
+from horae.web.router import NOTE, NotOfferedError, Operation, asks, does, limit
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.web.answer import HasData
-    from horae.web.front import Front
-    from horae.web.request import RequestFields
+    from horae.web.router import Front, RequestFields
 
 
 async def agents(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
@@ -40,7 +37,7 @@ async def tick(front: Front, request: Request, asked: RequestFields) -> HasData:
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/api/v1/agents", Scope.READ, agents, shape(agents=listed(named("Agent"))), limit(100)),
-    asks("/api/v1/agents/{name}", Scope.READ, agent, named("Agent")),
-    does("/api/v1/agents/{name}/tick", Scope.RUN, tick, named("Receipt"), NOTE),
+    asks("/api/v1/agents", Scope.READ, agents, "agents:Agent[]", limit(100)),
+    asks("/api/v1/agents/{name}", Scope.READ, agent, "Agent"),
+    does("/api/v1/agents/{name}/tick", Scope.RUN, tick, "Receipt", NOTE),
 )

@@ -14,9 +14,7 @@ from horae.core.text import moment_text, pause_words, words
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan, tasks_of
 from horae.web.answer import harmless
-from horae.web.page.look import FAR
-from horae.web.page.papers import PageError
-from horae.web.page.sheet import PageRequest, PageView, Sheet
+from horae.web.page.sheet import FAR, PageError, PageRequest, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.entry import Unarmed
-    from horae.web.page.look import PageTime
-    from horae.web.page.sheet import PageContext
+    from horae.web.page.sheet import PageContext, PageTime
 
 FILES: Final = 1000  # in the list of plans
 LINES: Final = 2000  # of a plan on one page

@@ -13,10 +13,18 @@ import horae
 from horae.core.scope import Scope
 from horae.sources.triggers.service import EDITS, RUNS, answer
 from horae.web.answer import HEADERS
-from horae.web.front import offered
-from horae.web.request import idempotency_key, path_number
-from horae.web.shapes import FACTS, NUMBER, TEXT, listed, maybe, named, page_of, shape
-from horae.web.table import Access, Operation, Takes, Voice, number, text, thing
+from horae.web.router import (
+    Access,
+    Operation,
+    Takes,
+    Voice,
+    idempotency_key,
+    number,
+    offered,
+    path_number,
+    text,
+    thing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,8 +32,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.sources.triggers.service import Triggers
-    from horae.web.front import Front
-    from horae.web.request import RequestFields
+    from horae.web.router import Front, RequestFields
 
 
 async def alive(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
@@ -65,7 +72,7 @@ def _route(  # noqa: PLR0917 - a row of the table below
     name: str,
     about: str,
     work: Callable[[Triggers, Request, RequestFields], Awaitable[Any]],
-    says: Any,
+    says: str,
     **more: Any,
 ) -> Operation:
     """Return a route that the service answers; those of agentd say errors as `{"error": …}`."""
@@ -89,7 +96,7 @@ def _verb(verb: str, about: str, scope: Scope) -> Operation:
         return answer(triggers, verb, asked.given)
 
     name = f"command_{verb}"
-    return _route("POST", path, scope, name, about, call, FACTS, takes=Takes.LOOSE)
+    return _route("POST", path, scope, name, about, call, "object", takes=Takes.LOOSE)
 
 
 _PAGE: Final = (
@@ -119,76 +126,73 @@ _TASK: Final = (
     thing("metadata", "values of the variables in the prompt"),
 )
 _SIGNATURES: Final = ("webhook-id", "webhook-timestamp", "webhook-signature", "X-Hub-Signature-256")
-_SERVICE: Final = shape(
-    status=TEXT, service=TEXT, version=TEXT, details=shape(agents_active=NUMBER)
-)
-_TRIGGER, _CARD, _DISPATCH = named("Trigger"), named("TriggerAgent"), named("Dispatch")
-_APPROVAL: Final = named("Approval")
+_PART: Final = "total:int limit:int offset:int"
 _READ, _EDIT, _RUN = Scope.READ, Scope.EDIT, Scope.RUN
 
 # fmt: off
 OPERATIONS: Final = (
-    Operation("GET", "/health", Access.OPEN, alive, _SERVICE, voice=Voice.PLAIN),
+    Operation("GET", "/health", Access.OPEN, alive,
+              "status service version details:service", voice=Voice.PLAIN),
     _route("GET", "/workflows", _READ, "workflows", "List workflows, newest first.",
            lambda triggers, _, asked: triggers.page(**_part(asked)),
-           page_of("Trigger"), query=_PAGE),
+           f"items:Trigger[] {_PART}", query=_PAGE),
     _route("POST", "/workflows", _EDIT, "create_workflow", "Create a workflow and arm it.",
            lambda triggers, _, asked: triggers.create(asked.given),
-           _TRIGGER, body=_WORKFLOW, status=201),
+           "Trigger", body=_WORKFLOW, status=201),
     _route("GET", "/workflows/{id}", _READ, "workflow", "Show one workflow by id or name.",
-           lambda triggers, request, _: triggers.get(_id(request)), _TRIGGER),
+           lambda triggers, request, _: triggers.get(_id(request)), "Trigger"),
     _route("PUT", "/workflows/{id}", _EDIT, "update_workflow",
            "Update a workflow; fields that are null stay unchanged.",
            lambda triggers, request, asked: triggers.update(_id(request), asked.given),
-           _TRIGGER, body=_WORKFLOW),
+           "Trigger", body=_WORKFLOW),
     _route("DELETE", "/workflows/{id}", _EDIT, "delete_workflow",
-           "Delete a workflow; its dispatches remain.", _delete, {}, status=204),
+           "Delete a workflow; its dispatches remain.", _delete, "any", status=204),
     _route("GET", "/workflows/{id}/history", _READ, "workflow_history",
            "List the dispatches of a workflow, newest first.",
            lambda triggers, request, asked: triggers.history(_id(request), **_part(asked)),
-           page_of("Dispatch"), query=_PAGE),
+           f"items:Dispatch[] {_PART}", query=_PAGE),
     _route("POST", "/workflows/{id}/trigger", _RUN, "trigger_workflow",
            "Run a workflow now; the same Idempotency-Key returns the same dispatch.",
            lambda triggers, request, asked: triggers.trigger_now(
                _id(request), dict(asked.given), key=idempotency_key(request)),
-           _DISPATCH, body=_TASK, headers=("Idempotency-Key",)),
+           "Dispatch", body=_TASK, headers=("Idempotency-Key",)),
     _route("POST", "/webhooks/{id}", Access.SIGNED, "webhook",
            "Deliver a message to a workflow, signed in the scheme of its webhook.", _deliver,
-           shape(receipt=maybe(NUMBER)),
+           "receipt:int?",
            takes=Takes.BYTES, status=202, headers=_SIGNATURES, also=(401,)),
     _route("GET", "/agents", _READ, "trigger_agents",
            "List the agents that workflows start, newest first.",
            lambda triggers, _, asked: triggers.agents(
                **_part(asked), status=asked.text("status") or None),
-           page_of("TriggerAgent"), query=(*_PAGE, _STATUS)),
+           f"items:TriggerAgent[] {_PART}", query=(*_PAGE, _STATUS)),
     _route("POST", "/agents", _EDIT, "create_agent", "Create an agent.",
            lambda triggers, _, asked: triggers.create_agent(asked.given),
-           _CARD, body=_AGENT, status=201),
+           "TriggerAgent", body=_AGENT, status=201),
     _route("GET", "/agents/{id}", _READ, "trigger_agent", "Show one agent by id or name.",
-           lambda triggers, request, _: triggers.agent(_id(request)), _CARD),
+           lambda triggers, request, _: triggers.agent(_id(request)), "TriggerAgent"),
     _route("DELETE", "/agents/{id}", _EDIT, "delete_agent",
            "Delete an agent that no workflow starts.",
-           lambda triggers, request, _: triggers.delete_agent(_id(request)), _CARD),
+           lambda triggers, request, _: triggers.delete_agent(_id(request)), "TriggerAgent"),
     _route("POST", "/agents/{id}/message", _RUN, "message_agent",
            "Run an agent once with a message as its prompt.",
            lambda triggers, request, asked: triggers.send_message(
                _id(request), asked.given.get("content")),
-           FACTS, body=(thing("content", "prompt of the run"),)),
+           "object", body=(thing("content", "prompt of the run"),)),
     _route("GET", "/agents/{id}/usage", _READ, "agent_usage",
            "Show the usage of an agent's last run and of all its runs.",
-           lambda triggers, request, _: triggers.usage(_id(request)), FACTS),
+           lambda triggers, request, _: triggers.usage(_id(request)), "object"),
     _route("GET", "/api/v1/approvals", _READ, "approvals",
            "List the receipts that wait for approval, oldest first.", _approvals,
-           shape(approvals=listed(_APPROVAL))),
+           "approvals:Approval[]"),
     _route("POST", "/api/v1/approvals/{number}/approve", _RUN, "approve",
            "Approve a receipt that waits for approval.",
            lambda triggers, request, _: triggers.approve(path_number(request)),
-           _APPROVAL, takes=Takes.FIELDS),
+           "Approval", takes=Takes.FIELDS),
     _route("POST", "/api/v1/approvals/{number}/deny", _RUN, "deny",
            "Reject a receipt that waits for approval.",
            lambda triggers, request, asked: triggers.deny(
                path_number(request), reason=asked.text("reason")),
-           _APPROVAL, takes=Takes.FIELDS, body=(text("reason", "reason for the rejection"),)),
+           "Approval", takes=Takes.FIELDS, body=(text("reason", "reason for the rejection"),)),
     *(_verb(verb, about, _EDIT) for verb, about in EDITS.items()),
     *(_verb(verb, about, _RUN) for verb, about in RUNS.items()),
 )

@@ -16,11 +16,21 @@ from horae.org.world import worlds
 from horae.sources.workflows.record import summary
 from horae.sources.workflows.runner import WorkflowRunner, order_of
 from horae.web.answer import HEADERS, told
-from horae.web.front import NotOfferedError, offered
-from horae.web.request import idempotency_key
-from horae.web.shapes import NUMBER, TEXT, listed, loosely, maybe, named, shape
+from horae.web.router import (
+    Field,
+    FieldKind,
+    NotOfferedError,
+    Operation,
+    Takes,
+    Voice,
+    flag,
+    idempotency_key,
+    needed,
+    number,
+    offered,
+    text,
+)
 from horae.web.stream import LOOK, log_parts
-from horae.web.table import Field, FieldKind, Operation, Takes, Voice, flag, needed, number, text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -31,8 +41,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Clock
     from horae.process.run_settings import RunSettings
     from horae.sources.agents.source import AgentRequests
-    from horae.web.front import Front
-    from horae.web.request import RequestFields
+    from horae.web.router import Front, RequestFields
 
 AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
 
@@ -166,11 +175,7 @@ async def _leaves(request: Request) -> None:
         pass
 
 
-_RUN: Final = loosely(
-    id=TEXT,
-    status=TEXT,
-    steps=maybe(NUMBER),
-)
+_RUN: Final = "id status steps:int? ..."
 
 OPERATIONS: Final = (
     Operation(
@@ -178,7 +183,7 @@ OPERATIONS: Final = (
         "/api/workflow",
         Scope.EDIT,
         run_workflows,
-        listed(named("Record")),
+        "Record[]",
         query=(Field("plan", FieldKind.TEXT, "1: return what would run, run nothing"),),
         body=(
             needed(Field("org", FieldKind.LONG, "the text of a plan")),
@@ -194,7 +199,7 @@ OPERATIONS: Final = (
         "/api/run",
         Scope.RUN,
         run_agent,
-        shape(id=TEXT, status=TEXT),
+        "id:str status:str",
         body=(
             needed(Field("task", FieldKind.LONG, "task of the agent")),
             Field("system", FieldKind.LONG, "system prompt"),
@@ -215,7 +220,7 @@ OPERATIONS: Final = (
         "/api/run/{id}/stream",
         Scope.READ,
         agent_run_stream,
-        TEXT,
+        "str",
         kind="text/event-stream",
         voice=Voice.PLAIN,
         is_long=True,

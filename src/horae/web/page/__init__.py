@@ -19,20 +19,26 @@ from starlette.routing import Match, Route
 from horae.sources.board import page as board
 from horae.sources.crew import page as agents
 from horae.sources.plans import page as plan
-from horae.web.front import offered
-from horae.web.page import calendar, entry, nodes, now, run, timeline
-from horae.web.page.papers import PageError, Papers
-from horae.web.page.sheet import PageContext, Sheet, endpoint_of, templates
-from horae.web.page.static import Static
-from horae.web.page.tags import Tags
+from horae.web.page import calendar, entry, now, run, timeline
+from horae.web.page.sheet import (
+    PageContext,
+    PageError,
+    Papers,
+    Sheet,
+    Static,
+    Tags,
+    endpoint_of,
+    templates,
+)
+from horae.web.router import offered
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import Scope
 
-    from horae.web.front import Front
-    from horae.web.page.look import PageTime
+    from horae.web.page.sheet import PageTime
+    from horae.web.router import Front
 
 __all__ = ["VIEWS", "PageError", "Papers", "routes"]
 
@@ -53,7 +59,7 @@ def routes(front: Front, papers: Papers | None = None) -> list[Route]:
     """Return the pages of an engine, and what they load."""
     static = Static.read(_HERE / "static")
     ledger = offered(front.ledger, "ledger to read")
-    views = VIEWS if front.nodes is None else (*VIEWS, *nodes.VIEWS)
+    views = VIEWS if front.nodes is None else (*VIEWS, now.NODES)
     house = PageContext(front, ledger, papers or Papers(), static, templates(views), Tags(ledger))
 
     async def file(request: Request) -> Response:

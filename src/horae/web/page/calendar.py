@@ -15,11 +15,8 @@ from horae.core.project import project
 from horae.core.receipt import Status
 from horae.core.views import RequestError
 from horae.timing.zone import local
-from horae.web.page.coming import coming, firing
-from horae.web.page.count import count
-from horae.web.page.look import DAY, TINY
-from horae.web.page.scale import RECEIPTS
-from horae.web.page.sheet import PageRequest, PageView, Sheet
+from horae.web.page.fires import RECEIPTS, coming, count, firing
+from horae.web.page.sheet import DAY, TINY, PageRequest, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +26,7 @@ if TYPE_CHECKING:
     from horae.core.entry import Entry
     from horae.core.ports import Listed
     from horae.core.receipt import Filed
-    from horae.web.page.look import PageTime
-    from horae.web.page.sheet import PageContext
+    from horae.web.page.sheet import PageContext, PageTime
 
 DAYS: Final = 300  # entries that a calendar looks at
 FEW: Final = 4  # so many fires of one entry on one day have a line each, as in an agenda

@@ -12,19 +12,16 @@ from horae.core.explain import entry_policy_words, parse_ask
 from horae.core.project import project
 from horae.core.receipt import OPEN
 from horae.core.views import RequestError
-from horae.web.edits import tag_of_entry
-from horae.web.page.coming import firing
-from horae.web.page.look import DAY, FAR
-from horae.web.page.sheet import PageRequest, PageView, Sheet
-from horae.web.receipts import with_obstacles
+from horae.web.page.fires import firing
+from horae.web.page.sheet import DAY, FAR, PageRequest, PageView, Sheet
+from horae.web.router import tag_of_entry
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.receipt import Status
     from horae.core.views import EntryLine
-    from horae.web.page.look import PageTime
-    from horae.web.page.sheet import PageContext
+    from horae.web.page.sheet import PageContext, PageTime
 
 
 async def entry(house: PageContext, look: PageTime, request: Request) -> Sheet:
@@ -66,7 +63,7 @@ async def why(house: PageContext, look: PageTime, request: Request) -> Sheet:  #
     ask = parse_ask(f"{found.number}@{at}") if at else parse_ask(str(found.number))
     if at and ask.start is None:
         raise RequestError(f"{at!r} is not a time; write it like 2026-04-01T09:00 or 2026-04-01")
-    why = with_obstacles(house.front, await service.why(ask, limit=20))
+    why = await house.front.why(ask, limit=20)
     return Sheet("why.html", f"Why: {why.entry.title}", "", {"why": why, "at": at})
 
 

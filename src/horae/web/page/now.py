@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.receipt import ENDS, Status
-from horae.web.edits import tag_of_entry
-from horae.web.page.coming import coming
-from horae.web.page.log import tail
-from horae.web.page.look import DAY
-from horae.web.page.scale import RECEIPTS, Scale, TimelineMark
-from horae.web.page.sheet import PageView, Sheet
+from horae.timing.rfc3339 import parse_rfc3339
+from horae.web.page.fires import RECEIPTS, Scale, TimelineMark, coming
+from horae.web.page.run import tail
+from horae.web.page.sheet import DAY, PageView, Sheet
+from horae.web.router import tag_of_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Run
     from horae.core.views import ReceiptLine
-    from horae.web.front import Front
-    from horae.web.page.look import PageTime
-    from horae.web.page.sheet import PageContext
+    from horae.web.page.sheet import PageContext, PageTime
+    from horae.web.router import Front
+
 
 LOGGED: Final = 6  # lines of what runs now
 ENDED: Final = 8  # of what ended last
@@ -83,4 +82,13 @@ async def _band(house: PageContext, look: PageTime) -> list[TimelineMark]:
     return await asyncio.to_thread(drawn)
 
 
+async def nodes(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
+    """Who leads, who is up, and what each machine runs."""
+    asked = house.front.nodes
+    rows: list[dict[str, Any]] = [] if asked is None else await asked()
+    shown = [{**row, "seen_at": parse_rfc3339(row["seen_at"])} for row in rows]
+    return Sheet("nodes.html", "Nodes", "nodes", {"nodes": shown}, every=5)
+
+
 VIEWS: Final = (PageView("/", now, "now", "Now"),)
+NODES: Final = PageView("/nodes", nodes, "nodes", "Nodes")  # of a cluster

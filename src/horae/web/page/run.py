@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.explain import filed_policy_words
 from horae.core.receipt import BAD, OPEN
-from horae.web.page.log import tail
-from horae.web.page.look import say
-from horae.web.page.sheet import PageView, Sheet, path_number
+from horae.web.page.sheet import PageView, Sheet, path_number, plain, say
+from horae.web.stream import SEGMENT, opened, segment, segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from starlette.requests import Request
 
     from horae.core.ports import Run
-    from horae.web.page.look import PageTime
-    from horae.web.page.sheet import PageContext
+    from horae.web.page.sheet import PageContext, PageTime
+
 
 STEPS: Final = 60  # of a run
 TAIL: Final = 256 << 10  # bytes of a log that a page begins with
@@ -173,3 +174,36 @@ def _step_words(step: Mapping[str, Any]) -> str:
 
 
 VIEWS: Final = (PageView("/receipts/{number}", receipt), PageView("/runs/{number}", run))
+
+
+class Tail(NamedTuple):
+    """The end of a log: where it begins and ends in all that was put out."""
+
+    text: str
+    start: int
+    end: int
+    is_whole: bool  # whether nothing was left out of the log so far
+
+
+def tail(path: Path, most: int) -> Tail:
+    """Return the end of a log, from the beginning of a line on."""
+    newer = segments(path)
+    data, start = _end(segment(path, newer[-1]) if newer else path, most)
+    start += newer[-1] * SEGMENT if newer else 0
+    if len(newer) > 1 and len(data) < most:  # the newest part has only just begun
+        before, _ = _end(segment(path, newer[-2]), most - len(data))
+        data, start = before + data, start - len(before)
+    end = start + len(data)
+    if start:
+        cut = data.find(b"\n") + 1
+        data, start = data[cut:], start + cut
+    return Tail(plain(data), start, end, is_whole=not newer or newer[0] == 1)
+
+
+def _end(path: Path, most: int) -> tuple[bytes, int]:
+    """Return the end of a file, and where that begins."""
+    with opened(path) as descriptor:
+        if descriptor is None:
+            return b"", 0
+        start = max(0, os.fstat(descriptor).st_size - most)
+        return os.pread(descriptor, most, start), start

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, time, timedelta
+from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -14,26 +16,242 @@ import jinja2
 from starlette.responses import HTMLResponse, Response
 
 from horae.core.actor import actor_words
-from horae.core.explain import length_text
+from horae.core.entry import Entry
+from horae.core.explain import length_text, stamp
 from horae.core.receipt import Status
+from horae.core.text import in_zone, moment_text
 from horae.core.views import RequestError
-from horae.errors import HoraeError
+from horae.errors import Exit, HoraeError
+from horae.org.document import read
+from horae.sources.board.task import parse
+from horae.timing.zone import instant, local, zone
 from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless
-from horae.web.page.look import PageTime, rough, say
-from horae.web.page.papers import PageError
-from horae.web.request import RequestFields, is_number
+from horae.web.router import RequestFields, is_number
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from datetime import datetime
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from zoneinfo import ZoneInfo
 
     from starlette.requests import Request
 
-    from horae.core.ports import Ledger
-    from horae.web.front import Front
-    from horae.web.page.papers import Papers
-    from horae.web.page.static import Static
-    from horae.web.page.tags import Tags
+    from horae.core.ports import Ledger, Listed
+    from horae.sources.crew.lifecycle import Lifecycle
+    from horae.web.router import Front
+
+
+DAY: Final = timedelta(days=1)
+FAR: Final = timedelta(days=366 * 50)  # a rule that names no moment so far on has none left
+TINY: Final = timedelta(microseconds=1)
+_ESCAPES: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?"
+    r"|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PageTime:
+    """From when and where a page is looked at: all its times are in one zone."""
+
+    now: datetime
+    zone: str
+
+    @property
+    def place(self) -> ZoneInfo:
+        """The zone itself."""
+        return zone(self.zone)
+
+    @property
+    def today(self) -> date:
+        """The day that it is there."""
+        return local(self.now, self.place).date()
+
+    def iso(self, moment: datetime) -> str:
+        """Return a moment for machines."""
+        return stamp(moment, self.zone) or ""
+
+    def full(self, moment: datetime, zone_name: str = "") -> str:
+        """Return a moment in full, also in the zone of its entry if that is another."""
+        own = moment_text(moment, zone_name) if zone_name not in {"", self.zone} else ""
+        return moment_text(moment, self.zone) + (f" ({own})" if own else "")
+
+    def short(self, moment: datetime) -> str:
+        """Return a moment as short as it is clear today.
+
+        >>> look = PageTime(datetime(2026, 6, 6, 8, tzinfo=zone("UTC")), "UTC")
+        >>> [look.short(look.now + timedelta(days=days)) for days in (0, 1, 300)]
+        ['08:00', 'Sun 7 Jun 08:00', '2027-04-02 08:00']
+        """
+        wall = local(moment, self.place)
+        clock = f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
+        if wall.date() == self.today:
+            return clock
+        if abs(wall.date() - self.today) < timedelta(days=180):
+            return f"{wall:%a} {wall.day} {wall:%b} {clock}"
+        return f"{wall:%Y-%m-%d} {clock}"
+
+    def text(self, text: str) -> str:
+        """Return a sentence with its UTC times in the zone of the page."""
+        return in_zone(text, self.zone)
+
+    def clock(self, moment: datetime) -> str:
+        """Return the time of day."""
+        return f"{local(moment, self.place):%H:%M}"
+
+    def away(self, moment: datetime) -> str:
+        """Return how far away a moment is."""
+        far = abs(moment - self.now)
+        said = rough(far)
+        return f"in {said}" if moment > self.now else f"{said} ago"
+
+    def begin(self, day: date) -> datetime:
+        """Return when a day begins."""
+        return instant(datetime.combine(day, time.min), self.place)
+
+
+def rough(length: timedelta) -> str:
+    """Return a length of time with its two largest parts.
+
+    >>> rough(timedelta(seconds=5)), rough(timedelta(hours=26, minutes=5, seconds=3))
+    ('5s', '1d 2h')
+    >>> rough(timedelta(milliseconds=340))
+    '340ms'
+    """
+    if timedelta(0) < length < timedelta(seconds=1):
+        return f"{length // timedelta(milliseconds=1)}ms"
+    seconds = int(length.total_seconds())
+    parts = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0s"
+
+
+def plain(data: bytes) -> str:
+    r"""Return what a program put out as text that nothing obeys.
+
+    >>> plain(b"\x1b[31mred\x1b[0m\r\n50%\r100%\x07")
+    'red\n50%\n100%'
+    """
+    text = _ESCAPES.sub("", data.decode(errors="replace"))
+    return CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def say(status: object) -> str:
+    """Return a status as people read it."""
+    return str(status).replace("_", " ")
+
+
+_KINDS: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """What pages load, held in memory; its address changes when any of it does."""
+
+    version: str
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def read(cls, directory: Path) -> Static:
+        """Return the files of a directory."""
+        paths = sorted(path for path in directory.iterdir() if path.suffix in _KINDS)
+        files = {path.name: path.read_bytes() for path in paths}
+        digest = sha256()
+        for name, data in files.items():
+            digest.update(f"{name} {len(data)}\n".encode() + data)
+        return cls(digest.hexdigest()[:16], files)
+
+    def answer(self, version: str, name: str) -> Response:
+        """Return one file; what is asked for by its right version may be kept for ever."""
+        data = self.files.get(name)
+        if data is None or version != self.version:
+            return Response("there is no such file", HTTPStatus.NOT_FOUND, headers=HEADERS)
+        kept = {"Cache-Control": "private, max-age=31536000, immutable"}
+        kind = _KINDS[Path(name).suffix]
+        return Response(data, media_type=kind, headers={**HEADERS, **kept})
+
+
+class PageError(HoraeError):
+    """A page that is not there."""
+
+    code = "page"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+async def _no_day(_: Listed) -> Lifecycle | None:
+    return None
+
+
+async def _no_plans() -> Sequence[str]:
+    return ()
+
+
+async def _no_plan(file: str) -> str:
+    raise PageError(f"{file} cannot be read")
+
+
+@dataclass(frozen=True, slots=True)
+class Papers:
+    """What pages show that stands in files; whoever wires the house hands it in.
+
+    `plans` names the plans beneath the root, `plan` gives the text of one of them, and `day`
+    the lifecycle of an agent, if it has one.
+    """
+
+    plans: Callable[[], Awaitable[Sequence[str]]] = _no_plans
+    plan: Callable[[str], Awaitable[str]] = _no_plan
+    day: Callable[[Listed], Awaitable[Lifecycle | None]] = _no_day
+
+
+KEPT: Final = 20_000  # texts whose tags are remembered
+_FENCE: Final = "---"
+_KIND: Final = "workflow"  # what every workflow is tagged with tells none from another
+
+
+def tags_of(text: str) -> tuple[str, ...]:
+    r"""Return the tags of what a text defines.
+
+    >>> tags_of("* Water the beds :workflow:garden:daily:\n** Fetch :component:\n")
+    ('garden', 'daily')
+    >>> tags_of("---\nid: 1\ntitle: Sow\nstatus: todo\ntags: [garden]\n---\n")
+    ('garden',)
+    >>> tags_of("Report for {{fire_time}}.")
+    ()
+    """
+    if text.startswith(_FENCE):
+        task = parse(text).task
+        return () if task is None else task.tags
+    if not text.startswith("*"):
+        return ()
+    headlines = read(text.partition("\n")[0]).headlines
+    return tuple(tag for tag in headlines[0].tags if tag != _KIND) if headlines else ()
+
+
+class Tags:
+    """Tells the tags of entries; a text never changes what its digest stands for."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    async def of(self, found: Listed) -> tuple[str, ...]:
+        """Return the tags of an entry."""
+        digest = found.item.digest if isinstance(found.item, Entry) else ""
+        if not digest:
+            return ()
+        if digest not in self._known:
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            self._known[digest] = tags_of(await self._ledger.text(digest) or "")
+        return self._known[digest]
+
 
 _HERE: Final = Path(__file__).parent
 _TEXT: Final = 200  # characters of one field of a query
@@ -142,9 +360,9 @@ class PageRequest(RequestFields):
     def __init__(self, request: Request) -> None:
         super().__init__(request.query_params)
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, *, most: int = _TEXT) -> str:
         """Return a text; nothing if it is not there."""
-        return self._text(name, _TEXT).strip()
+        return super().text(name, most=most).strip()
 
     def moment(self, name: str) -> datetime | None:
         """Return a moment in RFC 3339, with room around it for the widest picture."""

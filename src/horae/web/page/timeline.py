@@ -13,11 +13,8 @@ from horae.core.entry import Entry
 from horae.core.project import project
 from horae.core.receipt import Status
 from horae.timing.duration import format_duration, parse_duration
-from horae.web.page.coming import coming, firing
-from horae.web.page.count import count
-from horae.web.page.look import DAY, say
-from horae.web.page.scale import RECEIPTS, Scale, TimelineMark
-from horae.web.page.sheet import PageRequest, PageView, Sheet
+from horae.web.page.fires import RECEIPTS, Scale, TimelineMark, coming, count, firing
+from horae.web.page.sheet import DAY, PageRequest, PageView, Sheet, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +23,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Listed
     from horae.core.receipt import Filed
-    from horae.web.page.look import PageTime
-    from horae.web.page.sheet import PageContext
+    from horae.web.page.sheet import PageContext, PageTime
 
 ROWS: Final = 60  # entries in a timeline
 MARKS: Final = 200  # of one of them; what is more is drawn as one band

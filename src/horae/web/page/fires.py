@@ -1,24 +1,67 @@
-"""Moments drawn on a line of time."""
+"""Which entries fire from now on; a paused one does so when its pause is over."""
 
 from __future__ import annotations
 
 import math
 from datetime import datetime, time, timedelta
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.project import project
+from horae.core.entry import CronRule, Entry, RepeaterRule
+from horae.core.ports import Trait
+from horae.core.project import project, stretches
 from horae.core.receipt import Status
-from horae.timing.zone import instant, local
-from horae.web.page.coming import firing
-from horae.web.page.look import DAY, TINY, say
+from horae.sources.board.recycle import is_net
+from horae.timing.cron_count import count_any
+from horae.timing.repeater import RepeaterKind
+from horae.timing.zone import instant, local, zone
+from horae.web.page.sheet import DAY, TINY, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.core.ports import Listed
+    from horae.core.ports import Ledger, Listed
     from horae.core.receipt import Filed
-    from horae.web.page.look import PageTime
+    from horae.timing.cron import Cron
+    from horae.web.page.sheet import PageTime
+
+
+async def coming(ledger: Ledger, *, limit: int) -> list[Listed]:
+    """Return the entries that come next, and the paused ones that go on by themselves."""
+    resting = await ledger.entries_that_are(Trait.PAUSED, limit=limit)
+    known = await ledger.coming(limit=limit)
+    shown = (each for each in known if not (isinstance(each.item, Entry) and is_net(each.item)))
+    return [*shown, *(each for each in resting if each.pause and each.pause.until)]
+
+
+def firing(found: Listed) -> Entry | None:
+    """Return the entry whose moments are shown; None if none are."""
+    item = found.item
+    is_shown = isinstance(item, Entry) and found.gone_at is None and not is_net(item)
+    return item if isinstance(item, Entry) and is_shown else None
+
+
+def count(entry: Entry, start: datetime, end: datetime) -> int:
+    """Return how many moments an entry has after *start*, up to *end*, mostly without a walk."""
+    return sum(_count(*each) for each in stretches(entry, start, end))
+
+
+def _count(entry: Entry, start: datetime, end: datetime) -> int:
+    """Return the same of an entry that is not paused."""
+    match entry.rule:
+        case CronRule(crons):
+            return _count_crons(crons, start, end)
+        case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
+            return repeater.how_many(anchor, start, end, zone=zone(entry.zone))
+    return sum(1 for _ in islice(project(entry, start, end), 10_000))
+
+
+@lru_cache(maxsize=1 << 16)
+def _count_crons(crons: tuple[Cron, ...], start: datetime, end: datetime) -> int:
+    # A rule names the same moments whenever it is asked, and a calendar asks for the same days.
+    return count_any(crons, start, end)
+
 
 RECEIPTS: Final = 1000  # in one picture
 _GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
