@@ -51,7 +51,7 @@ async def serve(root: Path) -> None:
     from horae.app import build, keep
     from horae.config import load
     from horae.web.api import Front, asgi_app, operation_of
-    from horae.web.guard import guarded
+    from horae.web.guard import Guard
     from horae.web.keys import Keys
     from horae.web.serve import listen_tcp, serve_tcp
 
@@ -68,7 +68,7 @@ async def serve(root: Path) -> None:
             keys=keys,
         )
         listener = listen_tcp("127.0.0.1", 0)
-        guard = guarded(asgi_app(front), keys, clock=app.clock, operation_of=operation_of)
+        guard = Guard(asgi_app(front), keys, clock=app.clock, operation_of=operation_of)
         serving = asyncio.create_task(serve_tcp(guard, listener, stop=stop))
         lags: list[tuple[float, float]] = []
         watching = asyncio.create_task(watch(lags))

@@ -31,7 +31,7 @@ from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
 from horae.web.api import Front, asgi_app, operation_of
 from horae.web.app import keys_of
-from horae.web.guard import guarded
+from horae.web.guard import Guard
 from horae.web.page import Papers, routes
 from horae.web.serve import listen_tcp, serve_tcp
 from reasons import because
@@ -295,7 +295,7 @@ async def _main(root: Path, port: int) -> None:
         listener = listen_tcp("127.0.0.1", port)
         keys.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         made = asgi_app(front, pages=routes(front, papers_of(app)))
-        wire = guarded(made, keys, clock=app.clock, operation_of=operation_of)
+        wire = Guard(made, keys, clock=app.clock, operation_of=operation_of)
         serving = asyncio.create_task(serve_tcp(wire, listener, stop=stop))
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
         keeping = asyncio.create_task(keep(app, stop=stop))

@@ -43,7 +43,7 @@ from horae.store.sessions import BookSessions
 from horae.store.sqlite import SqliteLedger
 from horae.web import SOCKET
 from horae.web.api import Front, asgi_app, operation_of
-from horae.web.guard import attended, guarded
+from horae.web.guard import Guard, attended
 from horae.web.keys import Keys
 from horae.web.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from waiting import until
@@ -151,7 +151,7 @@ class Here:
         """Give a client without a token on a port, with the guard before the application."""
         listener = listen_tcp("127.0.0.1", 0)
         self.keys.url = url_of(listener)
-        guard = guarded(
+        guard = Guard(
             self.serving,
             self.keys,
             clock=self.front.clock,

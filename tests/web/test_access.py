@@ -26,7 +26,7 @@ from horae.store.access import BookTokens
 from horae.store.sqlite import SqliteLedger
 from horae.web import guard
 from horae.web.api import OPERATIONS, asgi_app, operation_of
-from horae.web.guard import guarded
+from horae.web.guard import Guard
 from horae.web.keys import Keys, add_token
 from horae.web.page import routes
 from horae.web.router import Access, asks
@@ -61,7 +61,7 @@ async def told(scope: Incoming, receive: Receive, send: Send) -> None:
 @asynccontextmanager
 async def asking(keys: Keys) -> AsyncIterator[httpx.AsyncClient]:
     """Give a client of the guard, behind which is an application that says who is acting."""
-    wary = guarded(told, keys, clock=SystemClock(), operation_of=operation_of)
+    wary = Guard(told, keys, clock=SystemClock(), operation_of=operation_of)
     wire = httpx.ASGITransport(app=wary)
     async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
         yield client
@@ -293,7 +293,7 @@ async def test_what_a_revoked_token_asked_for_is_ended_and_refused(
 
     async with tokens_of(tmp_path) as (tokens, keys):
         header = await made(tokens, "ops", Scope.EDIT)
-        wary = guarded(work, keys, clock=SystemClock(), operation_of=operation_of)
+        wary = Guard(work, keys, clock=SystemClock(), operation_of=operation_of)
         wire = httpx.ASGITransport(app=wary)
         async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
             answer = await client.post("/api/workflow", json={}, headers=header)

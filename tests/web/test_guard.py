@@ -23,7 +23,7 @@ from horae.testing import ManualClock
 from horae.web import SOCKET, guard
 from horae.web.answer import HEADERS, voice_of
 from horae.web.api import OPERATIONS, asgi_app, operation_of
-from horae.web.guard import guarded
+from horae.web.guard import Guard
 from horae.web.keys import Keys, read_token
 from horae.web.router import BODY, Access, Operation, Takes, Voice
 from horae.web.serve import ListenError, Proxies, listen_tcp, serve_tcp, url_of
@@ -247,7 +247,7 @@ async def asked(
         answer = StreamingResponse(endless()) if scope["path"] == "/endless" else None
         await (answer or PlainTextResponse("hello"))(scope, receive, send)
 
-    wary = guarded(small, keys, clock=clock or SystemClock(), operation_of=operation_of, **settings)
+    wary = Guard(small, keys, clock=clock or SystemClock(), operation_of=operation_of, **settings)
     wire = httpx.ASGITransport(wary)
     async with httpx.AsyncClient(transport=wire, base_url=f"http://{host}") as client:
         yield client
@@ -443,7 +443,7 @@ async def test_a_web_socket_is_never_opened(tmp_path: Path) -> None:
         raise AssertionError("nobody is listened to")
 
     hello = PlainTextResponse("hello")
-    wary = guarded(hello, keys, clock=SystemClock(), operation_of=operation_of)
+    wary = Guard(hello, keys, clock=SystemClock(), operation_of=operation_of)
     await wary({"type": "websocket", "path": "/", "headers": []}, nothing, hear)
     assert sent == [{"type": "websocket.close", "code": 1008}]
     async with engine(tmp_path) as here, here.on_port() as client:

@@ -19,7 +19,7 @@ from core.world import story
 from horae.core.clock import SystemClock
 from horae.web import guard
 from horae.web.api import operation_of
-from horae.web.guard import guarded
+from horae.web.guard import Guard
 from horae.web.keys import Keys
 from horae.web.serve import Proxies, listen_tcp, serve_tcp
 from waiting import wait_until
@@ -216,7 +216,7 @@ async def test_a_trusted_proxy_tells_who_guesses(
     monkeypatch.setattr(guard, "SLOWED", 0.5)
     keys = Keys(tmp_path, clock=SystemClock())
     proxies = Proxies.of(["127.0.0.1"])
-    wary = guarded(
+    wary = Guard(
         PlainTextResponse("hello"),
         keys,
         clock=SystemClock(),

@@ -25,8 +25,6 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 class SocketPathError(HoraeError):
-    """A data directory whose path is too long for a socket."""
-
     code = "socket_path"
     exit_code = Exit.USAGE
 

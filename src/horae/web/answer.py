@@ -58,9 +58,7 @@ KEPT: Final = 8  # answers to questions that differ
 class HasData(Protocol):
     """Whatever can be told as plain data."""
 
-    def data(self) -> dict[str, object]:
-        """Return it as plain data."""
-        ...
+    def data(self) -> dict[str, object]: ...
 
 
 class Together:
@@ -76,7 +74,6 @@ class Together:
         self._kept: dict[int, tuple[float, Response]] = {}
 
     def forget(self) -> None:
-        """Take note that something was changed: what was answered so far counts no longer."""
         self._kept.clear()
         self._coming.clear()
 
@@ -129,7 +126,6 @@ def harmless(text: str) -> str:
 
 
 def told(said: HasData | dict[str, Any] | list[Any], status: int = HTTPStatus.OK) -> Response:
-    """Return what was said as an answer."""
     return as_json(said if isinstance(said, dict | list) else said.data(), status)
 
 
@@ -140,7 +136,6 @@ def as_json(
     kind: str = JSON,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Return an answer in JSON."""
     # In ASCII: the name of a file may hold what cannot be written in UTF-8.
     text = json.dumps(data, default=str, separators=(",", ":"))
     return Response(text, status, headers={**HEADERS, **(headers or {})}, media_type=kind)
@@ -184,7 +179,6 @@ def problem_of(error: HoraeError, status: int) -> dict[str, object]:
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """Say what cannot be done, and what would be right."""
     assert isinstance(error, HoraeError), "it is registered for these"
     path = request.scope["path"]
     if isinstance(error, HttpRequestError):
@@ -199,14 +193,12 @@ async def on_error(request: Request, error: Exception) -> Response:
 
 
 async def on_no_route(request: Request, _: Exception) -> Response:
-    """Say that there is no such route."""
     path, status = request.scope["path"], HTTPStatus.NOT_FOUND
     reason = f"there is no route {path[:200]!r}; /openapi.json lists the routes"
     return refused(HttpRequestError(status, reason), path, status)
 
 
 async def on_no_method(request: Request, error: Exception) -> Response:
-    """Say that a route is not used so."""
     headers = dict(getattr(error, "headers", None) or {})
     # Starlette lists a set, in another order in each process.
     headers["Allow"] = ", ".join(sorted(headers.get("Allow", "GET").split(", ")))
@@ -216,7 +208,6 @@ async def on_no_method(request: Request, error: Exception) -> Response:
 
 
 async def on_leave(_: Request, __: Exception) -> Response:
-    """Say nothing: whoever asked has gone away."""
     return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 

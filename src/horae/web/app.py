@@ -23,7 +23,7 @@ from horae.sources.workflows.routes import WorkflowRequests
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.web.api import Front, asgi_app, operation_of
-from horae.web.guard import attended, guarded
+from horae.web.guard import Guard, attended
 from horae.web.keys import Keys
 from horae.web.page import Papers, routes
 from horae.web.serve import ListenError, Proxies, listen_tcp, serve_socket, serve_tcp, url_of
@@ -121,7 +121,6 @@ async def _refuse_unready(context: Context, name: str) -> None:
 
 
 async def _commits(git: Git) -> list[dict[str, Any]]:
-    """Return the newest commits of a plan root, as everybody may see them."""
     return [
         {
             "sha": each.sha,
@@ -159,7 +158,6 @@ class WebServer:
         return self.keys.link() if self.keys.page else None
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Answer until *stop* is set."""
         app = self._app
         near = attended(
             self._made, self.keys, operation_of=operation_of, actor_of=self._local_actor
@@ -167,7 +165,7 @@ class WebServer:
         answering = [serve_socket(near, app.data, stop=stop)]
         if self._listener is not None:
             proxies = Proxies.of(app.config.server_trusted_proxies or ())
-            guard = guarded(
+            guard = Guard(
                 self._made, self.keys, clock=app.clock, operation_of=operation_of, proxies=proxies
             )
             answering.append(serve_tcp(guard, self._listener, stop=stop, proxies=proxies))
@@ -178,8 +176,6 @@ class WebServer:
 
 
 def papers_of(app: App) -> Papers:
-    """Return what pages show that stands in the files of an app."""
-
     async def plans() -> list[str]:
         found = await asyncio.to_thread(find_plans, app.root, most=app.config.plan_max_files)
         return [os.path.relpath(each, app.root) for each in found.plans]
@@ -198,7 +194,6 @@ def papers_of(app: App) -> Papers:
 
 
 def _day(text: str, manifest: str) -> Lifecycle | None:
-    """Return the day of a member, as its part of the manifest names it."""
     members = parse_crew(text, manifest).members
     if not members or members[0].lifecycle is None:
         return None

@@ -62,7 +62,6 @@ class CalendarFire(NamedTuple):
     is_estimate: bool
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {
             "at": stamp(self.at, self.zone),
             "zone": self.zone,
@@ -130,7 +129,6 @@ def fires(entries: list[Listed], start: datetime, end: datetime) -> Iterator[Cal
 
 
 def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[CalendarFire]:
-    """Yield the moments of one entry."""
     entry = found.item
     if not isinstance(entry, Entry) or found.gone_at is not None or is_net(entry):
         return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote
 
 import h11
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    Where: TypeAlias = "Callable[[], tuple[str, NodeAddress] | None]"
+    from horae.config import ListenAddress
+
+    Where: TypeAlias = "Callable[[], tuple[str, ListenAddress] | None]"
 
 CONNECT: Final = 3.0  # seconds
 LEAVING: Final = 1.0  # seconds for an answer to come, although who asked has gone
@@ -40,20 +42,6 @@ _OWN: Final = frozenset({
     ACTOR.encode(), RUN.encode(), SCOPES.encode(),
 })  # fmt: skip
 _HOP: Final = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"})
-
-
-class NodeAddress(Protocol):
-    """Where a member listens."""
-
-    @property
-    def host(self) -> str:
-        """Its machine."""
-        ...
-
-    @property
-    def port(self) -> int:
-        """Its port."""
-        ...
 
 
 class NoLeaderError(HoraeError):
@@ -77,8 +65,7 @@ def forwarded(where: Where, *, secret: str, name: str, otherwise: ASGIApp | None
         if scope["type"] != "http":
             return
         try:
-            other, address = _other(scope, where(), name)
-            await _forward(scope, receive, send, other, address, secret=secret, name=name)
+            await _forward(scope, receive, send, where(), secret=secret, name=name)
         except NoLeaderError as error:
             await (otherwise or refuse(error, scope))(scope, receive, send)
 
@@ -86,34 +73,24 @@ def forwarded(where: Where, *, secret: str, name: str, otherwise: ASGIApp | None
 
 
 def refuse(error: NoLeaderError, scope: Scope) -> ASGIApp:
-    """Return the answer of a member that cannot answer, nor ask anybody who can."""
     return refused(error, scope["path"], HTTPStatus.SERVICE_UNAVAILABLE)
-
-
-def _other(
-    scope: Scope, found: tuple[str, NodeAddress] | None, name: str
-) -> tuple[str, NodeAddress]:
-    """Return whom to ask; nobody asks twice around."""
-    if found is None:
-        raise NoLeaderError("the cluster has no leader")
-    asker = dict(scope["headers"]).get(FROM)
-    if asker is not None:
-        sender = asker.decode(errors="replace")[:64]
-        raise NoLeaderError(f"{sender} forwarded the request to {name}, which is not the leader")
-    return found
 
 
 async def _forward(
     scope: Scope,
     receive: Receive,
     send: Send,
-    other: str,
-    address: NodeAddress,
+    found: tuple[str, ListenAddress] | None,
     *,
     secret: str,
     name: str,
 ) -> None:
-    """Ask another member, and hand on what it says as it comes."""
+    if found is None:
+        raise NoLeaderError("the cluster has no leader")
+    other, address = found
+    if asker := dict(scope["headers"]).get(FROM):  # nobody asks twice around
+        sender = asker.decode(errors="replace")[:64]
+        raise NoLeaderError(f"{sender} forwarded the request to {name}, which is not the leader")
     try:
         async with asyncio.timeout(CONNECT):
             reader, writer = await asyncio.open_connection(address.host, address.port)
@@ -147,48 +124,37 @@ async def _forward(
 
 
 def _request(scope: Scope, body: bytes, secret: str, name: str) -> h11.Request:
-    """Return the same request in our own name."""
-    query = scope["query_string"]
+    """Return the same request in our own name, for whom the guard let in, if it needs a token."""
+    query, caller = scope["query_string"], caller_of(scope)
     target = scope["raw_path"] + (b"?" + query if query else b"")
     headers = [(key, value) for key, value in scope["headers"] if key.lower() not in _OWN]
     ours = {
-        b"host": b"localhost",
-        b"content-length": str(len(body)).encode(),
-        b"connection": b"close",
-        FROM: name.encode(),
-        **_caller_headers(scope, secret),
+        "host": "localhost",
+        "content-length": str(len(body)),
+        "connection": "close",
+        FROM.decode(): name,
     }
-    return h11.Request(method=scope["method"], target=target, headers=[*headers, *ours.items()])
-
-
-def _caller_headers(scope: Scope, secret: str) -> dict[bytes, bytes]:
-    """Return what tells another member for whom it is asked; nothing where nobody needs a token."""
-    caller = caller_of(scope)
-    if caller is None:
-        return {}
-    said = {
-        "authorization": f"Bearer {secret}",
-        ACTOR: quote(caller.actor, errors="replace"),
-        SCOPES: ",".join(scope_words(caller.scopes)),
-    }
-    return {name.encode(): value.encode() for name, value in said.items()}
+    if caller is not None:
+        ours |= {
+            "authorization": f"Bearer {secret}",
+            ACTOR: quote(caller.actor, errors="replace"),
+            SCOPES: ",".join(scope_words(caller.scopes)),
+        }
+    headers += [(key.encode(), value.encode()) for key, value in ours.items()]
+    return h11.Request(method=scope["method"], target=target, headers=headers)
 
 
 async def _body(receive: Receive) -> bytes:
     """Return all that was sent; how much that may be, the server has seen to."""
-    parts = []
-    while True:
+    parts, has_more = [], True
+    while has_more:
         message: Message = await receive()
-        if message["type"] != "http.request":
-            break
         parts.append(message.get("body", b""))
-        if not message.get("more_body"):
-            break
+        has_more = bool(message.get("more_body"))
     return b"".join(parts)
 
 
 async def _gone(receive: Receive) -> None:
-    """Return when whoever asked has gone away."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NoReturn
 from urllib.parse import unquote
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, Response
 
 from horae.core.access import SESSION_LASTS
@@ -45,7 +45,6 @@ SLOWED: Final = 1.0  # seconds until the next one is answered
 WAITING: Final = 16  # of those at a time; each has a connection meanwhile
 PEERS: Final = 1000  # so many peers are remembered
 
-_NO_MORE: Final[Mapping[str, str]] = {}
 _READS: Final = frozenset({"GET", "HEAD"})
 _LOGIN: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Horae</title>
@@ -57,8 +56,6 @@ Open the link unchanged: the session is valid only for the host name in it.</p>
 
 
 class GuardError(HoraeError):
-    """A request that does not reach the application."""
-
     code = "guard"
     exit_code = Exit.UNAUTHORISED
 
@@ -83,31 +80,6 @@ class MissingScopeError(GuardError):
         super().__init__(HTTPStatus.FORBIDDEN, reason)
 
 
-def guarded(
-    app: ASGIApp,
-    keys: Keys,
-    *,
-    clock: Clock,
-    operation_of: Callable[[str, str], Operation | None],
-    proxies: Proxies | None = None,
-    patience: float = LONGEST,
-) -> ASGIApp:
-    """Return an application for a port: it answers only those who may ask, and in time.
-
-    Who asks through one of the *proxies* is whom it names.
-    *operation_of* tells which route a method and a path mean; one that it does not know
-    needs the token, too.
-    """
-    return _Guard(
-        app,
-        keys,
-        clock=clock,
-        operation_of=operation_of,
-        proxies=proxies or Proxies(),
-        patience=patience,
-    )
-
-
 def attended(
     app: ASGIApp,
     keys: Keys,
@@ -122,7 +94,7 @@ def attended(
     """
 
     async def attended_app(scope: Incoming, receive: Receive, send: Send) -> None:
-        headers = _Headers(scope)
+        headers = Headers(scope=scope)
         try:
             caller = await found(scope, headers)
         except GuardError as error:
@@ -131,10 +103,10 @@ def attended(
         with acting(caller.actor):
             await app(with_caller(scope, caller), _until(caller, receive), send)
 
-    async def found(scope: Incoming, headers: _Headers) -> Caller:
+    async def found(scope: Incoming, headers: Headers) -> Caller:
         with _reading():
-            if not headers.all("authorization"):
-                run = "".join(headers.all(RUN))
+            if not headers.getlist("authorization"):
+                run = "".join(headers.getlist(RUN))
                 actor = await actor_of(scope["state"].get(USER, os.geteuid()), run)
                 return Caller(actor, frozenset({Scope.ADMIN}), asyncio.Event())
             caller = await _bearer(keys, headers)
@@ -147,8 +119,12 @@ def attended(
     return attended_app
 
 
-class _Guard:
-    """Asks about every request before the application hears of it."""
+class Guard:
+    """An application for a port: it answers only those who may ask, and in time.
+
+    Who asks through one of the *proxies* is whom it names. *operation_of* tells which route a
+    method and a path mean; one that it does not know needs the token, too.
+    """
 
     def __init__(
         self,
@@ -157,48 +133,55 @@ class _Guard:
         *,
         clock: Clock,
         operation_of: Callable[[str, str], Operation | None],
-        proxies: Proxies,
-        patience: float,
+        proxies: Proxies | None = None,
+        patience: float = LONGEST,
     ) -> None:
         self._app = app
         self._keys = keys
+        self._clock = clock
         self._operation_of = operation_of
-        self._proxies = proxies
+        self._proxies = proxies or Proxies()
         self._patience = patience
         self._waiting = 0
-        self._failures = _Failures(clock)
+        self._failures: dict[str, deque[timedelta]] = {}  # by peer: when it had a wrong token
 
     async def __call__(self, scope: Incoming, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            # No page can open a socket here, whoever it belongs to.
+            # No page can open a socket here, whosever it is.
             await send({"type": "websocket.close", "code": 1008})
             return
-        headers = _Headers(scope)
+        headers = Headers(scope=scope)
         operation = self._operation_of(scope["method"], scope["path"])
         needed = needed_scope(operation, scope["method"])
+        caller = cookie = None
         try:
-            headers.host = self._host(headers)
+            cookie = self._cookie(self._host(headers), headers)
             _check_origin(scope["method"], headers)
-            caller = None
             if needed is not None:
-                caller = await self._caller(headers) or await self._refuse_key(scope, headers)
+                with _reading():
+                    if headers.getlist("authorization"):
+                        caller = await _bearer(self._keys, headers)
+                    elif cookie is not None:
+                        caller = await self._keys.session(cookie[1])
+                if caller is None:
+                    await self._refuse_key(scope, headers, is_session=cookie is not None)
                 _check_scope(caller, needed)
         except GuardError as error:
-            await self._refuse(error, headers, scope, send)
+            await self._refuse(error, scope, send, cookie)
             return
         is_long = operation is not None and operation.is_long
         if caller is None:
             await self._pass(scope, receive, send, is_long=is_long)
             return
-        cookie = self._cookie(headers) if caller.is_renewed else None
-        more = {"Set-Cookie": set_cookie(*cookie, age=SESSION_LASTS)} if cookie else {}
+        more = {}
+        if caller.is_renewed and cookie is not None:
+            more = {"Set-Cookie": set_cookie(*cookie, age=SESSION_LASTS)}
         with acting(caller.actor):
             scope, receive = with_caller(scope, caller), _until(caller, receive)
             await self._pass(scope, receive, send, is_long=is_long, more=more)
 
-    def _host(self, headers: _Headers) -> str:
-        """Return by which name this machine is asked; a page elsewhere cannot use one of these."""
-        names = headers.all("host")
+    def _host(self, headers: Headers) -> str:
+        names = headers.getlist("host")
         host = host_of(names[0]) if len(names) == 1 else None
         if host is None:
             raise GuardError(
@@ -209,26 +192,22 @@ class _Guard:
             raise GuardError(HTTPStatus.MISDIRECTED_REQUEST, reason)
         return host
 
-    def _cookie(self, headers: _Headers) -> tuple[str, str] | None:
-        """Return name and value of the cookie that counts under the name that is asked."""
-        name = self._keys.names.cookie(headers.host)
-        value = None if name is None else headers.cookie(name)
-        return None if name is None or value is None else (name, value)
+    def _cookie(self, host: str, headers: Headers) -> tuple[str, str] | None:
+        """Return name and value of the cookie that counts under a host name."""
+        name = self._keys.names.cookie(host)
+        for line in headers.getlist("cookie"):
+            for part in line.split(";"):
+                key, _, value = part.strip().partition("=")
+                if key == name:
+                    return key, value
+        return None
 
-    async def _caller(self, headers: _Headers) -> Caller | None:
-        """Return who sends a request; None: the token or the cookie is missing or wrong."""
-        with _reading():
-            if headers.all("authorization"):
-                return await _bearer(self._keys, headers)
-            cookie = self._cookie(headers)
-            return None if cookie is None else await self._keys.session(cookie[1])
-
-    async def _refuse_key(self, scope: Incoming, headers: _Headers) -> NoReturn:
+    async def _refuse_key(self, scope: Incoming, headers: Headers, *, is_session: bool) -> NoReturn:
         """Raise an error if the token is wrong, and not at once if that is not the first time."""
-        is_guess = headers.all("authorization") or self._cookie(headers) is not None
+        is_guess = headers.getlist("authorization") or is_session
         near = scope["client"][0] if scope.get("client") else ""
-        peer = self._proxies.asking(near, headers.all("x-forwarded-for"))
-        if is_guess and self._failures.note(peer):
+        peer = self._proxies.asking(near, headers.getlist("x-forwarded-for"))
+        if is_guess and self._is_one_more(peer):
             if self._waiting >= WAITING:
                 reason = "too many wrong tokens; `horae token show` prints the right one"
                 raise GuardError(HTTPStatus.TOO_MANY_REQUESTS, reason)
@@ -242,6 +221,16 @@ class _Guard:
         )
         raise GuardError(HTTPStatus.UNAUTHORIZED, reason)
 
+    def _is_one_more(self, peer: str) -> bool:
+        """Note a wrong token; tell whether its peer came with too many before it."""
+        if peer not in self._failures and len(self._failures) >= PEERS:
+            del self._failures[next(iter(self._failures))]
+        when = self._failures.setdefault(peer, deque(maxlen=TRIES))
+        now = self._clock.elapsed()
+        is_one_more = len(when) == TRIES and now - when[0] < WITHIN
+        when.append(now)
+        return is_one_more
+
     async def _pass(
         self,
         scope: Incoming,
@@ -249,7 +238,7 @@ class _Guard:
         send: Send,
         *,
         is_long: bool,
-        more: Mapping[str, str] = _NO_MORE,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         """Let the application answer, in time and with the headers that keep browsers at bay."""
         has_begun = False
@@ -261,7 +250,7 @@ class _Guard:
                 has_begun = True
                 limit.reschedule(None)  # from now on the reader's own slowness is what counts
                 headers = MutableHeaders(scope=message)
-                for name, value in {**HEADERS, **more}.items():
+                for name, value in {**HEADERS, **(more or {})}.items():
                     headers.setdefault(name, value)
             await send(message)
 
@@ -279,16 +268,19 @@ class _Guard:
         if error is None and caller is not None and caller.ended.is_set():
             error = GuardError(HTTPStatus.UNAUTHORIZED, "the token was revoked during the request")
         if error is not None and not has_begun:
-            await self._refuse(error, _Headers(scope), scope, send)
+            await self._refuse(error, scope, send)
 
     async def _refuse(
-        self, error: GuardError, headers: _Headers, scope: Incoming, send: Send
+        self,
+        error: GuardError,
+        scope: Incoming,
+        send: Send,
+        cookie: tuple[str, str] | None = None,
     ) -> None:
-        """Answer with an error, and with a page for whoever looks with a browser."""
         status, more = error.status, {}
         if status == HTTPStatus.UNAUTHORIZED:
             more = {"WWW-Authenticate": 'Bearer realm="horae"'}
-            if cookie := self._cookie(headers):
+            if cookie is not None:
                 more["Set-Cookie"] = set_cookie(cookie[0], "", age=timedelta())
         if isinstance(error, MissingScopeError):
             more = {
@@ -296,7 +288,7 @@ class _Guard:
             }
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             more = {"Retry-After": f"{SLOWED:.0f}", "Connection": "close"}
-        wants_page = any("text/html" in each for each in headers.all("accept"))
+        wants_page = any("text/html" in each for each in Headers(scope=scope).getlist("accept"))
         answer: Response
         if status == HTTPStatus.UNAUTHORIZED and wants_page:
             answer = HTMLResponse(_LOGIN, status, headers={**HEADERS, **more})
@@ -314,20 +306,19 @@ def needed_scope(operation: Operation | None, method: str) -> Scope | None:
 
 
 def _check_scope(caller: Caller, needed: Scope | None) -> None:
-    """Raise an error if somebody may not do what they ask for."""
     if needed is not None and not allows(caller.scopes, needed):
         raise MissingScopeError(caller.actor, caller.scopes, needed)
 
 
-async def _bearer(keys: Keys, headers: _Headers) -> Caller | None:
+async def _bearer(keys: Keys, headers: Headers) -> Caller | None:
     """Return who has the token of a request; a node of our cluster says for whom it asks."""
-    given = headers.all("authorization")
+    given = headers.getlist("authorization")
     if len(given) != 1 or given[0][:7].lower() != "bearer ":
         return None
     token = given[0][7:].strip()
     if not keys.is_node(token):
         return await keys.bearer(token)
-    actors, scopes = headers.all(ACTOR), headers.all(SCOPES)
+    actors, scopes = headers.getlist(ACTOR), headers.getlist(SCOPES)
     if len(actors) != 1 or len(scopes) != 1:
         return None
     with suppress(ScopeError):  # then the request is refused
@@ -366,59 +357,19 @@ def _until(caller: Caller, receive: Receive) -> Receive:
     return until
 
 
-class _Headers:
-    """The headers of a request as they came."""
-
-    def __init__(self, scope: Incoming) -> None:
-        self._headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self.host = ""  # once it is known to be ours
-
-    def all(self, name: str) -> list[str]:
-        """Return every value of a header."""
-        wanted = name.encode()
-        return [value.decode("latin-1") for key, value in self._headers if key == wanted]
-
-    def cookie(self, name: str) -> str | None:
-        """Return a cookie, or None if there is none of that name."""
-        for line in self.all("cookie"):
-            for part in line.split(";"):
-                key, _, value = part.strip().partition("=")
-                if key == name:
-                    return value
-        return None
-
-
-def _check_origin(method: str, headers: _Headers) -> None:
+def _check_origin(method: str, headers: Headers) -> None:
     """Raise an error if a page of somebody else makes the browser ask."""
-    sites = headers.all("sec-fetch-site")
+    sites = headers.getlist("sec-fetch-site")
     is_ours = all(each in {"none", "same-origin"} for each in sites)
-    is_look = method in _READS and headers.all("sec-fetch-mode") == ["navigate"]
+    is_look = method in _READS and headers.getlist("sec-fetch-mode") == ["navigate"]
     if not is_ours and not is_look:
         raise GuardError(HTTPStatus.FORBIDDEN, "requests from other sites are not allowed")
     if method in _READS:
         return
-    host = headers.all("host")[0].lower()
+    host = headers.getlist("host")[0].lower()
     own = {f"http://{host}", f"https://{host}"}
-    if any(origin.lower() not in own for origin in headers.all("origin")):
+    if any(origin.lower() not in own for origin in headers.getlist("origin")):
         raise GuardError(HTTPStatus.FORBIDDEN, "requests from other sites are not allowed")
-
-
-class _Failures:
-    """How often each peer came with a wrong token of late."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._when: dict[str, deque[timedelta]] = {}
-
-    def note(self, peer: str) -> bool:
-        """Remember a wrong token; tell whether its peer came with too many before it."""
-        if peer not in self._when and len(self._when) >= PEERS:
-            del self._when[next(iter(self._when))]
-        when = self._when.setdefault(peer, deque(maxlen=TRIES))
-        now = self._clock.elapsed()
-        is_one_more = len(when) == TRIES and now - when[0] < WITHIN
-        when.append(now)
-        return is_one_more
 
 
 async def _nothing() -> Message:

@@ -138,8 +138,6 @@ def escaped(text: str) -> str:
 
 
 class _IcsEvent(NamedTuple):
-    """One moment that is written out, or the first of those that recur."""
-
     uid: str
     at: datetime
     recurrence: str | None = None
@@ -148,7 +146,6 @@ class _IcsEvent(NamedTuple):
 
 
 def _is_shown(entry: Entry, start: datetime, end: datetime) -> bool:
-    """Whether an entry has a moment in the window that belongs into a calendar."""
     if not isinstance(entry.rule, CronRule | RepeaterRule | OnceRule):
         return False
     return next(project(entry, start, end), None) is not None
@@ -157,7 +154,6 @@ def _is_shown(entry: Entry, start: datetime, end: datetime) -> bool:
 def _events(
     entry: Entry, clock: _IcsZone, own: _IcsZone, *, start: datetime, end: datetime
 ) -> Iterator[_IcsEvent]:
-    """Yield the events of an entry: one that recurs, or each of its moments."""
     # Programs pass a UID on, also where they hide the rest: so only a hash of the address.
     uid = sha256(entry.address.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     moments = project(entry, start, end)
@@ -178,7 +174,6 @@ def _events(
 def _event(
     event: _IcsEvent, clock: _IcsZone, *, now: datetime, about: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the lines of one event: a moment, which takes up no time."""
     yield "BEGIN:VEVENT"
     yield f"UID:{event.uid}"
     yield f"DTSTAMP:{_utc(now)}"
@@ -197,7 +192,6 @@ def _event(
 
 
 def _about(entry: Entry) -> tuple[str, ...]:
-    """Return the lines that all events of an entry share."""
     said = words(entry.rule, zone_name=entry.zone)
     facts = (str(entry.origin), f"{_as_written(entry)} ({entry.zone})", said, entry.address)
     return (
@@ -208,7 +202,6 @@ def _about(entry: Entry) -> tuple[str, ...]:
 
 
 def _as_written(entry: Entry) -> str:
-    """Return a rule as it stands in the plan, or much like it."""
     match entry.rule:
         case CronRule(crons):
             return "; ".join(cron.expression for cron in crons)
@@ -307,7 +300,6 @@ def _clock(name: str, start: datetime) -> _IcsZone:
 
 @lru_cache(maxsize=64)  # looking for the changes of a century takes 15 ms
 def _clock_from(name: str, year: int) -> _IcsZone:
-    """Return the clock of a zone, for a window that begins in a year."""
     since = datetime(max(year - 1, 2), 1, 1, tzinfo=UTC)
     settled = datetime(min(max(year + _CYCLE, _SETTLED), 9999), 1, 1, tzinfo=UTC)
     place = zone(name)
@@ -317,7 +309,6 @@ def _clock_from(name: str, year: int) -> _IcsZone:
 
 
 def _timezone(clock: _IcsZone) -> Iterator[str]:
-    """Yield the lines that tell how far a zone stands from UTC, and from when on."""
     offset = clock.since.astimezone(clock.place).utcoffset()
     assert offset is not None
     alike: dict[tuple[timedelta, timedelta, str | None], list[ClockChange]] = {}
@@ -341,7 +332,6 @@ def _timezone(clock: _IcsZone) -> Iterator[str]:
 def _observance(
     listed: Sequence[ClockChange], place: ZoneInfo, *, rule: str | None = None
 ) -> Iterator[str]:
-    """Yield the lines of changes that lead from one offset to another."""
     first = listed[0]
     after = first.at.astimezone(place)
     kind = "DAYLIGHT" if (after.dst() or timedelta(0)) > timedelta(0) else "STANDARD"
@@ -359,7 +349,6 @@ def _observance(
 
 
 def _onset(change: ClockChange) -> datetime:
-    """Return what the clock shows at a change, as it stood before."""
     return (change.at + change.before).replace(tzinfo=None)
 
 
@@ -423,12 +412,10 @@ def _when(at: datetime, clock: _IcsZone) -> str:
 
 
 def _utc(moment: datetime) -> str:
-    """Return a moment in whole seconds of UTC."""
     return f"{_stamp(moment.astimezone(UTC).replace(tzinfo=None))}Z"
 
 
 def _stamp(wall: datetime) -> str:
-    """Return a wall time without any mark between its parts."""
     return wall.isoformat(timespec="seconds").replace("-", "").replace(":", "")
 
 

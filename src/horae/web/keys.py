@@ -53,12 +53,10 @@ class Caller:
 
 
 def with_caller(asked: Asked, caller: Caller) -> Asked:
-    """Return a request that tells the application who sends it."""
     return {**asked, _CALLER: caller}
 
 
 def caller_of(asked: Asked) -> Caller | None:
-    """Return who sends a request; None: the route needs no token."""
     found: Caller | None = asked.get(_CALLER)
     return found
 
@@ -71,7 +69,12 @@ _HOST: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names by which one server is asked."""
+    """The names by which one server is asked, and which cookie counts under each.
+
+    Cookies know no ports: a browser sends one to every server of its host. So the page has a host
+    name of its own that nobody can guess, and under the names that every server of this machine
+    shares no cookie counts.
+    """
 
     page: str  # below localhost, so that every name service and browser keeps it on this machine
     proxied: frozenset[str] = frozenset()  # those of proxies in front, which speak TLS
@@ -79,7 +82,6 @@ class Names:
 
     @classmethod
     def of(cls, seed: str, *, proxied: Iterable[str] = (), others: Iterable[str] = ()) -> Names:
-        """Return the names of a server; that of its page follows from a secret in hexadecimal."""
         return cls(
             f"horae-{seed[: BITS // 4]}.localhost",
             frozenset(each.lower() for each in proxied),
@@ -89,7 +91,6 @@ class Names:
         )
 
     def has(self, host: str) -> bool:
-        """Tell whether a host is this server."""
         return host == self.page or host in self.proxied or host in self.others
 
     def cookie(self, host: str) -> str | None:
@@ -141,8 +142,6 @@ _ALL: Final = frozenset({Scope.ADMIN})
 
 
 class TokenFileError(HoraeError):
-    """A token that cannot be read, or that others can read."""
-
     code = "token_file"
     exit_code = Exit.UNAUTHORISED
 
@@ -195,11 +194,9 @@ class Keys:
         self.outside = outside
 
     def ended_of(self, name: str = OPERATOR, session: str = "") -> asyncio.Event:
-        """Return what is set when a token, or a session of it, is good no longer."""
         return self._ends.setdefault(f"{name}/{session}", asyncio.Event())
 
     def end(self, name: str, session: str = "") -> None:
-        """End what is open with a token that was revoked, or in one session of it."""
         self._revoked += 1
         for each in [key for key in self._ends if key.startswith(f"{name}/{session}")]:
             self._ends.pop(each).set()
@@ -212,14 +209,12 @@ class Keys:
             self.end(name)
 
     async def rotate(self) -> None:
-        """Make a new token; every session, link and secret path ends."""
         token = new_token()
         if self._share is not None:
             await self._share(token)
         self.replace(token)
 
     def replace(self, token: str) -> None:
-        """Let another token be the operator's; all that follows from the old one ends."""
         if token == self.token:
             return
         self.token = write_token(self.directory, token)
@@ -277,15 +272,12 @@ class Keys:
         return found
 
     def _touch(self, name: str, tokens: Tokens) -> None:
-        """Have it written down that a token was used, unless it was a moment ago."""
         last, now = self._touched.get(name), self._clock.elapsed()
         if last is None or now - last >= TOUCHED:
             self._touched[name] = now
             self._later(tokens.touch(name, now=self._clock.now()))
 
     def _later(self, writing: Coroutine[Any, Any, None]) -> None:
-        """Have a use written down; the request goes on without it."""
-
         async def write() -> None:
             try:
                 await writing
@@ -297,11 +289,9 @@ class Keys:
         task.add_done_callback(self._touching.discard)
 
     def is_token(self, given: bytes) -> bool:
-        """Tell whether somebody has the token."""
         return hmac.compare_digest(given, self.token.encode())
 
     def is_node(self, given: str) -> bool:
-        """Tell whether it is another node of our cluster that asks."""
         is_same = hmac.compare_digest(given.encode(errors="replace"), self.node.encode())
         return bool(self.node) and is_same
 
@@ -321,11 +311,9 @@ class Keys:
 
     @property
     def calendar(self) -> str:
-        """What the path of the calendar ends with."""
         return self._made("calendar")[:43]
 
     def is_calendar(self, given: str) -> bool:
-        """Tell whether somebody knows the path of the calendar."""
         return hmac.compare_digest(given.encode(errors="replace"), self.calendar.encode())
 
     @property
@@ -337,7 +325,6 @@ class Keys:
         return self.outside if self.url else ""
 
     def link(self, name: str = OPERATOR) -> str:
-        """Return a login link for a token."""
         return f"{self.page}/login/{self.new_code(name)}"
 
     def _session(self, cookie: str) -> str:
@@ -345,7 +332,6 @@ class Keys:
         return self._made(f"session {cookie}")
 
     def _made(self, what: str) -> str:
-        """Return what only the token makes of some words."""
         return hmac.new(self.token.encode(), what.encode(errors="replace"), sha256).hexdigest()
 
 
@@ -374,7 +360,6 @@ def read_token(directory: Path, name: str = NAME) -> str | None:
 
 
 def keep_token(directory: Path, token: str, name: str = NAME) -> None:
-    """Let a data directory have the token that all machines of a cluster share."""
     if read_token(directory, name) != token:
         write_token(directory, token, name)
 
@@ -388,7 +373,6 @@ def _host_seed(directory: Path) -> str:
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess."""
     return secrets.token_hex(32)
 
 
@@ -412,7 +396,6 @@ async def add_token(
 
 
 async def revoke_token(tokens: Tokens, name: str, *, now: datetime) -> None:
-    """Forget a token of a name, or raise an error if there is none."""
     if not await tokens.revoke(name, now=now):
         raise NoTokenError(name)
 

@@ -114,7 +114,6 @@ def _sessions(front: Front) -> Sessions:
 
 
 def _cookie(keys: Keys, request: Request) -> str | None:
-    """Return what the cookie of a session is called under the name that is asked."""
     return keys.names.cookie(host_of(request.headers.get("host", "")) or "")
 
 

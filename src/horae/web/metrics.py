@@ -18,7 +18,6 @@ from horae.web.answer import HEADERS, harmless
 from horae.web.router import asks
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
     from horae.web.router import Front, RequestFields
@@ -30,60 +29,60 @@ _BATCH: Final = 1000
 _WITHOUT_RUN: Final = frozenset({Status.SKIPPED, Status.COALESCED, Status.MISSED})
 
 
+# By the attribute of `Counts`: kind, name, help, labels.
+_NUMBERS: Final = {
+    "ends": ("Counter", "horae_occurrences", "Occurrences and requests, by outcome.", "outcome"),
+    "missed": ("Counter", "horae_missed", "Missed occurrences, by entry.", "entry title"),
+    "late": (
+        "Histogram",
+        "horae_lateness_seconds",
+        "Delay between the scheduled time and the decision to run.",
+        "",
+    ),
+    "tokens": ("Counter", "horae_tokens", "Tokens used by agents.", "kind"),
+    "cost": ("Counter", "horae_cost_dollars", "Cost of agent runs.", ""),
+    "active": ("Gauge", "horae_active_runs", "Runs in progress.", ""),
+    "waiting": ("Gauge", "horae_waiting_receipts", "Receipts with the status waiting.", ""),
+    "held": ("Gauge", "horae_held_receipts", "Receipts with the status held.", ""),
+    "entries": ("Gauge", "horae_armed_entries", "Armed entries.", ""),
+    "slots": ("Gauge", "horae_gate_slots", "Slots for concurrent runs.", ""),
+    "next": ("Gauge", "horae_next_fire_seconds", "Unix time of the next scheduled run.", ""),
+    "next_of": (
+        "Gauge",
+        "horae_entry_next_fire_seconds",
+        "Unix time of the next scheduled run of an entry.",
+        "entry title",
+    ),
+    "nodes": ("Gauge", "horae_node_up", "Whether a node of the cluster is up.", "node leads"),
+    "node_runs": ("Gauge", "horae_node_runs", "Runs in progress, by node.", "node"),
+    "node_slots": ("Gauge", "horae_node_slots", "Slots for concurrent runs, by node.", "node"),
+    "well": (
+        "Gauge",
+        "horae_healthy",
+        "Whether the scheduling loop runs and the ledger is writable.",
+        "",
+    ),
+}
+
+
 class Counts:
     """What has happened since the engine started."""
 
     def __init__(self, front: Front) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+        import prometheus_client
 
         self._front = front
         self._after = front.since
         self._turn = asyncio.Lock()
-        self.registry: CollectorRegistry = CollectorRegistry()
-        where: dict[str, Any] = {"registry": self.registry}
-        self._ends = Counter(
-            "horae_occurrences", "Occurrences and requests, by outcome.", ["outcome"], **where
-        )
+        self.registry = prometheus_client.CollectorRegistry()
+        self._of: dict[str, Any] = {}
+        for key, (kind, name, about, labels) in _NUMBERS.items():
+            more = {"buckets": BUCKETS} if kind == "Histogram" else {}
+            made = getattr(prometheus_client, kind)
+            self._of[key] = made(name, about, labels.split(), registry=self.registry, **more)
         for each in Status:
             if each in ENDS or each in _WITHOUT_RUN:
-                self._ends.labels(each.value)
-        self._missed = Counter(
-            "horae_missed", "Missed occurrences, by entry.", ["entry", "title"], **where
-        )
-        self._late = Histogram(
-            "horae_lateness_seconds",
-            "Delay between the scheduled time and the decision to run.",
-            buckets=BUCKETS,
-            **where,
-        )
-        self._tokens = Counter("horae_tokens", "Tokens used by agents.", ["kind"], **where)
-        self._cost = Counter("horae_cost_dollars", "Cost of agent runs.", **where)
-        self._active = Gauge("horae_active_runs", "Runs in progress.", **where)
-        self._waiting = Gauge(
-            "horae_waiting_receipts", "Receipts with the status waiting.", **where
-        )
-        self._held = Gauge("horae_held_receipts", "Receipts with the status held.", **where)
-        self._entries = Gauge("horae_armed_entries", "Armed entries.", **where)
-        self._slots = Gauge("horae_gate_slots", "Slots for concurrent runs.", **where)
-        self._next = Gauge(
-            "horae_next_fire_seconds", "Unix time of the next scheduled run.", **where
-        )
-        self._next_of = Gauge(
-            "horae_entry_next_fire_seconds",
-            "Unix time of the next scheduled run of an entry.",
-            ["entry", "title"],
-            **where,
-        )
-        self._nodes = Gauge(
-            "horae_node_up", "Whether a node of the cluster is up.", ["node", "leads"], **where
-        )
-        self._node_runs = Gauge("horae_node_runs", "Runs in progress, by node.", ["node"], **where)
-        self._node_slots = Gauge(
-            "horae_node_slots", "Slots for concurrent runs, by node.", ["node"], **where
-        )
-        self._well = Gauge(
-            "horae_healthy", "Whether the scheduling loop runs and the ledger is writable.", **where
-        )
+                self._of["ends"].labels(each.value)
 
     async def text(self) -> bytes:
         """Return all numbers as Prometheus reads them."""
@@ -91,7 +90,7 @@ class Counts:
 
         async with self._turn:
             await self._count()
-            await self._stand()
+            await self._look()
             return await asyncio.to_thread(generate_latest, self.registry)
 
     async def _count(self) -> None:
@@ -110,57 +109,45 @@ class Counts:
         status = Status(word) if word in set(Status) else None
         if status is None or (status not in ENDS and status not in _WITHOUT_RUN):
             return
-        account = await self._front.service.receipt(number)
+        account, of = await self._front.service.receipt(number), self._of
         filed = account.line.filed
-        self._ends.labels(status.value).inc(filed.receipt.count)
+        of["ends"].labels(status.value).inc(filed.receipt.count)
         if status is Status.MISSED:
-            self._missed.labels(str(filed.entry), account.line.title).inc(filed.receipt.count)
+            of["missed"].labels(str(filed.entry), account.line.title).inc(filed.receipt.count)
         if status in ENDS and is_planned(filed.receipt.key):
-            self._late.observe(late(filed).total_seconds())
+            of["late"].observe(late(filed).total_seconds())
         for run in account.runs:
-            self._spend(run.facts)
+            for kind in ("in", "out"):
+                used = run.facts.get(f"tokens_{kind}")
+                if isinstance(used, int) and used > 0:
+                    of["tokens"].labels(kind).inc(used)
+            cost = run.facts.get("cost")
+            if isinstance(cost, int | float) and cost > 0:
+                of["cost"].inc(cost)
 
-    def _spend(self, facts: Any) -> None:
-        """Count what a run used, as far as that is known."""
-        for kind in ("in", "out"):
-            used = facts.get(f"tokens_{kind}")
-            if isinstance(used, int) and used > 0:
-                self._tokens.labels(kind).inc(used)
-        cost = facts.get("cost")
-        if isinstance(cost, int | float) and cost > 0:
-            self._cost.inc(cost)
-
-    async def _machines(self) -> None:
-        """Look which machines there are."""
-        for gauge in (self._nodes, self._node_runs, self._node_slots):
-            gauge.clear()
-        for each in [] if self._front.nodes is None else await self._front.nodes():
-            leads = "true" if each["leads"] else "false"
-            self._nodes.labels(each["node"], leads).set(each["state"] in {"up", "draining"})
-            self._node_runs.labels(each["node"]).set(each["runs"])
-            self._node_slots.labels(each["node"]).set(each["slots"])
-
-    async def _stand(self) -> None:
+    async def _look(self) -> None:
         """Look how things stand now."""
-        await self._machines()
-        front = self._front
+        of, front = self._of, self._front
+        for key in ("nodes", "node_runs", "node_slots", "next_of"):
+            of[key].clear()
+        for node in [] if front.nodes is None else await front.nodes():
+            leads = "true" if node["leads"] else "false"
+            of["nodes"].labels(node["node"], leads).set(node["state"] in {"up", "draining"})
+            of["node_runs"].labels(node["node"]).set(node["runs"])
+            of["node_slots"].labels(node["node"]).set(node["slots"])
         stands = await front.service.status(front.facts(), limit=ENTRIES)
-        counts = stands.counts
-        self._active.set(counts.get(Status.RUNNING, 0) + counts.get(Status.STARTING, 0))
-        self._waiting.set(counts.get(Status.WAITING, 0))
-        self._held.set(counts.get(Status.HELD, 0))
-        self._entries.set(stands.entries)
-        self._slots.set(front.engine.gate.capacity.slots)
-        engine = front.engine
-        is_well = engine.trouble is None and not engine.is_blank
-        self._well.set(is_well and engine.turned_at is not None)
-        self._next_of.clear()
-        moments = [each.next_at.timestamp() for each in stands.coming if each.next_at is not None]
-        self._next.set(min(moments, default=float("nan")))
-        for each in stands.coming:
-            if each.next_at is not None:
-                at = each.next_at.timestamp()
-                self._next_of.labels(str(each.number), each.title).set(at)
+        counts, engine = stands.counts, front.engine
+        of["active"].set(counts.get(Status.RUNNING, 0) + counts.get(Status.STARTING, 0))
+        of["waiting"].set(counts.get(Status.WAITING, 0))
+        of["held"].set(counts.get(Status.HELD, 0))
+        of["entries"].set(stands.entries)
+        of["slots"].set(engine.gate.capacity.slots)
+        is_well = engine.trouble is None and not engine.is_blank and engine.turned_at is not None
+        of["well"].set(is_well)
+        coming = [(each.next_at.timestamp(), each) for each in stands.coming if each.next_at]
+        of["next"].set(min((at for at, _ in coming), default=float("nan")))
+        for at, each in coming:
+            of["next_of"].labels(str(each.number), each.title).set(at)
 
 
 async def metrics(front: Front, request: Request, _: RequestFields) -> Response:

@@ -37,16 +37,34 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 
+log = logging.getLogger(__name__)
+
 KEPT: Final = 30  # seconds that a connection stays open while nothing is asked
 BUFFER: Final = 64 << 10  # bytes of an answer that the system keeps for whoever is slow
 CLOSING: Final = 2  # seconds for what is being answered when it ends
 
 _PRIVATE: Final = ".socket"  # where it is made
+CONNECTIONS: Final = 200
+EACH: Final = 100  # of one peer
+FEW: Final = 4  # which also those get who come when nothing else is left
+RESERVE: Final = 64  # descriptors for runs and ledger
+HEADER: Final = 16 << 10  # bytes
+ASKING: Final = 10.0  # seconds to ask in full
+TAKING: Final = 30.0  # seconds to take the next part of an answer
+AT_ONCE: Final = 8  # are let in before those who are in are heard
+KNOCKING: Final = 4096  # wait in the system's queue; it may allow fewer
+COUNTED: Final = 1.0  # seconds for which a count of descriptors is good
+USER: Final = "user"  # in the state of a request on a unix socket: who is at the other end
+RESTING: Final = 0.1  # seconds until somebody is let in again when that could not be
+
+_OPEN: Final = "/dev/fd"
+# A line that ends without CR, a CR within a line, and a line that goes on with the one before:
+# each is read in two ways by two programs, so what one of them lets pass the other may obey.
+# Other control characters have no meaning here, but for whoever shows them on a terminal.
+_AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class ListenError(HoraeError):
-    """An address that the server cannot listen at, or may not."""
-
     code = "listen"
     exit_code = Exit.CONFLICT
 
@@ -61,17 +79,14 @@ async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) ->
 
     What is being answered then has two seconds left.
     """
-    server = _Server(_config(app))
-    listener = listen(directory)
-    ours = _file(directory / SOCKET)
-    stopping = asyncio.create_task(_stop_with(stop, server))
+    listener, path = listen(directory), directory / SOCKET
+    ours = path.lstat()
     try:
-        await server.serve(sockets=[listener])
+        await serve_tcp(app, listener, stop=stop)
     finally:
-        stopping.cancel()
-        listener.close()
-        if _file(directory / SOCKET) == ours:  # not that of an engine after this one
-            _remove(directory / SOCKET)
+        with suppress(FileNotFoundError):  # there is nothing to remove
+            if os.path.samestat(path.lstat(), ours):  # not that of an engine after this one
+                path.unlink()
 
 
 async def serve_tcp(
@@ -85,8 +100,28 @@ async def serve_tcp(
 
     One of the *proxies* may have as many connections as there are.
     """
-    server = _Server(_config(app), proxies)
-    stopping = asyncio.create_task(_stop_with(stop, server))
+    config = uvicorn.Config(
+        _bounded(app),
+        http=ClientConnection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level=logging.CRITICAL,  # the application tells of its own errors
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEPT,
+        timeout_graceful_shutdown=CLOSING,
+        h11_max_incomplete_event_size=HEADER,
+    )
+    server = _Server(config, proxies)
+
+    async def end() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    stopping = asyncio.create_task(end())
     try:
         await server.serve(sockets=[listener])
     finally:
@@ -126,20 +161,18 @@ def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.so
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return where a browser on this machine finds who listens."""
     host, port = listener.getsockname()[:2]
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a name to avoid
     return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
 
 
 def listen(directory: Path) -> socket.socket:
-    """Return a socket that listens in a directory and that nobody else may use."""
     private = directory / _PRIVATE
     with suppress(FileExistsError):  # left by an engine that was killed
         private.mkdir(mode=0o700)
     private.chmod(0o700)
     made = private / SOCKET
-    _remove(made)
+    made.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with address(private) as near:
@@ -156,15 +189,11 @@ def listen(directory: Path) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the engine, and to a door who comes in."""
-
     def __init__(self, config: uvicorn.Config, proxies: Proxies | None = None) -> None:
         super().__init__(config)
         self._proxies = proxies
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let them in, one door for each socket."""
-
         def wire() -> ClientConnection:
             return ClientConnection(
                 config=self.config, server_state=self.server_state, app_state={}
@@ -177,27 +206,7 @@ class _Server(uvicorn.Server):
         self.started = True
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Capture none."""
         return nullcontext()
-
-
-def _config(app: ASGIApp) -> uvicorn.Config:
-    """Return how the server keeps its bounds; it says nothing of itself."""
-    return uvicorn.Config(
-        _bounded(app),
-        http=ClientConnection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level=logging.CRITICAL,  # the application tells of its own errors
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEPT,
-        timeout_graceful_shutdown=CLOSING,
-        h11_max_incomplete_event_size=HEADER,
-    )
 
 
 def _bounded(app: ASGIApp) -> ASGIApp:
@@ -216,47 +225,6 @@ def _bounded(app: ASGIApp) -> ASGIApp:
         await send({"type": "http.response.body", "body": b""})
 
     return bounded
-
-
-async def _stop_with(stop: asyncio.Event, server: uvicorn.Server) -> None:
-    await stop.wait()
-    server.should_exit = True
-
-
-def _file(path: Path) -> tuple[int, int] | None:
-    """Return which file it is; None if there is none."""
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError):  # there is nothing to remove
-        os.remove(path)
-
-
-log = logging.getLogger(__name__)
-
-CONNECTIONS: Final = 200
-EACH: Final = 100  # of one peer
-FEW: Final = 4  # which also those get who come when nothing else is left
-RESERVE: Final = 64  # descriptors for runs and ledger
-HEADER: Final = 16 << 10  # bytes
-ASKING: Final = 10.0  # seconds to ask in full
-TAKING: Final = 30.0  # seconds to take the next part of an answer
-AT_ONCE: Final = 8  # are let in before those who are in are heard
-KNOCKING: Final = 4096  # wait in the system's queue; it may allow fewer
-COUNTED: Final = 1.0  # seconds for which a count of descriptors is good
-USER: Final = "user"  # in the state of a request on a unix socket: who is at the other end
-RESTING: Final = 0.1  # seconds until somebody is let in again when that could not be
-
-_OPEN: Final = "/dev/fd"
-# A line that ends without CR, a CR within a line, and a line that goes on with the one before:
-# each is read in two ways by two programs, so what one of them lets pass the other may obey.
-# Other control characters have no meaning here, but for whoever shows them on a terminal.
-_AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class Rank(IntEnum):
@@ -280,7 +248,6 @@ class ClientConnection(H11Protocol):
 
     @property
     def rank(self) -> Rank:
-        """How much is lost with it."""
         if self.conn.their_state in {h11.IDLE, h11.SEND_BODY} or self.cycle is None:
             return Rank.SILENT
         if self.cycle.response_complete:
@@ -288,13 +255,11 @@ class ClientConnection(H11Protocol):
         return Rank.BEGUN if self.cycle.response_started else Rank.ASKED
 
     def drop(self) -> None:
-        """Close it at once."""
         self._is_unwanted = True
         if self.transport is not None:
             self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
         super().connection_made(transport)
         self._asking = _Patience(self.loop, transport)
         self._taking = _Patience(self.loop, transport)
@@ -304,7 +269,6 @@ class ClientConnection(H11Protocol):
             self._asking.begin(ASKING)
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request."""
         self.heard_at = self.loop.time()
         super().data_received(data)
         if self.conn.their_state in {h11.IDLE, h11.SEND_BODY}:
@@ -313,17 +277,14 @@ class ClientConnection(H11Protocol):
             self._asking.end()
 
     def pause_writing(self) -> None:
-        """Wait until the other end has taken some of the answer."""
         super().pause_writing()
         self._taking.begin(TAKING)
 
     def resume_writing(self) -> None:
-        """Go on with the answer."""
         super().resume_writing()
         self._taking.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
         self._asking.end()
         self._taking.end()
         self.gone(self)
@@ -331,7 +292,13 @@ class ClientConnection(H11Protocol):
 
 
 class Door:
-    """Lets connections in, and as many as there may be; for uvicorn it is the server."""
+    """Lets connections in, and as many as there may be; for uvicorn it is the server.
+
+    The engine needs descriptors for runs and for the ledger, so no number of connections may take
+    them all. There is a bound in all and for each peer; a client that comes when it is reached
+    takes the place of the connection that was silent longest. While even that is not possible,
+    clients wait in the system's own queue, and the engine goes on.
+    """
 
     def __init__(
         self,
@@ -353,14 +320,12 @@ class Door:
         self._is_short = False
 
     def open(self) -> None:
-        """Begin to let them in."""
         self._listener.setblocking(False)
         self._listener.listen(KNOCKING)
         self._is_open = True
         self._loop.add_reader(self._listener.fileno(), self._let_in)
 
     def close(self) -> None:
-        """Let nobody in any more."""
         if not self._is_open:
             return
         self._is_open = False
@@ -372,7 +337,6 @@ class Door:
         """Return at once; who is in is seen to elsewhere."""
 
     def _let_in(self) -> None:
-        """Let a few of those in who knock; those who are in are heard before the next."""
         for turn in range(AT_ONCE):
             try:
                 connection, near = self._listener.accept()
@@ -391,8 +355,10 @@ class Door:
         peer = "" if self._proxies.is_one(address) else peer_of(address)
         if peer and self._peers[peer] >= EACH:
             self._drop_one(peer)
-        most = self._room()
-        while len(self._wires) >= most:
+        now = self._loop.time()
+        if now - self._counted_at >= COUNTED:
+            self._counted_at, self._most = now, most_connections(len(self._wires))
+        while len(self._wires) >= self._most:
             self._drop_one()
         wire = self._wire()
         if connection.family == socket.AF_UNIX:
@@ -433,14 +399,6 @@ class Door:
             if not self._peers[wire.peer]:
                 del self._peers[wire.peer]
 
-    def _room(self) -> int:
-        """Return how many connections there may be beside all else that is open."""
-        now = self._loop.time()
-        if now - self._counted_at >= COUNTED:
-            self._counted_at = now
-            self._most = most_connections(len(self._wires))
-        return self._most
-
     def _rest(self, error: OSError) -> None:
         """Let nobody in for a moment: there is no descriptor, and the engine may need the next."""
         if not self._is_short:
@@ -457,7 +415,6 @@ class Door:
 
 
 def most_connections(held: int) -> int:
-    """Return how many connections there may be, if so many of the open descriptors are some."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return CONNECTIONS
@@ -472,7 +429,6 @@ class _Strict(h11.Connection):
     """Reads requests, and refuses those that another program may read otherwise."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
-        """Return what comes next in a request."""
         before = self.trailing_data[0]
         event = super().next_event()
         if isinstance(event, h11.Request | h11.EndOfMessage):
@@ -490,20 +446,16 @@ class _Strict(h11.Connection):
 
 
 class _Patience:
-    """How long somebody may take before the connection is cut."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop
         self._transport = transport
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, seconds: float) -> None:
-        """Let the time run, if it does not run already."""
         if self._timer is None:
             self._timer = self._loop.call_later(seconds, self._transport.abort)
 
     def end(self) -> None:
-        """Wait no longer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -518,17 +470,13 @@ _BSD: Final = (0, getattr(socket, "LOCAL_PEERCRED", None), 76, "II")
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """The proxies whose word counts."""
-
     networks: tuple[Network, ...] = ()
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Proxies:
-        """Return the proxies at some addresses, each of one machine or of a network."""
         return cls(tuple(ip_network(each, strict=False) for each in texts))
 
     def is_one(self, address: str) -> bool:
-        """Tell whether an address is that of a proxy."""
         found = _parsed(address) if self.networks else None
         return found is not None and any(found in each for each in self.networks)
 

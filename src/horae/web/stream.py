@@ -98,7 +98,6 @@ class Feed:
         return [(each["event"], event_text(each)) for each in _events(said.data())]
 
     async def _look(self) -> None:
-        """Look for new events, again and again."""
         while True:
             try:
                 while found := await self._read(self._last):
@@ -112,7 +111,6 @@ class Feed:
 
 
 def event_text(event: dict[str, Any]) -> bytes:
-    """Return an event as a browser reads it from a stream."""
     data = json.dumps(event, default=str, separators=(",", ":"))
     return f"id: {event['event']}\nevent: {event['kind']}\ndata: {data}\n\n".encode()
 
@@ -179,12 +177,10 @@ def segments(path: Path) -> list[int]:
 
 
 def segment(path: Path, number: int) -> Path:
-    """Return where a part of a long output is, while it grows."""
     return path.with_name(f"{path.name}.{number}")
 
 
 def _part(path: Path, start: int, size: int) -> bytes:
-    """Return a part of a file; nothing if there is no more of it, or no such file."""
     with opened(path) as descriptor:
         return b"" if descriptor is None else os.pread(descriptor, size, start)
 

@@ -56,7 +56,6 @@ VIEWS: Final = (
 
 
 def routes(front: Front, papers: Papers | None = None) -> list[Route]:
-    """Return the pages of an engine, and what they load."""
     static = Static.read(_HERE / "static")
     ledger = offered(front.ledger, "ledger to read")
     views = VIEWS if front.nodes is None else (*VIEWS, now.NODES)

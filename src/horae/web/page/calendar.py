@@ -100,7 +100,6 @@ class _Cell(NamedTuple):
 
 
 async def calendar(house: PageContext, look: PageTime, request: Request) -> Sheet:
-    """The days as today's rules have them: a month, a week, and one day in full."""
     asked = PageRequest(request)
     is_week = asked.text("view") == "week"
     day = asked.day("day")
@@ -127,7 +126,6 @@ async def calendar(house: PageContext, look: PageTime, request: Request) -> Shee
 
 
 def _month(text: str, day: date) -> date:
-    """Return the first day of the month that is asked for."""
     if not text:
         return day.replace(day=1)
     found = _MONTH.fullmatch(text)
@@ -137,7 +135,6 @@ def _month(text: str, day: date) -> date:
 
 
 def _weeks(known: Sequence[Listed], month: date, look: PageTime) -> list[list[_Cell]]:
-    """Return the weeks of a month, each day with how much of it there is."""
     first = month - timedelta(days=month.weekday())
     days = [first + timedelta(days=index) for index in range(42)]
     times = _times_by_day(known, days, look)
@@ -155,7 +152,6 @@ def _weeks(known: Sequence[Listed], month: date, look: PageTime) -> list[list[_C
 
 
 def _times_by_day(known: Sequence[Listed], days: Sequence[date], look: PageTime) -> Counter[date]:
-    """Return how often anything fires on each of some days in a row."""
     times: Counter[date] = Counter()
     start, end = look.begin(days[0]) - TINY, look.begin(days[-1] + DAY) - TINY
     for found in known:
@@ -176,7 +172,6 @@ def _times_by_day(known: Sequence[Listed], days: Sequence[date], look: PageTime)
 def _lines_by_day(
     known: Sequence[Listed], days: Sequence[date], look: PageTime
 ) -> dict[date, list[DayLine]]:
-    """Return what comes on each of some days, from now on, in order."""
     found = {}
     for day in days:
         ends = look.begin(day), look.begin(day + DAY)
@@ -197,7 +192,6 @@ class DayHistory(NamedTuple):
 
 
 async def _happened(house: PageContext, day: date, look: PageTime) -> list[DayHistory]:
-    """Return what became of the moments of a day, oldest first."""
     start, end = look.begin(day), look.begin(day + DAY) - TINY
     if start > look.now:
         return []

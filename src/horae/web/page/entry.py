@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 async def entry(house: PageContext, look: PageTime, request: Request) -> Sheet:
-    """One entry: its rule in words, its next fires, and what became of those before."""
     asked, service = PageRequest(request), house.front.service
     found = await service.named(request.path_params["entry"])
     line: EntryLine = await service.entry(str(found.number))
@@ -56,7 +55,6 @@ def _statuses(asked: PageRequest) -> list[Status]:
 
 
 async def why(house: PageContext, look: PageTime, request: Request) -> Sheet:  # noqa: ARG001
-    """Why an entry ran, or did not."""
     asked, service = PageRequest(request), house.front.service
     found = await service.named(request.path_params["entry"])
     at = asked.text("at")

@@ -1,4 +1,4 @@
-"""Which entries fire from now on; a paused one does so when its pause is over."""
+"""When entries fire: which do from now on, how often, and drawn on a line of time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ def count(entry: Entry, start: datetime, end: datetime) -> int:
 
 
 def _count(entry: Entry, start: datetime, end: datetime) -> int:
-    """Return the same of an entry that is not paused."""
     match entry.rule:
         case CronRule(crons):
             return _count_crons(crons, start, end)
@@ -78,18 +77,14 @@ class TimelineMark(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A stretch of time laid out from 0 to 100."""
-
     start: datetime
     end: datetime
 
     def x(self, moment: datetime) -> float:
-        """Return where a moment is; what lies outside is at the edge."""
         part = (moment - self.start) / (self.end - self.start)
         return round(100 * min(1.0, max(0.0, part)), 3)
 
     def tick(self, filed: Filed, look: PageTime) -> TimelineMark:
-        """Return a receipt as one mark at its planned moment."""
         at = filed.receipt.planned_at
         said = f"{filed.title}: {say(filed.status)}, {look.short(at)}"
         return TimelineMark(self.x(at), 0, filed.status, said, f"/receipts/{filed.number}")
@@ -104,7 +99,6 @@ class Scale(NamedTuple):
     def future(
         self, found: Listed, at: datetime, *, is_estimate: bool, look: PageTime
     ) -> TimelineMark:
-        """Return a moment that is still to come."""
         kind = "estimate" if is_estimate else "coming"
         said = f"{found.mark.title}: {look.short(at)}{', estimated' if is_estimate else ''}"
         return TimelineMark(self.x(at), 0, kind, said, f"/entries/{found.number}")

@@ -29,15 +29,12 @@ ENDED: Final = 8  # of what ended last
 
 
 class _Going(NamedTuple):
-    """Something that runs, and the last lines it has put out."""
-
     line: ReceiptLine
     run: Run | None
     lines: Sequence[str]
 
 
 async def now(house: PageContext, look: PageTime, _: Request) -> Sheet:
-    """What runs, waits and comes, and what is late, missed or failed, and why."""
     front = house.front
     stands = await front.status(limit=12)
     going = [await _going(front, line) for line in stands.running]
@@ -69,7 +66,6 @@ async def _going(front: Front, line: ReceiptLine) -> _Going:
 
 
 async def _band(house: PageContext, look: PageTime) -> list[TimelineMark]:
-    """Return the day that it is as marks on one line: what was, and what is to come."""
     start, end = look.begin(look.today), look.begin(look.today + DAY)
     scale = Scale(start, end)
     page = await house.ledger.receipts(since=start, until=look.now, limit=RECEIPTS)
@@ -83,7 +79,6 @@ async def _band(house: PageContext, look: PageTime) -> list[TimelineMark]:
 
 
 async def nodes(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
-    """Who leads, who is up, and what each machine runs."""
     asked = house.front.nodes
     rows: list[dict[str, Any]] = [] if asked is None else await asked()
     shown = [{**row, "seen_at": parse_rfc3339(row["seen_at"])} for row in rows]

@@ -27,8 +27,6 @@ TAIL: Final = 256 << 10  # bytes of a log that a page begins with
 
 
 class Box(NamedTuple):
-    """A step of a run, drawn."""
-
     name: str
     status: str
     x: int
@@ -47,12 +45,10 @@ class Steps(NamedTuple):
 
 
 async def receipt(house: PageContext, look: PageTime, request: Request) -> Sheet:
-    """A receipt with every attempt, and the log of the last."""
     return await _record(house, look, path_number(request), None)
 
 
 async def run(house: PageContext, look: PageTime, request: Request) -> Sheet:
-    """One attempt: its record, its steps and its log."""
     found = await house.front.service.run(path_number(request))
     return await _record(house, look, found.run.receipt, found.run.number)
 
@@ -82,7 +78,6 @@ async def _record(house: PageContext, look: PageTime, number: int, chosen: int |
 
 
 def _told_facts(run: Run) -> list[tuple[str, str]]:
-    """Return what else is known of a run, as a person reads it."""
     told = []
     for name, value in run.facts.items():
         if name in _UNTOLD or value in (None, "", 0, {}, []):
@@ -148,7 +143,6 @@ def graph(record: Mapping[str, Any]) -> Steps | None:
 
 
 def _steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the steps of a record, those of workflows inside it too."""
     waiting: list[Any] = [record]
     while waiting:
         world = waiting.pop()
@@ -162,7 +156,6 @@ def _list(value: object) -> list[Any]:
 
 
 def _step_words(step: Mapping[str, Any]) -> str:
-    """Return a step in one line."""
     took = step.get("seconds")
     told = [
         str(step.get("lang") or ""),
@@ -201,7 +194,6 @@ def tail(path: Path, most: int) -> Tail:
 
 
 def _end(path: Path, most: int) -> tuple[bytes, int]:
-    """Return the end of a file, and where that begins."""
     with opened(path) as descriptor:
         if descriptor is None:
             return b"", 0

@@ -1,4 +1,4 @@
-"""How a page is made: somebody says what is on it, and a template writes it down."""
+"""How a page is made: a view says what is on it, and a template writes it down."""
 
 from __future__ import annotations
 
@@ -57,16 +57,13 @@ class PageTime:
 
     @property
     def place(self) -> ZoneInfo:
-        """The zone itself."""
         return zone(self.zone)
 
     @property
     def today(self) -> date:
-        """The day that it is there."""
         return local(self.now, self.place).date()
 
     def iso(self, moment: datetime) -> str:
-        """Return a moment for machines."""
         return stamp(moment, self.zone) or ""
 
     def full(self, moment: datetime, zone_name: str = "") -> str:
@@ -90,21 +87,17 @@ class PageTime:
         return f"{wall:%Y-%m-%d} {clock}"
 
     def text(self, text: str) -> str:
-        """Return a sentence with its UTC times in the zone of the page."""
         return in_zone(text, self.zone)
 
     def clock(self, moment: datetime) -> str:
-        """Return the time of day."""
         return f"{local(moment, self.place):%H:%M}"
 
     def away(self, moment: datetime) -> str:
-        """Return how far away a moment is."""
         far = abs(moment - self.now)
         said = rough(far)
         return f"in {said}" if moment > self.now else f"{said} ago"
 
     def begin(self, day: date) -> datetime:
-        """Return when a day begins."""
         return instant(datetime.combine(day, time.min), self.place)
 
 
@@ -140,7 +133,6 @@ def plain(data: bytes) -> str:
 
 
 def say(status: object) -> str:
-    """Return a status as people read it."""
     return str(status).replace("_", " ")
 
 
@@ -156,7 +148,6 @@ class Static:
 
     @classmethod
     def read(cls, directory: Path) -> Static:
-        """Return the files of a directory."""
         paths = sorted(path for path in directory.iterdir() if path.suffix in _KINDS)
         files = {path.name: path.read_bytes() for path in paths}
         digest = sha256()
@@ -165,7 +156,6 @@ class Static:
         return cls(digest.hexdigest()[:16], files)
 
     def answer(self, version: str, name: str) -> Response:
-        """Return one file; what is asked for by its right version may be kept for ever."""
         data = self.files.get(name)
         if data is None or version != self.version:
             return Response("there is no such file", HTTPStatus.NOT_FOUND, headers=HEADERS)
@@ -175,8 +165,6 @@ class Static:
 
 
 class PageError(HoraeError):
-    """A page that is not there."""
-
     code = "page"
     exit_code = Exit.NOT_FOUND
 
@@ -199,7 +187,7 @@ async def _no_plan(file: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Papers:
-    """What pages show that stands in files; whoever wires the house hands it in.
+    """What pages show that stands in files.
 
     `plans` names the plans beneath the root, `plan` gives the text of one of them, and `day`
     the lifecycle of an agent, if it has one.
@@ -211,7 +199,6 @@ class Papers:
 
 
 KEPT: Final = 20_000  # texts whose tags are remembered
-_FENCE: Final = "---"
 _KIND: Final = "workflow"  # what every workflow is tagged with tells none from another
 
 
@@ -225,7 +212,7 @@ def tags_of(text: str) -> tuple[str, ...]:
     >>> tags_of("Report for {{fire_time}}.")
     ()
     """
-    if text.startswith(_FENCE):
+    if text.startswith("---"):
         task = parse(text).task
         return () if task is None else task.tags
     if not text.startswith("*"):
@@ -242,7 +229,6 @@ class Tags:
         self._known: dict[str, tuple[str, ...]] = {}
 
     async def of(self, found: Listed) -> tuple[str, ...]:
-        """Return the tags of an entry."""
         digest = found.item.digest if isinstance(found.item, Entry) else ""
         if not digest:
             return ()
@@ -269,7 +255,6 @@ class PageContext:
     tags: Tags
 
     def look(self) -> PageTime:
-        """Look from now."""
         return PageTime(self.front.clock.now(), self.front.zone_name)
 
 
@@ -319,13 +304,10 @@ def _shown(value: object) -> object:
 
 
 def _path(text: object) -> str:
-    """Return a text as a part of an address."""
     return quote(str(text), safe="/")
 
 
 def endpoint_of(house: PageContext, show: Show) -> Callable[[Request], Awaitable[Response]]:
-    """Return what starlette calls for a page."""
-
     async def endpoint(request: Request) -> Response:
         look, status = house.look(), HTTPStatus.OK
         try:
@@ -361,7 +343,6 @@ class PageRequest(RequestFields):
         super().__init__(request.query_params)
 
     def text(self, name: str, *, most: int = _TEXT) -> str:
-        """Return a text; nothing if it is not there."""
         return super().text(name, most=most).strip()
 
     def moment(self, name: str) -> datetime | None:
@@ -372,7 +353,6 @@ class PageRequest(RequestFields):
         return moment
 
     def day(self, name: str) -> date | None:
-        """Return a day such as 2026-06-06."""
         text = self.text(name)
         try:
             day = date.fromisoformat(text) if text else None
@@ -383,7 +363,6 @@ class PageRequest(RequestFields):
         return day
 
     def status(self, name: str) -> Status | None:
-        """Return a status by its name."""
         text = self.text(name)
         if text and text not in set(Status):
             raise RequestError(f"{name} must be one of {', '.join(Status)}")
@@ -391,7 +370,6 @@ class PageRequest(RequestFields):
 
 
 def path_number(request: Request) -> int:
-    """Return the number in the path of a page."""
     text = request.path_params["number"]
     if not is_number(text):
         raise PageError(f"{text[:50]!r} is not a number; follow a link from another page")

@@ -43,14 +43,11 @@ class _Row:
 
 
 class _TimelineFilter(NamedTuple):
-    """Which entries are wanted; what is empty is any."""
-
     q: str = ""
     tag: str = ""
     agent: str = ""
 
     def fits(self, found: Listed, tags: Sequence[str]) -> bool:
-        """Tell whether an entry is one of those that were asked for."""
         if (self.agent and self.agent not in _agents(found)) or (self.tag and self.tag not in tags):
             return False
         about = f"{found.mark.title} {found.item.origin} {found.source} {' '.join(tags)}"
@@ -58,7 +55,6 @@ class _TimelineFilter(NamedTuple):
 
 
 async def timeline(house: PageContext, look: PageTime, request: Request) -> Sheet:
-    """What was planned and what became of it, past and to come in one picture."""
     asked = PageRequest(request)
     span = _span(asked.text("span"))
     start = (asked.moment("from") or look.now - span * 0.4).replace(second=0, microsecond=0)
@@ -112,7 +108,6 @@ async def timeline(house: PageContext, look: PageTime, request: Request) -> Shee
 
 
 def _span(text: str) -> timedelta:
-    """Return how much time a timeline shows."""
     span = parse_duration(text) if text else DAY
     return min(_LONGEST_SPAN, max(_SHORTEST_SPAN, span))
 
@@ -122,7 +117,6 @@ def _agents(found: Listed) -> tuple[str, ...]:
 
 
 def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: PageTime) -> _Row:
-    """Return an entry on the timeline."""
     marks = [mark for each in filed for mark in scale.bar(each, look)]
     item, ahead = firing(found), 0
     if item is not None:
