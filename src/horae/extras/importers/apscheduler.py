@@ -67,16 +67,8 @@ _TRIGGERS: Final = {"CronTrigger": "cron", "IntervalTrigger": "interval", "DateT
 _SUPPORTED: Final = "use cron, interval or date"
 _LENGTHS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _LONGEST: Final = 200_000  # characters of a program, which Python itself takes long to read
-_CALLS: Final = ("add_job", "scheduled_job")
 _LARGEST: Final = 1_000_000_000  # of any number, and seconds of an interval
 _FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
-
-
-class ProgramTrigger(NamedTuple):
-    """A trigger as it is written: its kind, and the values by their names."""
-
-    kind: str
-    values: dict[str, Literal]
 
 
 class TriggerRule(NamedTuple):
@@ -87,7 +79,6 @@ class TriggerRule(NamedTuple):
     schedule: str = ""
     stamp: str = ""
     until: str = ""
-    jitter: str = ""
 
 
 def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Reading:
@@ -114,11 +105,11 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
     }
     if "timezone" in settings:
         zone_name = _zone_text(settings["timezone"][1]) or zone_name
-    reader = ProgramReader(name, zone_name, now, reading)
     if "job_defaults" in settings:
         what = "job_defaults of the scheduler are not imported"
         remedy = "check :CATCHUP: and :OVERLAP: of each headline"
         reading.note(settings["job_defaults"][0], 1, what, remedy)
+    reader = ProgramReader(name, zone_name, now, reading)
     for call, function in sorted(_calls(nodes), key=lambda each: _place(each[0])):
         if not reading.has_room(*_place(call)):
             break
@@ -170,8 +161,41 @@ class ProgramReader:
 
     def _job(self, call: ast.Call, function: ast.expr | str) -> ForeignJob:
         keywords = {each.arg: each.value for each in call.keywords}
-        _check_next_run(keywords.get("next_run_time"))
-        rule = self._rule(self._trigger(call))
+        first = keywords.get("next_run_time")
+        if isinstance(first, ast.Constant) and first.value is None:
+            what = "the job is added paused (next_run_time=None)"
+            raise UnfitError(what, "remove next_run_time if it should run")
+        if first is not None:
+            raise UnfitError("next_run_time sets the first run time", "leave it to the trigger")
+        kind, values = self._trigger(call)
+        place = str(values.pop("timezone", None) or self._zone)
+        zone(place)
+        jitter = values.pop("jitter", None)
+        match kind:
+            case "cron":
+                rule = self._cron(values, place)
+            case "interval":
+                rule = self._interval(values, place)
+            case "date":
+                rule = self._date(values, place)
+            case _:
+                raise UnfitError(f"the trigger {kind!r} is not supported", _SUPPORTED)
+
+        def given(key: str, default: object) -> object:
+            node = keywords.get(key)
+            return node.value if isinstance(node, ast.Constant) else default
+
+        # By default APScheduler makes up for nothing and does not overlap.
+        grace, most = given("misfire_grace_time", 0), given("max_instances", 1)
+        is_late = grace is None or (isinstance(grace, int) and grace >= 3600)
+        catch_up = "all" if given("coalesce", default=True) is False else "latest"
+        props = [("CATCHUP", catch_up if is_late else "none")]
+        if isinstance(most, int) and most > 1:
+            props.append(("OVERLAP", "allow"))
+        if isinstance(jitter, int | float) and jitter > 0:
+            props.append(("JITTER", format_duration(timedelta(seconds=round(jitter)))))
+        if rule.until:
+            props.append(("UNTIL", rule.until))
         command = self._command(keywords, function)
         title = _text(keywords.get("name")) or _text(keywords.get("id")) or _called(function)
         return ForeignJob(
@@ -182,24 +206,23 @@ class ProgramReader:
             command,
             rule.schedule,
             rule.stamp,
-            tuple(_props(keywords, rule)),
+            tuple(props),
             (f"From {self._module}.py.",),
         )
 
-    def _trigger(self, call: ast.Call) -> ProgramTrigger:
-        at = 0 if _name(call.func) == "scheduled_job" else 1
-        node = _argument(call, at, "trigger")
+    def _trigger(self, call: ast.Call) -> tuple[str, dict[str, Literal]]:
+        """Return a trigger as it is written: its kind, and the values by their names."""
+        node = _argument(call, 0 if _name(call.func) == "scheduled_job" else 1, "trigger")
         if node is None:
             remedy = "run it by hand, or give it a schedule"
             raise UnfitError("the job runs once, immediately", remedy)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            given = {each.arg: each.value for each in call.keywords if each.arg not in _JOB_KEYS}
-            return ProgramTrigger(node.value, self._values(given))
-        if isinstance(node, ast.Call):
-            return self._trigger_object(node)
-        raise UnfitError(f"the trigger {_shown(node)} is not a literal", "write it into the call")
-
-    def _trigger_object(self, node: ast.Call) -> ProgramTrigger:
+            own = {each.arg: each.value for each in call.keywords if each.arg not in _JOB_KEYS}
+            return node.value, self._values(own)
+        if not isinstance(node, ast.Call):
+            raise UnfitError(
+                f"the trigger {_shown(node)} is not a literal", "write it into the call"
+            )
         name = _name(node.func)
         given = {each.arg: each.value for each in node.keywords}
         if name == "from_crontab":
@@ -215,14 +238,14 @@ class ProgramReader:
                 self._reading.note(*_place(node), what, remedy)
             names = ("minute", "hour", "day", "month", "day_of_week")
             values: dict[str, Literal] = dict(zip(names, texts, strict=True))
-            return ProgramTrigger("cron", values | self._values(given))
+            return "cron", values | self._values(given)
         kind = _TRIGGERS.get(name)
         if kind is None:
             raise UnfitError(f"the trigger {name or 'here'} is not supported", _SUPPORTED)
         if node.args:
             order = {"date": ("run_date", "timezone"), "interval": tuple(_LENGTHS), "cron": _FIELDS}
             given |= dict(zip(order[kind], node.args, strict=False))
-        return ProgramTrigger(kind, self._values(given))
+        return kind, self._values(given)
 
     def _values(self, given: Mapping[str | None, ast.expr]) -> dict[str, Literal]:
         found: dict[str, Literal] = {}
@@ -239,25 +262,6 @@ class ProgramReader:
                 found[key] = value
         return found
 
-    def _rule(self, trigger: ProgramTrigger) -> TriggerRule:
-        values = dict(trigger.values)
-        place = str(values.pop("timezone", None) or self._zone)
-        zone(place)
-        jitter = values.pop("jitter", None)
-        length = ""
-        if isinstance(jitter, int | float) and jitter > 0:
-            length = format_duration(timedelta(seconds=round(jitter)))
-        match trigger.kind:
-            case "cron":
-                rule = self._cron(values, place)
-            case "interval":
-                rule = self._interval(values, place)
-            case "date":
-                rule = self._date(values, place)
-            case _:
-                raise UnfitError(f"the trigger {trigger.kind!r} is not supported", _SUPPORTED)
-        return rule._replace(jitter=length)
-
     def _cron(self, values: dict[str, Literal], place: str) -> TriggerRule:
         """Return the rule of a cron trigger, of which every field must be met."""
         end = self._moment(values.pop("end_date", None), place)
@@ -268,7 +272,11 @@ class ProgramReader:
         unknown = next((key for key in values if key not in _FIELDS), None)
         if unknown is not None:
             raise UnfitError(f"{unknown} is not a field of a cron trigger", "remove it")
-        texts = _filled({key: str(value) for key, value in values.items()})
+        last = max((_FIELDS.index(key) for key in values), default=-1)
+        texts = {
+            key: str(values.get(key, "*" if number <= last else _LEAST.get(key, "*")))
+            for number, key in enumerate(_FIELDS)
+        }
         if texts["week"] != "*":
             raise UnfitError("week: weeks of the year are not supported", "name the days or months")
         seconds, minutes, hours, months = (
@@ -278,11 +286,9 @@ class ProgramReader:
         weekdays = frozenset(
             (each + 1) % 7 for each in numbers(texts["day_of_week"], _DIALECTS["day_of_week"])
         )
-        days = ProgramDays.of(texts["day"])
-        fields, is_day = days.fields(weekdays), _is_day(days, weekdays)
+        fields, is_day = _days(texts["day"], weekdays)
         rule = ForeignRule(seconds, minutes, hours, is_day, Gap.SHIFTED, Fold.BOTH, months, years)
-        fires = _bounded(fires_of((rule,), place), end)
-        return TriggerRule(place, fires, rule.cron(*fields), until=_until(end))
+        return _ending(TriggerRule(place, fires_of((rule,), place), rule.cron(*fields)), end)
 
     def _interval(self, values: dict[str, Literal], place: str) -> TriggerRule:
         """Return the rule of an interval, which counts real time from its start."""
@@ -297,19 +303,18 @@ class ProgramReader:
         total = total or 1
         if total > _LARGEST:
             raise UnfitError("the interval is longer than 30 years", "write a date instead")
-        first = start or self._now.replace(second=0, microsecond=0) + timedelta(seconds=total)
-        first = first.astimezone(UTC)
+        step = timedelta(seconds=total)
+        first = (start or self._now.replace(second=0, microsecond=0) + step).astimezone(UTC)
         schedule, stamp = _counted(first, total)
         if first > self._now and schedule and start is not None:
             raise UnfitError("start_date is in the future", "import it after that date")
 
         def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
-            step = timedelta(seconds=total)
             number = max(0, (after - first) // step + 1)
             moments = (first + (number + n) * step for n in range(most))
             return [at for at in moments if at > after and at <= (until or _FAR)]
 
-        return TriggerRule("UTC", _bounded(fires, end), schedule, stamp, _until(end))
+        return _ending(TriggerRule("UTC", fires, schedule, stamp), end)
 
     def _date(self, values: dict[str, Literal], place: str) -> TriggerRule:
         at = self._moment(values.get("run_date"), place)
@@ -369,105 +374,45 @@ class ProgramReader:
         return f"python3 -c {shlex.quote(call)}"
 
 
-def _props(keywords: Mapping[str | None, ast.expr], rule: TriggerRule) -> Iterator[tuple[str, str]]:
-    """Yield the policies: by default APScheduler makes up for nothing and does not overlap."""
-
-    def value(key: str, default: object) -> object:
-        node = keywords.get(key)
-        return node.value if isinstance(node, ast.Constant) else default
-
-    grace, most = value("misfire_grace_time", 0), value("max_instances", 1)
-    is_late = grace is None or (isinstance(grace, int) and grace >= 3600)
-    catch_up = "all" if value("coalesce", default=True) is False else "latest"
-    yield "CATCHUP", catch_up if is_late else "none"
-    if isinstance(most, int) and most > 1:
-        yield "OVERLAP", "allow"
-    if rule.jitter:
-        yield "JITTER", rule.jitter
-    if rule.until:
-        yield "UNTIL", rule.until
-
-
-def _check_next_run(node: ast.expr | None) -> None:
-    if isinstance(node, ast.Constant) and node.value is None:
-        what = "the job is added paused (next_run_time=None)"
-        raise UnfitError(what, "remove next_run_time if it should run")
-    if node is not None:
-        raise UnfitError("next_run_time sets the first run time", "leave it to the trigger")
-
-
-def _filled(values: Mapping[str, str]) -> dict[str, str]:
-    """Return all fields: any before the last that is given, the least behind it."""
-    given = [number for number, key in enumerate(_FIELDS) if key in values]
-    last = given[-1] if given else -1
-    return {
-        key: values.get(key, "*" if number <= last else _LEAST.get(key, "*"))
-        for number, key in enumerate(_FIELDS)
-    }
-
-
-class ProgramDays(NamedTuple):
-    """A day field: dates, and items such as `last` and `2nd fri`."""
-
-    dates: tuple[str, ...]
-    named: tuple[str, ...]
-
-    @classmethod
-    def of(cls, text: str) -> ProgramDays:
-        items = [item.strip() for item in text.split(",")]
-        named = [item for item in items if item.lower() == "last" or _NTH.fullmatch(item)]
-        return cls(tuple(item for item in items if item not in named), tuple(named))
-
-    def numbers(self) -> frozenset[int]:
-        return numbers(",".join(self.dates), _DIALECTS["day"]) if self.dates else frozenset()
-
-    def fields(self, weekdays: frozenset[int]) -> tuple[str, str]:
-        """Return the day fields of our cron."""
-        if not self.named:
-            return day_fields(self.numbers(), weekdays, from_end=False)
-        if len(weekdays) < 7:
-            what = "a weekday and a day of the month must both match"
-            raise UnfitError(what, "remove one of them")
-        dates, days = [*self.dates], []
-        for item in self.named:
-            if found := _NTH.fullmatch(item):
-                day = CRON_NAMES[(_weekday(found[2]) + 1) % 7]
-                nth = found[1].lower()
-                days.append(f"{day}L" if nth == "last" else f"{day}#{nth[0]}")
-            else:
-                dates.append("L")
-        # Of both fields either will do, which is what a list means.
-        return ",".join(dates) or "*", ",".join(days) or "*"
-
-
 @lru_cache(maxsize=2_000)  # so that equal triggers are compared once
-def _is_day(days: ProgramDays, weekdays: frozenset[int]) -> IsDay:
-    """Return on which days the trigger fires: both fields must match."""
-    dates = days.numbers()
-    return lambda day: (
-        day.isoweekday() % 7 in weekdays
-        and (day.day in dates or any(_is_nth(item, day) for item in days.named))
-    )
+def _days(text: str, weekdays: frozenset[int]) -> tuple[tuple[str, str], IsDay]:
+    """Return the day fields of our cron, and on which days the trigger fires: both must match.
 
+    Besides dates the day field has items such as `last` and `2nd fri`.
+    """
+    items = [item.strip() for item in text.split(",")]
+    nths = [found for item in items if (found := _NTH.fullmatch(item))]
+    has_last = any(item.lower() == "last" for item in items)
+    dates = [item for item in items if item.lower() != "last" and not _NTH.fullmatch(item)]
+    days = numbers(",".join(dates), _DIALECTS["day"]) if dates else frozenset()
+    if not nths and not has_last:
+        fields = day_fields(days, weekdays, from_end=False)
+    elif len(weekdays) < 7:
+        what = "a weekday and a day of the month must both match"
+        raise UnfitError(what, "remove one of them")
+    else:
+        named = []
+        for nth, name in (found.groups() for found in nths):
+            if name.lower() not in _MONDAY_FIRST:
+                raise UnfitError(f"{name!r} is not a weekday", "write mon, tue, … sun")
+            day = CRON_NAMES[SUNDAY_FIRST[name.lower()]]
+            named.append(f"{day}L" if nth.lower() == "last" else f"{day}#{nth[0]}")
+        # Of both fields either will do, which is what a list means.
+        fields = ",".join([*dates, *["L"] * has_last]) or "*", ",".join(named) or "*"
 
-def _weekday(name: str) -> int:
-    number = _MONDAY_FIRST.get(name.lower())
-    if number is None:
-        raise UnfitError(f"{name!r} is not a weekday", "write mon, tue, … sun")
-    return number
+    def is_nth(found: re.Match[str], day: date, length: int) -> bool:
+        if day.weekday() != _MONDAY_FIRST[found[2].lower()]:
+            return False
+        if found[1].lower() == "last":
+            return day.day + 7 > length
+        return (day.day - 1) // 7 + 1 == int(found[1][0])
 
+    def is_day(day: date) -> bool:
+        length = calendar.monthrange(day.year, day.month)[1]
+        is_named = (has_last and day.day == length) or any(is_nth(n, day, length) for n in nths)
+        return day.isoweekday() % 7 in weekdays and (day.day in days or is_named)
 
-def _is_nth(item: str, day: date) -> bool:
-    """Whether a day is `last`, or such as `2nd fri`."""
-    length = calendar.monthrange(day.year, day.month)[1]
-    found = _NTH.fullmatch(item)
-    if found is None:
-        return day.day == length
-    if day.weekday() != _weekday(found[2]):
-        return False
-    if found[1].lower() == "last":
-        return day.day + 7 > length
-    return (day.day - 1) // 7 + 1 == int(found[1][0])
+    return fields, is_day
 
 
 def _counted(first: datetime, total: int) -> tuple[str, str]:
@@ -488,14 +433,13 @@ def _counted(first: datetime, total: int) -> tuple[str, str]:
     return "", f"<{first:%Y-%m-%d %a %H:%M} ++{count}>"
 
 
-def _bounded(fires: Fires, end: datetime | None) -> Fires:
+def _ending(rule: TriggerRule, end: datetime | None) -> TriggerRule:
     if end is None:
-        return fires
-    return lambda after, most, until: fires(after, most, min(end, until or end))
-
-
-def _until(end: datetime | None) -> str:
-    return "" if end is None else f"{end:%Y-%m-%dT%H:%M:%SZ}"
+        return rule
+    return rule._replace(
+        fires=lambda after, most, until: rule.fires(after, most, min(end, until or end)),
+        until=f"{end:%Y-%m-%dT%H:%M:%SZ}",
+    )
 
 
 def _shown(node: ast.expr) -> str:
@@ -526,8 +470,8 @@ def _argument(call: ast.Call, at: int, name: str) -> ast.expr | None:
 
 
 def _text(node: ast.expr | None) -> str:
-    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return str(node.value) if is_text and isinstance(node, ast.Constant) else ""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, str) else ""
 
 
 def _zone_text(node: ast.expr) -> str | None:

@@ -13,6 +13,7 @@ import calendar
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from horae.errors import ScheduleError
@@ -34,27 +35,23 @@ _NAMES: Final = {
     "daily": "*-*-* 00:00:00",
     "weekly": "Mon *-*-* 00:00:00",
     "monthly": "*-*-01 00:00:00",
-    "yearly": "*-01-01 00:00:00",
-    "annually": "*-01-01 00:00:00",
-    "anually": "*-01-01 00:00:00",
     "quarterly": "*-01,04,07,10-01 00:00:00",
-    "semiannually": "*-01,07-01 00:00:00",
-    "biannually": "*-01,07-01 00:00:00",
-    "bi-annually": "*-01,07-01 00:00:00",
-    "semi-annually": "*-01,07-01 00:00:00",
+    **dict.fromkeys(("yearly", "annually", "anually"), "*-01-01 00:00:00"),
+    **dict.fromkeys(
+        ("semiannually", "biannually", "bi-annually", "semi-annually"), "*-01,07-01 00:00:00"
+    ),
 }
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_WEEKDAYS: Final = {
-    name: (number + 1) % 7 for number, day in enumerate(_DAYS) for name in (day, day[:3])
-}
+_WEEKDAYS: Final = {name: number for number, day in enumerate(_DAYS, 1) for name in (day, day[:3])}
 _DATE_WORD: Final = re.compile(r"(?:([^-~:]+)-)?([^-~:]+)([-~])([^-~:]+)")
-_YEAR: Final = Dialect("year", *YEARS, dash="..", has_star_step=False)
-_MONTH: Final = Dialect("month", 1, 12, dash="..", has_star_step=False)
-_DAY: Final = Dialect("day", 1, 31, dash="..", has_star_step=False)
-_LAST_DAYS: Final = _DAY._replace(high=28)  # as far back as every month goes
-_HOUR: Final = Dialect("hour", 0, 23, dash="..", has_star_step=False)
-_MINUTE: Final = Dialect("minute", 0, 59, dash="..", has_star_step=False)
-_SECOND: Final = Dialect("second", 0, 59, dash="..", has_star_step=False)
+_dialect = partial(Dialect, dash="..", has_star_step=False)
+_YEAR: Final = _dialect("year", *YEARS)
+_MONTH: Final = _dialect("month", 1, 12)
+_DAY: Final = _dialect("day", 1, 31)
+_LAST_DAYS: Final = _dialect("day", 1, 28)  # as far back as every month goes
+_HOUR: Final = _dialect("hour", 0, 23)
+_MINUTE: Final = _dialect("minute", 0, 59)
+_SECOND: Final = _dialect("second", 0, 59)
 _LONGEST: Final = 1_000
 
 
@@ -74,8 +71,11 @@ def read_event(text: str) -> CalendarEvent:
             "is not a calendar event", "use only ASCII letters, digits and punctuation"
         )
     body, place = _zone_of(text.strip())
-    if body.startswith("@"):
-        return _moment(body)
+    if body.startswith("@"):  # a second since 1970
+        if not re.fullmatch(r"@[0-9]{1,10}", body, re.ASCII):
+            raise UnfitError(f"{body!r} is not a timestamp", "write it as 2026-12-31 09:00:00 UTC")
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=int(body[1:]))
+        return read_event(f"{at:%Y-%m-%d %H:%M:%S} UTC")
     body = _NAMES.get(body.lower(), body)
     weekdays, date_text, time_text = _parts(body, text)
     years, months, days, from_end = _date(date_text)
@@ -107,28 +107,21 @@ def _zone_of(text: str) -> tuple[str, str | None]:
     return body.strip(), last
 
 
-def _moment(body: str) -> CalendarEvent:
-    """Return the event of `@1395716396`: one second."""
-    if not re.fullmatch(r"@[0-9]{1,10}", body, re.ASCII):
-        raise UnfitError(f"{body!r} is not a timestamp", "write it as 2026-12-31 09:00:00 UTC")
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=int(body[1:]))
-    return read_event(f"{at:%Y-%m-%d %H:%M:%S} UTC")
-
-
 def _parts(body: str, text: str) -> tuple[frozenset[int], str, str]:
     """Return weekdays, date and time, each as it is meant where it is left out."""
     words = body.split()
     weekdays = frozenset(range(7))
     if words and words[0][0].isalpha():
         weekdays = _weekdays(words.pop(0))
-        if not words:
+    match words:
+        case [] if body:
             return weekdays, "*-*-*", "00:00:00"
-    if len(words) == 1:
-        return (
-            (weekdays, "*-*-*", words[0]) if ":" in words[0] else (weekdays, words[0], "00:00:00")
-        )
-    if len(words) == 2:
-        return weekdays, words[0], words[1]
+        case [time] if ":" in time:
+            return weekdays, "*-*-*", time
+        case [date]:
+            return weekdays, date, "00:00:00"
+        case [date, time]:
+            return weekdays, date, time
     raise UnfitError(f"{text!r} is not a calendar event", "write it as Mon 2026-*-01 09:00:00")
 
 
@@ -136,41 +129,33 @@ def _weekdays(text: str) -> frozenset[int]:
     found: set[int] = set()
     for item in text.split(","):
         first, _, last = item.partition(".." if ".." in item else "-")
-        ends = [_WEEKDAYS.get(name.lower()) for name in ((first, last) if last else (first,))]
-        if None in ends:
+        low, high = _WEEKDAYS.get(first.lower()), _WEEKDAYS.get((last or first).lower())
+        if low is None or high is None:
             raise UnfitError(f"{item!r} is not a weekday", "write Mon, or Mon..Fri")
-        low, high = ends[0], ends[-1]
-        assert low is not None
-        assert high is not None
-        if (high or 7) < (low or 7):
+        if high < low:
             raise UnfitError(f"{item!r} runs backwards", "write the days one by one: Fri,Sat,Mon")
-        found |= {number % 7 for number in range(low or 7, (high or 7) + 1)}
+        found |= {number % 7 for number in range(low, high + 1)}
     return frozenset(found)
 
 
 def _date(text: str) -> tuple[frozenset[int] | None, frozenset[int], frozenset[int], bool]:
     """Return years (none is any), months, days, and whether the days count from the last."""
-    match = _DATE_WORD.fullmatch(text)
-    if match is None:
-        raise UnfitError(f"{text!r} is not a date", "write it as *-12-24, 2026-*-01 or *-*~01")
-    year, month, sign, day = match[1], match[2], match[3], match[4]
-    # `*-*` has the year and the month left out, and means month and day.
-    years = None if year is None or year == "*" else numbers(_whole_years(year), _YEAR)
-    from_end = sign == "~"
-    if from_end and day == "*":
-        from_end = False
-    days = _from_last(day) if from_end else numbers(day, _DAY)
-    return years, numbers(month, _MONTH), days, from_end
 
-
-def _whole_years(text: str) -> str:
-    """Return years in full: 26 is 2026, and 89 is 1989."""
-
-    def whole(found: re.Match[str]) -> str:
+    def whole(found: re.Match[str]) -> str:  # 26 is 2026, and 89 is 1989
         number = int(found[0])
         return str(number + (2000 if number < 70 else 1900)) if number < 100 else found[0]
 
-    return re.sub(r"(?<![0-9/])[0-9]{1,4}(?![0-9])", whole, text)
+    match = _DATE_WORD.fullmatch(text)
+    if match is None:
+        raise UnfitError(f"{text!r} is not a date", "write it as *-12-24, 2026-*-01 or *-*~01")
+    # `*-*` has the year and the month left out, and means month and day.
+    year, month, sign, day = match.groups(default="*")
+    years = None
+    if year != "*":
+        years = numbers(re.sub(r"(?<![0-9/])[0-9]{1,4}(?![0-9])", whole, year), _YEAR)
+    from_end = sign == "~" and day != "*"
+    days = _from_last(day) if from_end else numbers(day, _DAY)
+    return years, numbers(month, _MONTH), days, from_end
 
 
 def _from_last(text: str) -> frozenset[int]:

@@ -17,6 +17,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
@@ -26,7 +27,7 @@ from horae.extras.importers.rule import UnfitError, fires_of
 from horae.timing.duration import format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from horae.extras.importers.oncalendar import CalendarEvent
 
@@ -49,7 +50,6 @@ _COUNTED: Final = {
     "OnUnitActiveSec": "from when the unit last started",
     "OnUnitInactiveSec": "from when the unit last ended",
 }
-_PREFIX: Final = re.compile(r"[-@:+!|]*")
 _SPECIFIER: Final = re.compile(r"%(?!%)")
 _COMMANDS: Final = ("ExecStartPre", "ExecStart", "ExecStartPost")
 # What is understood, or makes no difference here.
@@ -74,6 +74,9 @@ class UnitSetting(NamedTuple):
     value: str
     line: int
     column: int  # of the value
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
 
 
 Units: TypeAlias = Callable[[str], str | None]
@@ -135,16 +138,18 @@ def read_timer(
         dict.fromkeys(word for each in _by_key(about)["OnFailure"] for word in each.value.split())
     )
     alerts: list[ForeignJob] = []
-    _name_lost(_about(settings, "Timer"), name, timer[0].line, reading, known=_NAMING)
+    lost = [each for each in _about(settings, "Timer") if each.key not in _NAMING]
+    _note_lost(lost, name, timer[0].line, reading)
     if command != _by_systemd(unit):
-        _name_lost(about, unit, timer[0].line, reading, known=_NAMING | {*_FAILING})
-        alerts = _alerts(failing, unit, timer[0].line, reading, units)
+        lost = [each for each in about if each.key not in _NAMING | {*_FAILING}]
+        _note_lost(lost, unit, timer[0].line, reading)
+        alerts = list(_alerts(failing, unit, timer[0].line, reading, units))
     elif failing:
         what = f"OnFailure={' '.join(failing)} stays with systemd, which starts {unit}"
         reading.note(timer[0].line, 1, what, "do not add an alert for it")
     for each in timer:
         if each.key not in _TIMER_KEYS:
-            what = f"{each.key}={each.value} is not imported"
+            what = f"{each} is not imported"
             reading.note(each.line, 1, what, "horae has no equivalent")
     title = _last(settings, "Description") or _last(beside, "Description") or name
     props = tuple(_props(timer, work, reading))
@@ -183,56 +188,47 @@ def _about(settings: Sequence[UnitSetting], kind: str) -> list[UnitSetting]:
     return found[::-1]
 
 
-def _name_lost(
-    about: Sequence[UnitSetting], unit: str, line: int, reading: Reading, *, known: frozenset[str]
-) -> None:
-    lost = [f"{each.key}={each.value}" for each in about if each.key not in known and each.value]
-    if lost:
-        what = f"{unit}: not imported: {', '.join(lost)}"
+def _note_lost(lost: Iterable[UnitSetting], unit: str, line: int, reading: Reading) -> None:
+    if shown := ", ".join(str(each) for each in lost if each.value):
+        what = f"{unit}: not imported: {shown}"
         reading.note(line, 1, what, "make sure that the command has what it needs")
 
 
 def _alerts(
     names: Sequence[str], unit: str, line: int, reading: Reading, units: Units
-) -> list[ForeignJob]:
-    found = []
+) -> Iterator[ForeignJob]:
+    """Yield the alerts that those units become which systemd starts on a failure."""
     if len(names) > _MOST_ALERTS:
         what = f"OnFailure= starts more than {_MOST_ALERTS} units; the rest are skipped"
         reading.note(line, 1, what, "add a headline with `:AFTER: failed` for each")
     for word in names[:_MOST_ALERTS]:
         name = _filled(word, unit)
-        if _UNIT_NAME.fullmatch(name):
-            found.append(_alert(name, line, reading, units))
-        else:
+        if not _UNIT_NAME.fullmatch(name):
             what = f"OnFailure={word} is not imported"
             remedy = "add a headline with `:AFTER: failed of` and the :ID: of this one"
             reading.note(line, 1, what, remedy)
-    return found
-
-
-def _alert(name: str, line: int, reading: Reading, units: Units) -> ForeignJob:
-    """Return the alert that a unit becomes which systemd starts on a failure."""
-    template, at, _ = name.partition("@")
-    text = units(name) or (units(f"{template}@.service") if at else None)
-    settings = settings_of(_filled(text or "", name))
-    work = [each for each in settings if each.section == "Service"]
-    command = _command(work, name, line, reading)
-    if "MONITOR_" in command:
-        what = f"{name} reads MONITOR_…, which only systemd sets"
-        remedy = "read HORAE_AFTER_ENTRY, HORAE_AFTER_STATUS and HORAE_AFTER_REASON instead"
-        reading.note(line, 1, what, remedy)
-    short = name.removesuffix(".service")
-    return ForeignJob(
-        line,
-        _last(settings, "Description") or short,
-        fires_of((), "UTC"),
-        "",
-        command,
-        props=tuple(each for each in _props((), work, reading) if each[0] != "CATCHUP"),
-        notes=(f"From {name}.",),
-        name=short,
-        is_alert=True,
-    )
+            continue
+        template, at, _ = name.partition("@")
+        text = units(name) or (units(f"{template}@.service") if at else None)
+        settings = settings_of(_filled(text or "", name))
+        work = [each for each in settings if each.section == "Service"]
+        command = _command(work, name, line, reading)
+        if "MONITOR_" in command:
+            what = f"{name} reads MONITOR_…, which only systemd sets"
+            remedy = "read HORAE_AFTER_ENTRY, HORAE_AFTER_STATUS and HORAE_AFTER_REASON instead"
+            reading.note(line, 1, what, remedy)
+        short = name.removesuffix(".service")
+        yield ForeignJob(
+            line,
+            _last(settings, "Description") or short,
+            fires_of((), "UTC"),
+            "",
+            command,
+            props=tuple(each for each in _props((), work, reading) if each[0] != "CATCHUP"),
+            notes=(f"From {name}.",),
+            name=short,
+            is_alert=True,
+        )
 
 
 def _filled(text: str, unit: str) -> str:
@@ -273,9 +269,7 @@ def _events(
         if reading.is_full:
             break
         if each.key in _COUNTED and each.value:
-            what = (
-                f"{each.key}={each.value} counts {_COUNTED[each.key]}, which is not a time of day"
-            )
+            what = f"{each} counts {_COUNTED[each.key]}, which is not a time of day"
             reading.refuse(each.line, each.column, what, _instead(each.value))
         elif each.key in {"OnClockChange", "OnTimezoneChange"} and each.value.lower() in _TRUE:
             what = f"{each.key}: horae does not start jobs on clock changes"
@@ -288,8 +282,7 @@ def _events(
                 event = read_event(each.value)
             except UnfitError as error:
                 column = each.column + error.offset
-                what = f"OnCalendar={each.value}: {error.what}"
-                reading.refuse(each.line, column, what, error.remedy)
+                reading.refuse(each.line, column, f"{each}: {error.what}", error.remedy)
                 continue
             found.setdefault(event.zone or zone_name, (each.line, []))[1].append(event)
     if not found and len(reading.remarks) == before:
@@ -342,75 +335,53 @@ def _props(
         setting = next((each for each in reversed(among) if each.key == key), None)
         if setting is None or setting.value in {"", "0", "infinity"}:
             continue
-        length = _length(milliseconds(setting.value))
-        if length:
-            yield ours, length
-        else:
-            what = f"{key}={setting.value} is not a duration"
-            reading.note(setting.line, setting.column, what, f"set :{ours}: by hand")
-
-
-def _length(length: int | None) -> str:
-    try:
-        return format_duration(parse_duration(f"{length}ms")) if length else ""
-    except ScheduleError:
-        return ""
+        with suppress(ScheduleError):  # longer than any duration: it is none of ours, either
+            if length := milliseconds(setting.value):
+                yield ours, format_duration(parse_duration(f"{length}ms"))
+                continue
+        what = f"{setting} is not a duration"
+        reading.note(setting.line, setting.column, what, f"set :{ours}: by hand")
 
 
 def _command(work: Sequence[UnitSetting], unit: str, line: int, reading: Reading) -> str:
     """Return what a service runs; if that cannot be told, the call that starts the service."""
-    by_systemd = _by_systemd(unit)
+    by_systemd, remedy = _by_systemd(unit), "the headline runs `systemctl start`"
     found = _by_key(work)
     lines = [each for key in _COMMANDS for each in found[key]]
     if not found["ExecStart"]:
-        reading.note(
-            line, 1, f"{unit} is not next to the timer", "the headline runs `systemctl start`"
-        )
+        reading.note(line, 1, f"{unit} is not next to the timer", remedy)
         return by_systemd
     texts = [each.value for each in (*lines, *found["Environment"], *found["WorkingDirectory"])]
     if any(_SPECIFIER.search(each.replace("%%", "")) for each in texts):
         what = f"{unit} contains specifiers, which only systemd expands"
-        reading.note(lines[0].line, 1, what, "the headline runs `systemctl start`")
+        reading.note(lines[0].line, 1, what, remedy)
         return by_systemd
     try:
         words = [_call(each.value.replace("%%", "%")) for each in lines]
         given = [word for each in found["Environment"] for word in shlex.split(each.value)]
     except (UnfitError, ValueError) as error:
-        reading.note(lines[0].line, 1, f"{unit}: {error}", "the headline runs `systemctl start`")
+        reading.note(lines[0].line, 1, f"{unit}: {error}", remedy)
         return by_systemd
-    left = [
-        f"{key}={each[-1].value}"
-        for key, each in found.items()
-        if each and key not in _SERVICE_KEYS
-    ]
-    if left:
-        what = f"{unit}: not imported: {', '.join(left)}"
-        reading.note(line, 1, what, "make sure that the command has what it needs")
-    return _whole(words, given, [each.value for each in found["WorkingDirectory"]])
+    lost = [each[-1] for key, each in found.items() if each and key not in _SERVICE_KEYS]
+    _note_lost(lost, unit, line, reading)
+    command = " && ".join(words)
+    directory = found["WorkingDirectory"]
+    where = directory[-1].value.removeprefix("-") if directory else ""
+    if where in {"", "~"} and len(words) == 1 and "$" not in command and "||" not in command:
+        whole = command if not where else f"sh -c {shlex.quote(f'cd && exec {command}')}"
+    else:
+        home = "" if not where else ("cd && " if where == "~" else f"cd {shlex.quote(where)} && ")
+        whole = f"sh -c {shlex.quote(home + command)}"
+    return whole if not given else f"env {' '.join(map(shlex.quote, given))} {whole}"
 
 
 def _by_systemd(unit: str) -> str:
     return f"systemctl start {shlex.quote(unit)}"
 
 
-def _whole(words: Sequence[str], given: Sequence[str], directory: Sequence[str]) -> str:
-    """Return one command of several, in their directory and with their variables."""
-    command = " && ".join(words)
-    where = directory[-1].removeprefix("-") if directory else ""
-    if where in {"", "~"} and len(words) == 1 and "$" not in command and "||" not in command:
-        whole = command if not where else f"sh -c {shlex.quote(f'cd && exec {command}')}"
-    else:
-        home = "" if not where else ("cd && " if where == "~" else f"cd {shlex.quote(where)} && ")
-        whole = f"sh -c {shlex.quote(home + command)}"
-    if not given:
-        return whole
-    return f"env {' '.join(map(shlex.quote, given))} {whole}"
-
-
 def _call(text: str) -> str:
     """Return one command line of systemd as a shell's words, `$NAME` left to be filled in."""
-    prefix = _PREFIX.match(text)
-    signs = prefix[0] if prefix else ""
+    signs = text[: len(text) - len(text.lstrip("-@:+!|"))]
     if "@" in signs:
         raise UnfitError("sets argv[0] (@)", "")
     words = [_word(word, is_plain=":" in signs) for word in shlex.split(text[len(signs) :])]
