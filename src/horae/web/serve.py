@@ -86,7 +86,7 @@ async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) ->
     finally:
         with suppress(FileNotFoundError):  # there is nothing to remove
             if os.path.samestat(path.lstat(), ours):  # not that of an engine after this one
-                path.unlink()
+                os.remove(path)
 
 
 async def serve_tcp(
@@ -172,7 +172,8 @@ def listen(directory: Path) -> socket.socket:
         private.mkdir(mode=0o700)
     private.chmod(0o700)
     made = private / SOCKET
-    made.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):  # an engine was killed there
+        os.remove(made)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with address(private) as near:
