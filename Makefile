@@ -44,10 +44,12 @@ show: $(HORAE)  ## show the fields, workflows and findings of the example plans
 	@$(BIN)/python examples/show.py
 
 # Many tests wait, for a second to begin or a process to end: four workers keep two cores busy.
+# Their files are in memory; those of `torture` are on a disk.
 test: $(READY)  ## run all tests
 	@sh scripts/browser.sh
 	@sh scripts/proxy.sh
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	@place=$$(sh scripts/memory.sh) && trap 'rm -rf "$$place"' EXIT && \
+		TMPDIR=$$place $(BIN)/python -m pytest -n 4 --dist worksteal --basetemp=$$place/tests
 	@$(BIN)/python scripts/floor.py
 
 torture: $(READY) $(RELEASE)  ## run all tests with every large number in full

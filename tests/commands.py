@@ -21,10 +21,11 @@ import sys
 import tempfile
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 from calling import Ending
 from horae.web import address
@@ -123,6 +124,48 @@ def start_command(
     assert len(request) < _MOST
     socket.send_fds(wire, [request], [*files])
     return ForkedCommand(wire)
+
+
+class PipedCommand:
+    """A command that is read from while it goes on, with as much of `Popen` as tests need."""
+
+    def __init__(
+        self,
+        *words: object,
+        at: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        stdin: int | None = None,
+    ) -> None:
+        pipes = [os.pipe() for _ in range(2)]
+        self.stdout, self.stderr = (os.fdopen(reading) for reading, _ in pipes)
+        with Path(os.devnull).open() as nothing:
+            files = (nothing.fileno() if stdin is None else stdin, *(end for _, end in pipes))
+            self._process = start_command(words, at=at, environ=environ, files=files)
+        for _, end in pipes:
+            os.close(end)
+        self.pid, self.poll, self.wait = self._process.pid, self._process.poll, self._process.wait
+        self.send_signal, self.kill = self._process.send_signal, self._process.kill
+        self.terminate = self._process.terminate
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Return what was not yet read, once the command has ended."""
+        if self.stdout.closed:
+            return "", ""
+        with self.stdout, self.stderr, ThreadPoolExecutor(1) as second:
+            err = second.submit(self.stderr.read)
+            out = self.stdout.read()
+            self.wait(timeout)
+            return out, err.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.communicate()
 
 
 class Engine(NamedTuple):

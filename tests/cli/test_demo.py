@@ -7,14 +7,13 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from commands import HORAE, run_command
+from commands import PipedCommand, run_command
 from horae.cli.demo import PACE, TOUR, write_plan
 from waiting import wait_until
 
@@ -24,15 +23,10 @@ if TYPE_CHECKING:
     from calling import Call
 
 
-def demo(folder: Path, *args: str, **environ: str) -> subprocess.Popen[str]:
+def demo(folder: Path, *args: str, **environ: str) -> PipedCommand:
     """Start a demo whose temporary directory is made in a folder."""
-    return subprocess.Popen(
-        [*HORAE, "demo", *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(folder), "HORAE_LISTEN": "127.0.0.1:0", **environ},
-    )
+    where = {"TMPDIR": str(folder), "HORAE_LISTEN": "127.0.0.1:0", **environ}
+    return PipedCommand("horae", "demo", *args, environ={**os.environ, **where})
 
 
 def counts(out: str) -> dict[str, int]:
@@ -70,7 +64,6 @@ def test_each_kind_of_entry_runs_at_most_a_line_a_second_is_logged_and_nothing_i
     wanted = {each.removeprefix("done ") for each in missing if each.startswith("done ")}
     began = time.monotonic()
     running = demo(tmp_path)
-    assert running.stdout is not None
     gives_up = threading.Timer(150, running.kill)
     gives_up.start()
     lines: list[str] = []

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from commands import PipedCommand
 from horae.cli.client import EngineUnreachableError, Far, FarError
 from horae.core.actor import user_name
 from horae.store.sqlite import SqliteLedger
@@ -69,11 +70,9 @@ def running(call: Call, entry: str) -> int:
     return wait_until(written)[0]
 
 
-def begun(*args: str, cwd: Path) -> subprocess.Popen[str]:
+def begun(*args: str, cwd: Path) -> PipedCommand:
     """Begin a command in a process of its own."""
-    return subprocess.Popen(
-        [*HORAE, *args], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return PipedCommand("horae", *args, at=cwd)
 
 
 def on_a_terminal(*args: str, cwd: Path) -> str:
@@ -145,7 +144,6 @@ def test_the_log_of_a_run_goes_by_its_number_or_by_its_entry(there: Call) -> Non
 def test_a_log_is_followed_until_somebody_cancels_its_run(there: Call, home: Path) -> None:
     number = running(there, "Long")
     with begun("logs", str(number), "-f", "--tail", "5", cwd=home) as follower:
-        assert follower.stdout is not None
         assert follower.stdout.readline() == "begun\n"
         ended = there("cancel", "Long", "--reason", "enough", "--table")
         assert (ended.code, ended.out) == (0, f"Long: run {number} is being cancelled\n")
@@ -163,7 +161,6 @@ def test_a_log_is_followed_until_somebody_cancels_its_run(there: Call, home: Pat
 def test_whoever_waits_for_a_slot_is_told_so(there: Call, home: Path) -> None:
     number = running(there, "Long")
     with begun("run", "Quiet", "--wait", "--table", cwd=home) as waiting:
-        assert waiting.stderr is not None
         said = waiting.stderr.readline()
         assert said == "horae: Quiet waits: no slot is free; gate.slots is 1\n"
         assert there("cancel", str(number)).code == 0
@@ -173,7 +170,6 @@ def test_whoever_waits_for_a_slot_is_told_so(there: Call, home: Path) -> None:
 
 def test_whoever_stops_waiting_leaves_the_run_alone(there: Call, home: Path) -> None:
     with begun("run", "Long", "--wait", "--table", cwd=home) as waiting:
-        assert waiting.stdout is not None
         assert waiting.stdout.readline() == "begun\n"
         waiting.send_signal(signal.SIGINT)
         _, said = waiting.communicate(timeout=10)
@@ -295,7 +291,6 @@ async def _cut(far: Far, engine: socket.socket, answer: bytes) -> object:
 def test_an_engine_that_is_killed_while_a_run_is_followed_is_told_of(tmp_path: Path) -> None:
     with engine_process(tmp_path) as engine:
         with begun("run", "Long", "--wait", "--table", cwd=tmp_path) as waiting:
-            assert waiting.stdout is not None
             assert waiting.stdout.readline() == "begun\n"
             engine.kill()
             _, said = waiting.communicate(timeout=10)

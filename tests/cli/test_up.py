@@ -13,7 +13,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from commands import HORAE, is_healthy, run_command
+from commands import HORAE, PipedCommand, is_healthy, run_command
 from process.stage import holders
 from waiting import wait_until
 
@@ -30,16 +30,10 @@ PLAN = """* Tick
 """
 
 
-def up(root: Path, *args: str, stdin: int | None = None, **environ: str) -> subprocess.Popen[str]:
+def up(root: Path, *args: str, stdin: int | None = None, **environ: str) -> PipedCommand:
     """Start an engine."""
-    return subprocess.Popen(
-        [*HORAE, "up", str(root), *args],
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "HORAE_LISTEN": "127.0.0.1:0", **environ},
-    )
+    known = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0", **environ}
+    return PipedCommand("horae", "up", root, *args, environ=known, stdin=stdin)
 
 
 def up_for(seconds: str, root: Path, *args: str) -> Ending:
@@ -111,7 +105,6 @@ def test_what_runs_when_it_is_stopped_may_end_and_then_must(tmp_path: Path) -> N
     text = PLAN.replace("* * * * * *", "* * * * * *").replace("echo", "sleep 60; echo")
     (tmp_path / "plan.org").write_text(text)
     engine = up(tmp_path, "--log", "json", "--log-level", "debug", HORAE_RUN_DRAIN="500ms")
-    assert engine.stdout is not None
     for line in engine.stdout:
         if json.loads(line).get("status") == "running":
             break
@@ -220,13 +213,11 @@ def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_pa
     shutil.rmtree(root)
     engine = up(root, "--data", str(data), "--log", "json")
     try:
-        assert engine.stderr is not None
         lines = map(json.loads, engine.stderr)
         said = next(line["message"] for line in lines if "does not exist, but" in line["message"])
         assert said.endswith("to remove the entries, run horae up --empty-plan")
-        asked = [*HORAE, "run", "Tick", "--root", str(root), "--data", str(data)]
-        refused = subprocess.run(asked, capture_output=True, text=True, check=False)
-        assert (refused.returncode, refused.stderr) == (6, f"horae: {said}\n")
+        refused = run_command("horae", "run", "Tick", "--root", str(root), "--data", str(data))
+        assert (refused.code, refused.err) == (6, f"horae: {said}\n")
         root.mkdir()
         (root / "plan.org").write_text(PLAN)
         wait_for(root, 1)
@@ -238,7 +229,6 @@ def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_pa
     wait_until(lambda: time.time() >= int(ended_at) + 1)  # a moment that no engine saw
     engine = up(root, "--data", str(data), "--empty-plan", "--log", "plain")
     try:
-        assert engine.stdout is not None
         assert next(line for line in engine.stdout if "entry_gone" in line)
     finally:
         engine.terminate()
@@ -277,14 +267,13 @@ def test_a_lost_ledger_is_left_behind_if_asked_to_and_nothing_past_fires(tmp_pat
     _, err = refused.communicate(timeout=30)
     assert (refused.returncode, lost in err) == (5, True)
     assert "`horae up --fresh-ledger`" in err
-    unasked = up(tmp_path, "--fresh-ledger", stdin=subprocess.DEVNULL)
+    unasked = up(tmp_path, "--fresh-ledger")
     _, err = unasked.communicate(timeout=30)
     assert unasked.returncode == 2
     assert "use --yes" in err
     assert (data / "ledger.db").read_bytes() == b""
 
     begun = up(tmp_path, "--fresh-ledger", "--yes", "--log", "plain")
-    assert begun.stderr is not None
     said = []
     for line in begun.stderr:  # until that is said, too
         said.append(line)

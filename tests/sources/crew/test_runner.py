@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import horae.context
+from commands import PipedCommand
 from horae.app import build, keep, new_id
 from horae.cli.client import Far
 from horae.cli.ledger import print_status
@@ -71,13 +71,7 @@ DAY = """\
 :END:
 """
 # An engine whose first ticks need not wait a minute; the rest is the real thing.
-HASTY = (
-    "import sys; from datetime import timedelta; from horae.timing import backoff;"
-    "backoff.GRACE = timedelta(milliseconds=300);"
-    "import functools, horae.core.clock, horae.context as h;"
-    "h.CrewSource = functools.partial(h.CrewSource, now=horae.core.clock.SystemClock().now);"
-    "from horae.cli.main import main; sys.argv[0] = 'horae'; main()"
-)
+HASTY = Path(__file__).with_name("hasty.py")
 
 
 def story(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
@@ -769,15 +763,10 @@ class engine:  # noqa: N801 - it reads like a function
         self._args = [str(each) for each in args]
         self._environ = environ
 
-    def __enter__(self) -> subprocess.Popen[str]:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", HASTY, "up", "--seconds", "40", "--log", "json", *self._args],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "HORAE_RUN_DRAIN": "0s", **self._environ},
-        )
-        assert self._process.stdout is not None
+    def __enter__(self) -> PipedCommand:
+        words = (HASTY, "up", "--seconds", "40", "--log", "json", *self._args)
+        environ = {**os.environ, "HORAE_RUN_DRAIN": "0s", **self._environ}
+        self._process = PipedCommand(*words, environ=environ)
         return self._process
 
     def __exit__(self, *_: object) -> None:
@@ -786,9 +775,8 @@ class engine:  # noqa: N801 - it reads like a function
         self._process.communicate(timeout=30)
 
 
-def receipts(up: subprocess.Popen[str], status: str) -> Iterator[dict[str, Any]]:
+def receipts(up: PipedCommand, status: str) -> Iterator[dict[str, Any]]:
     """Yield the receipts that an engine tells of and that stand there."""
-    assert up.stdout is not None
     for line in up.stdout:
         said = json.loads(line)
         if said.get("status") == status:
