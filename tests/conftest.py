@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scale import scaled
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -15,7 +17,12 @@ with suppress(ImportError):  # the oldest Python runs only the tests that do not
     from hypothesis import HealthCheck, settings
 
     # How long an example takes says more about the load of the machine than about the code.
-    settings.register_profile("horae", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(
+        "horae",
+        deadline=None,
+        max_examples=scaled(100, few=40),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     settings.load_profile("horae")
 
 

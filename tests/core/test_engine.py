@@ -612,7 +612,7 @@ async def test_an_engine_whose_term_is_over_stops() -> None:
 # All of it together
 
 
-@pytest.mark.parametrize("seed", range(scaled(400)))
+@pytest.mark.parametrize("seed", range(scaled(400, few=8)))
 @story
 async def test_whatever_happens_every_moment_has_one_receipt_and_none_is_early(seed: int) -> None:
     roll = random.Random(seed)

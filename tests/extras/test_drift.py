@@ -307,7 +307,7 @@ RULES = st.sampled_from(
 
 
 @given(st.one_of(st.text(), SOUP), RULES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300, few=60), deadline=None)
 def test_no_text_is_too_odd_to_be_read(text: str, when: Rule) -> None:
     end = 0
     for claim in claims(text):

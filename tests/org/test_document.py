@@ -63,7 +63,7 @@ def assert_spans_are_exact(plan: Plan) -> None:
 @example("")
 @example("\ufeff* A")
 @example("* A\r\nSCHEDULED: <2026-06-06>\r\n:PROPERTIES:\r\n:ID: x\r\n:END:\r\n")
-@settings(max_examples=1_000)
+@settings(max_examples=scaled(1_000, few=200))
 def test_reading_gives_the_text_back_and_every_part_knows_its_place(text: str) -> None:
     plan = read(text)
     assert plan.text() == text
@@ -101,7 +101,7 @@ def test_a_section_that_did_not_change_is_not_read_again() -> None:
 
 
 @given(texts, texts)
-@settings(max_examples=300)
+@settings(max_examples=scaled(300, few=60))
 def test_reading_again_gives_what_reading_afresh_gives(before: str, after: str) -> None:
     assert read(after, was=read(before)) == read(after)
 

@@ -66,7 +66,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @schema.parametrize()
 @settings(
-    max_examples=scaled(200),
+    max_examples=scaled(200, few=4),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     database=None,

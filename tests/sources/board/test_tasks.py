@@ -236,7 +236,7 @@ def test_a_field_goes_and_its_key_stays_if_a_note_would_join_the_text_above() ->
     assert edited(alone, {"branch": None}) == alone.replace("branch: b\n", "")
 
 
-@settings(max_examples=scaled(10_000), deadline=None)
+@settings(max_examples=scaled(10_000, few=200), deadline=None)
 @given(
     files(),
     st.sampled_from((*KEYS, "claimed_by")),
