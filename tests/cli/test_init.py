@@ -73,7 +73,7 @@ def test_the_trigger_in_its_comments_works_without_the_hashes(tmp_path: Path) ->
     (folder / "agents" / "deployer.yml").write_text("name: deployer\ncommand: [cat]\n")
     (folder / "workflows" / "deploy.yml").write_text(re.sub(r"(?m)^    ", "", text))
     found = read_folder(str(folder), environ={})
-    assert (found.errors, found.warnings) == ((), ())
+    assert (found.errors, found.warnings) == ([], [])
     assert [each.name for each in found.workflows] == ["deploy"]
 
 

@@ -55,7 +55,7 @@ def test_every_example_is_valid(file: Path) -> None:
 
 def test_the_examples_can_be_applied_as_they_are() -> None:
     folder = read_folder(str(EXAMPLES), environ={"HOOK_SECRET": ""}, base=str(SCHEMAS))
-    assert (folder.errors, folder.warnings) == ((), ())
+    assert (folder.errors, folder.warnings) == ([], [])
     assert (len(folder.agents), len(folder.workflows)) == (2, 4)
     for each in folder.workflows:
         assert is_made(each) == ""

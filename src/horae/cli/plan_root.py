@@ -157,7 +157,7 @@ def _check_folder(root: str) -> Iterator[Diagnostic]:
         return  # an agent whose file is wrong would seem to be missing
     try:
         changes, wrong = TriggerAccess(root=root, data=None).read(
-            lambda triggers: judge_files(triggers, folder.agents, folder.workflows)
+            lambda triggers: judge_files(triggers, folder.definitions)
         )
     except HoraeError as error:
         message = f"not compared with the ledger: {error}"

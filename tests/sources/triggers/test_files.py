@@ -57,7 +57,7 @@ def test_a_workflow_is_read_with_all_that_it_says() -> None:
     assert item.template.startswith("It is {{fire_time}}")
     assert item.tool_policy == {"mode": "allow_list", "tools": ["Bash", "WebFetch"]}
     assert item.poll_interval == 60
-    assert (item.lines["expression"], item.lines["tool_policy"]) == (6, 13)
+    assert [item.places[key].line for key in ("expression", "tool_policy")] == [6, 13]
 
 
 @pytest.mark.parametrize("word", ["source", "trigger_config", "source_config"])
@@ -93,7 +93,6 @@ def test_a_zone_and_a_policy_stand_beside_the_source() -> None:
 def test_what_is_wrong_is_said_with_its_line(old: str, new: str, line: int, said: str) -> None:
     found = parse_workflow(DAILY.replace(old, new), file="daily-report.yml")
     assert found.item is None
-    assert not found.is_good
     [problem] = [each for each in found.problems if each.severity is Severity.ERROR]
     assert (problem.file, problem.line) == ("daily-report.yml", line)
     assert said in problem.message
@@ -101,7 +100,7 @@ def test_what_is_wrong_is_said_with_its_line(old: str, new: str, line: int, said
 
 def test_a_field_that_is_not_known_is_odd_and_not_wrong() -> None:
     found = parse_workflow(DAILY.replace("enabled:", "enabeld:"))
-    assert found.is_good
+    assert found.item is not None
     [odd] = found.problems
     assert (odd.severity, odd.line, odd.fix) == (Severity.WARNING, 19, "did you mean enabled?")
 
@@ -168,7 +167,8 @@ def test_a_file_without_a_folder_goes_by_what_it_says() -> None:
 @given(st.text(alphabet="name: agent\n-[]{}|'\"&*!%#source type", max_size=80))
 def test_any_text_has_an_answer(text: str) -> None:
     for found in (parse_workflow(text), parse_agent(text, environ={})):
-        assert found.is_good == (found.item is not None)
+        is_wrong = any(each.severity is Severity.ERROR for each in found.problems)
+        assert is_wrong == (found.item is None)
         assert found.item is not None or found.problems
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from horae.errors import Exit, HoraeError
 from horae.org.plan import Diagnostic, Severity
+from horae.sources.triggers.files import AgentFile, WorkflowFile
 from horae.sources.triggers.kinds import (
     NeverComesError,
     SharedSecretError,
@@ -22,11 +23,11 @@ from horae.sources.triggers.rules import AGENT_FIELDS, TriggerDefinition
 from horae.sources.triggers.service import TriggerNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from horae.core.command import Unready
-    from horae.sources.triggers.files import AgentFile, WorkflowFile
+    from horae.sources.triggers.files import DefinitionFile
     from horae.sources.triggers.service import Triggers
     from horae.sources.triggers.store import AgentCard, TriggerStore
 
@@ -72,10 +73,10 @@ class FileChange:
 
 
 async def plan_files(
-    triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
+    triggers: Triggers, files: Sequence[AgentFile | WorkflowFile]
 ) -> list[FileChange]:
     """Return what would change if files were applied, agents first; raises FilesError."""
-    changes, wrong = await judge_files(triggers, agents, workflows)
+    changes, wrong = await judge_files(triggers, files)
     if wrong:
         raise FilesError(error_lines(wrong))
     return changes
@@ -86,39 +87,36 @@ def error_lines(wrong: Iterable[Diagnostic]) -> list[str]:
 
 
 async def judge_files(
-    triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
+    triggers: Triggers, files: Sequence[AgentFile | WorkflowFile]
 ) -> tuple[list[FileChange], list[Diagnostic]]:
     """Return what would change if files were applied, agents first, and what is wrong with them."""
+    agents = [each for each in files if isinstance(each, AgentFile)]
+    workflows = [each for each in files if isinstance(each, WorkflowFile)]
     wrong = [*_doubles("agent", agents), *_doubles("workflow", workflows)]
     changes: list[FileChange] = []
     coming: dict[str, AgentCard | None] = {each.name: None for each in agents}
     for file in agents:
         try:
-            coming[file.name] = card = triggers.judged_card(_said(file), file=file.file)
-            changes.append(await _agent_change(triggers, file, card))
+            said = {**file.config, "name": file.name, "enabled": file.is_enabled}
+            coming[file.name] = card = triggers.judged_card(said, file=file.file)
+            changes.append(await _agent_change(triggers, file, card, said))
         except HoraeError as error:
             wrong.append(_located(error, file))
     for workflow in workflows:
         try:
             change = await _workflow_change(triggers, workflow, coming)
-            _refuse_shared(change, changes)
+            secrets = secrets_of(change.said.get("trigger_config", {}))
+            for other in (each for each in changes if change.verb == each.verb == "create"):
+                if not secrets.isdisjoint(secrets_of(other.said.get("trigger_config", {}))):
+                    raise SharedSecretError(other.name)
             changes.append(change)
         except HoraeError as error:
             wrong.append(_located(error, workflow))
             if isinstance(error, NeverComesError):  # a way to write that it must not run
                 with suppress(TriggerNotFoundError):  # then there is nothing to disable
                     if (await triggers.find(workflow.name)).definition.is_enabled:
-                        changes.append(_disabled(workflow.name, _place(workflow), is_wanted=False))
+                        changes.append(_disabled(workflow.name, workflow.place, is_wanted=False))
     return changes, wrong
-
-
-def _refuse_shared(change: FileChange, others: Iterable[FileChange]) -> None:
-    """Raise an error if a webhook comes together with another of the same secret."""
-    secrets = secrets_of(change.said.get("trigger_config", {}))
-    for other in others:
-        is_shared = not secrets.isdisjoint(secrets_of(other.said.get("trigger_config", {})))
-        if is_shared and change.verb == other.verb == "create":
-            raise SharedSecretError(other.name)
 
 
 async def apply_changes(triggers: Triggers, changes: Sequence[FileChange]) -> None:
@@ -145,27 +143,24 @@ def disabled_if_fired(changes: Sequence[FileChange], *, fresh_at: datetime) -> l
     def left(change: FileChange) -> FileChange:
         is_new = (change.verb, change.what) == ("create", "workflow") and change.said["enabled"]
         why = kind_of(change.said["trigger_config"]).fired_before(fresh_at) if is_new else ""
-        if not why:
-            return change
-        return replace(change, said={**change.said, "enabled": False}, left=why)
+        return replace(change, said={**change.said, "enabled": False}, left=why) if why else change
 
     return [*map(left, changes)]
 
 
 async def plan_teardown(
-    triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
+    triggers: Triggers, files: Sequence[AgentFile | WorkflowFile]
 ) -> list[FileChange]:
     """Return what a teardown of files would delete, workflows first."""
     changes = []
-    for what, files in (("workflow", workflows), ("agent", agents)):
-        for file in files:
-            look = triggers.find if what == "workflow" else triggers.card
-            try:
-                await look(file.name)
-                verb = "delete"
-            except TriggerNotFoundError:
-                verb = "skip"
-            changes.append(FileChange(verb, what, file.name, _place(file)))
+    for file in sorted(files, key=lambda each: isinstance(each, AgentFile)):
+        what = "agent" if isinstance(file, AgentFile) else "workflow"
+        try:
+            await (triggers.card if what == "agent" else triggers.find)(file.name)
+            verb = "delete"
+        except TriggerNotFoundError:
+            verb = "skip"
+        changes.append(FileChange(verb, what, file.name, file.place))
     return changes
 
 
@@ -177,14 +172,12 @@ async def plan_removed(
     *names* are the files that there are, each with its workflow if it can be read.
     """
     made = [each.definition for each in await store.of_files()]
-    gone = [
-        each
-        for each in made
-        if each.file.startswith(folder)
-        and (each.file not in names or names[each.file] not in {None, each.name})
-    ]
     return [
-        _disabled(each.name, f"{each.file}:1", is_wanted=None) for each in gone if each.is_enabled
+        _disabled(each.name, f"{each.file}:1", is_wanted=None)
+        for each in made
+        if each.is_enabled
+        and each.file.startswith(folder)
+        and (each.file not in names or names[each.file] not in {None, each.name})
     ]
 
 
@@ -194,35 +187,30 @@ def _disabled(name: str, place: str, *, is_wanted: bool | None) -> FileChange:
     return FileChange("disable", "workflow", name, place, (("enabled", True, False),), said)
 
 
-def _said(file: AgentFile) -> dict[str, Any]:
-    return {**file.config, "name": file.name, "enabled": file.is_enabled}
-
-
-async def _agent_change(triggers: Triggers, file: AgentFile, card: AgentCard) -> FileChange:
-    said = _said(file)
+async def _agent_change(
+    triggers: Triggers, file: AgentFile, card: AgentCard, said: dict[str, Any]
+) -> FileChange:
     why = triggers.why_unready(card) if card.is_enabled else None
     notes = () if why is None else (_note(file, "command", why),)
     try:
         was = await triggers.card(file.name)
     except TriggerNotFoundError:
-        return FileChange("create", "agent", file.name, _place(file), said=said, notes=notes)
+        return FileChange("create", "agent", file.name, file.place, said=said, notes=notes)
     card = await triggers.with_kept_env(card, was)
-    said |= {"env": card.config["env"]} if "env" in card.config else {}
     old = {**was.config, "enabled": was.is_enabled}
     new = {**card.config, "enabled": card.is_enabled}
-    diff = _diff(_masked(old), _masked(new), differs=lambda name: old.get(name) != new.get(name))
+    diff = _diff(old, new)
+    said = said | ({"env": card.config["env"]} if "env" in card.config else {})
     # What a file no longer says is no longer so.
-    said |= {name: _EMPTY[AGENT_FIELDS[name]] for name in old.keys() - new.keys()}
+    said |= {name: AGENT_FIELDS[name]() for name in old.keys() - new.keys()}
     verb = "update" if diff else "unchanged"
-    return FileChange(verb, "agent", file.name, _place(file), diff, said, notes)
-
-
-_EMPTY: Final[Mapping[type, object]] = {str: "", list: [], dict: {}, bool: False, int: 0}
+    return FileChange(verb, "agent", file.name, file.place, diff, said, notes)
 
 
 async def _workflow_change(
     triggers: Triggers, file: WorkflowFile, coming: Mapping[str, AgentCard | None]
 ) -> FileChange:
+    """Return the change of a workflow; its agent may be one that is *coming* with it."""
     said: dict[str, Any] = {
         "name": file.name,
         "agent": file.agent,
@@ -234,70 +222,54 @@ async def _workflow_change(
         "tool_policy": None if file.tool_policy is None else dict(file.tool_policy),
         **file.options,
     }
-    made = await _judged(triggers, said, file, coming)
+    try:
+        agent = file.agent if file.agent in coming else None
+        made = await triggers.judged(said, file=file.file, agent=agent)
+    except TriggerError as error:
+        if error.reason != "Agent not found":
+            raise
+        reason = f"Agent '{file.agent}' not found (referenced by workflow '{file.name}')"
+        raise TriggerError(reason, field="agent") from None
     said["trigger_config"] = dict(made.config)
-    place = _place(file)
-    notes = await _notes(triggers, made, file, coming)
+    why = await _obstacle(triggers, made, coming)
+    notes = () if why is None else (_note(file, "tool_policy" if made.enforced else "agent", why),)
     try:
         was = (await triggers.find(file.name)).definition
     except TriggerNotFoundError:
-        return FileChange("create", "workflow", file.name, place, said=said, notes=notes)
+        return FileChange("create", "workflow", file.name, file.place, said=said, notes=notes)
     was.kind.check_change(was.name, made.config)
     is_again = made.kind.is_one_shot and made.config != was.config
     if was.is_wanted == made.is_wanted and not is_again:
         # It may have been disabled since, or has fired: the file has nothing new to say.
         made = replace(made, is_enabled=was.is_enabled)
         said["enabled"] = was.is_enabled
-    diff = _diff(
-        _shown(was), _shown(made), differs=lambda name: _raw(was, name) != _raw(made, name)
-    )
+    diff = _diff(_fields(was), _fields(made))
     said["tool_policy"] = made.tools.data()
     # What a file no longer says is no longer so.
     said |= dict.fromkeys(was.options.keys() - made.options.keys(), "")
     is_same = not diff and (was.file, was.is_wanted) == (file.file, made.is_wanted)
     verb = "unchanged" if is_same else "update"
-    return FileChange(verb, "workflow", file.name, place, diff, said, notes)
+    return FileChange(verb, "workflow", file.name, file.place, diff, said, notes)
 
 
-async def _notes(
-    triggers: Triggers,
-    made: TriggerDefinition,
-    file: WorkflowFile,
-    coming: Mapping[str, AgentCard | None],
-) -> tuple[Diagnostic, ...]:
+async def _obstacle(
+    triggers: Triggers, made: TriggerDefinition, coming: Mapping[str, AgentCard | None]
+) -> Unready | None:
     """Return what keeps a workflow from running, unless the file of its agent says it already."""
-    card = coming.get(file.agent)
-    if not made.is_enabled or (file.agent in coming and card is None):
-        return ()
-    tools = made.enforced
-    if card is None:
-        why = await triggers.why_agent(made.agent, tools)
-    else:
-        why = triggers.why_unready(card, tools)
-    if why is None or (card is not None and triggers.why_unready(card) == why):
-        return ()
-    return (_note(file, "tool_policy" if tools else "agent", why),)
+    if not made.is_enabled:
+        return None
+    if made.agent not in coming:
+        return await triggers.why_agent(made.agent, made.enforced)
+    card = coming[made.agent]
+    why = None if card is None else triggers.why_unready(card, made.enforced)
+    return None if card is None or why == triggers.why_unready(card) else why
 
 
-async def _judged(
-    triggers: Triggers, said: Mapping[str, Any], file: WorkflowFile, coming: Collection[str]
-) -> TriggerDefinition:
-    """Return the definition of a workflow's file; its agent may be one that comes with it."""
-    try:
-        agent = file.agent if file.agent in coming else None
-        return await triggers.judged(said, file=file.file, agent=agent)
-    except TriggerError as error:
-        if error.reason != "Agent not found":
-            raise
-        reason = f"Agent '{file.agent}' not found (referenced by workflow '{file.name}')"
-        raise TriggerError(reason, field="agent") from None
-
-
-def _shown(definition: TriggerDefinition) -> dict[str, object]:
-    """Return the fields of a workflow as a diff shows them."""
+def _fields(definition: TriggerDefinition) -> dict[str, object]:
+    """Return the fields of a workflow as a diff names them."""
     return {
         "agent": definition.agent,
-        "source": masked(definition.config),
+        "source": dict(definition.config),
         "prompt_template": definition.template,
         "poll_interval": definition.poll_interval,
         "enabled": definition.is_enabled,
@@ -306,54 +278,40 @@ def _shown(definition: TriggerDefinition) -> dict[str, object]:
     }
 
 
-def _raw(definition: TriggerDefinition, name: str) -> object:
-    """Return what a field holds, secrets included."""
-    return dict(definition.config) if name == "source" else _shown(definition).get(name)
-
-
-def _masked(config: Mapping[str, Any]) -> dict[str, object]:
-    """Return an agent's configuration without what its variables hold."""
-    env = config.get("env")
-    if env is None:
-        return dict(config)
-    return {**config, "env": {name: shown(text) for name, text in env.items()}}
-
-
 def _diff(
-    old: Mapping[str, object], new: Mapping[str, object], *, differs: Callable[[str], bool]
+    old: Mapping[str, object], new: Mapping[str, object]
 ) -> tuple[tuple[str, object, object], ...]:
-    """Return the fields that are not the same, with both of their values."""
-    names = dict.fromkeys([*old, *new])
-    return tuple((name, old.get(name), new.get(name)) for name in names if differs(name))
+    """Return the fields that are not the same, with both of their values, secrets masked."""
+
+    def safe(name: str, value: object) -> object:
+        match name, value:
+            case "source", dict():
+                return masked(value)
+            case "env", dict():
+                return {key: shown(text) for key, text in value.items()}
+        return value
+
+    return tuple(
+        (name, safe(name, old.get(name)), safe(name, new.get(name)))
+        for name in dict.fromkeys([*old, *new])
+        if old.get(name) != new.get(name)
+    )
 
 
 def _doubles(what: str, files: Iterable[AgentFile | WorkflowFile]) -> list[Diagnostic]:
     first: dict[str, str] = {}
-    wrong = []
-    for file in files:
-        place = first.setdefault(file.name, _place(file))
-        if place != _place(file):
-            wrong.append(_wrong(file, "name", f"the {what} '{file.name}' is also in {place}"))
-    return wrong
+    return [
+        file.wrong("name", f"the {what} '{file.name}' is also in {place}")
+        for file in files
+        if (place := first.setdefault(file.name, file.place)) != file.place
+    ]
 
 
-def _place(file: AgentFile | WorkflowFile) -> str:
-    return f"{file.file}:{file.lines.get('name', 1)}"
-
-
-def _located(error: HoraeError, file: AgentFile | WorkflowFile) -> Diagnostic:
+def _located(error: HoraeError, file: DefinitionFile) -> Diagnostic:
     """Return an error with the place of the field that it is about."""
-    name = error.field if isinstance(error, TriggerError) else ""
-    return _wrong(file, name, str(error))
+    return file.wrong(error.field if isinstance(error, TriggerError) else "", str(error))
 
 
-def _note(file: AgentFile | WorkflowFile, name: str, why: Unready) -> Diagnostic:
+def _note(file: DefinitionFile, name: str, why: Unready) -> Diagnostic:
     """Return what keeps something from running, at a field of its file."""
-    return _wrong(file, name, why.reason)._replace(severity=Severity.WARNING, fix=why.fix)
-
-
-def _wrong(file: AgentFile | WorkflowFile, name: str, message: str) -> Diagnostic:
-    """Return what is wrong with a field of a file; with its name, if it has no such field."""
-    at = name if name in file.lines else "name"
-    line, column = file.lines.get(at, 1), file.columns.get(at, 1)
-    return Diagnostic(file.file, line, column, "agentd", Severity.ERROR, message)
+    return file.wrong(name, why.reason)._replace(severity=Severity.WARNING, fix=why.fix)

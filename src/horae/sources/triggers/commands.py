@@ -17,7 +17,7 @@ from horae.core.actor import actor_words
 from horae.core.entry import PROPERTIES
 from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers.apply import apply_changes, plan_files, plan_teardown
+from horae.sources.triggers.apply import FilesError, apply_changes, plan_files, plan_teardown
 from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
 from horae.sources.triggers.rules import OPTIONS, DispatchStatus, parse_json
 from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError
@@ -428,11 +428,12 @@ def apply_path(
     folder = read_folder(path, environ=known_names(load(access.root)), base=access.root)
     for warning in folder.warnings:
         echo(f"horae: {warning}", err=True)
-    folder.checked()
+    if folder.errors:
+        raise FilesError(folder.errors)
 
     async def change(triggers: Triggers) -> list[FileChange]:
         plan = plan_teardown if is_teardown else plan_files
-        changes = await plan(triggers, folder.agents, folder.workflows)
+        changes = await plan(triggers, folder.definitions)
         if not dry_run:
             await apply_changes(triggers, changes)
         return changes

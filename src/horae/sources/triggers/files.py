@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from horae.core.secret import is_reference, looks_secret, names_in, needed_in, why_no_name
 from horae.files.yaml import YamlError, YamlMap, read_yaml
@@ -31,84 +31,63 @@ Item = TypeVar("Item")
 
 _FLAGS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
-_NAME_FIX: Final = "use only letters, digits, dots, dashes and underscores"
-
 _SOURCES: Final = ("source", "trigger_config", "source_config")
 _INTERVALS: Final = ("poll_interval", "poll_interval_secs")
+_TEXT_LISTS: Final = ("additional_dirs", "command")  # a single text may stand alone
 # The fields that a source of any kind may have.
 SOURCE_KEYS: Final = ("type", *dict.fromkeys(key for kind in KINDS.values() for key in kind.fields))
 WORKFLOW_KEYS: Final = (
-    "name",
-    "agent",
-    *_SOURCES,
-    *_INTERVALS,
-    "enabled",
-    "tool_policy",
-    "prompt_template",
-    "prompt_template_file",
-    "timezone",
-    *OPTIONS,
+    *("name", "agent", *_SOURCES, *_INTERVALS, "enabled", "tool_policy"),
+    *("prompt_template", "prompt_template_file", "timezone", *OPTIONS),
 )
-_TEXTS: Final = tuple(key for key, wanted in AGENT_FIELDS.items() if wanted is str)
-_SWITCHES: Final = ("interactive", "worktree")
-_LISTS: Final = ("additional_dirs", "command")
-AGENT_KEYS: Final = (
-    "name",
-    *_TEXTS,
-    *_SWITCHES,
-    "enabled",
-    *_LISTS,
-    "auto_clear_threshold",
-    "env",
-    "extra_mounts",
-    "resource_limits",
-    "rooms",
-    "tool_policy",
-)
+AGENT_KEYS: Final = ("name", "enabled", *AGENT_FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowFile:
-    """A workflow as it is written; `lines` and `columns` say where each of its fields stands."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionFile:
+    """A definition as it is written; `places` says where each of its fields stands."""
 
     file: str
     name: str
+    is_enabled: bool = True
+    places: Mapping[str, YamlPlace] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.wrong('name', '').line}"
+
+    def wrong(self, key: str, message: str) -> Diagnostic:
+        """Return what is wrong with a field, at the name if there is no such field."""
+        place = self.places.get(key) or self.places.get("name")
+        line, column = (place.line, place.column) if place else (1, 1)
+        return Diagnostic(self.file, line, column, "agentd", Severity.ERROR, message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowFile(DefinitionFile):
+    """A workflow as it is written."""
+
     agent: str
     source: Mapping[str, Any]
     template: str | None
     template_file: str | None = None
     poll_interval: int = POLL
-    is_enabled: bool = True
     tool_policy: Mapping[str, Any] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    lines: Mapping[str, int] = field(default_factory=dict)
-    columns: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentFile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFile(DefinitionFile):
     """An agent as it is written; `config` has only what stands there."""
 
-    file: str
-    name: str
     config: Mapping[str, Any]
-    is_enabled: bool = True
-    lines: Mapping[str, int] = field(default_factory=dict)
-    columns: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedFile(Generic[Item]):
-    """What a file holds, if that can be told, and what is wrong or odd about it."""
+class ParsedFile(NamedTuple, Generic[Item]):
+    """What a file holds, unless it is wrong, and what is wrong or odd about it."""
 
     item: Item | None
     problems: tuple[Diagnostic, ...] = ()
-
-    @property
-    def is_good(self) -> bool:
-        return self.item is not None and not any(
-            each.severity is Severity.ERROR for each in self.problems
-        )
 
 
 def is_workflow(text: str) -> bool:
@@ -124,11 +103,11 @@ def parse_workflow(
     text: str, *, file: str = "-", environ: Mapping[str, str] | None = None
 ) -> ParsedFile[WorkflowFile]:
     """Return the workflow that a file holds; `${NAME}` in a secret must be known to *environ*."""
-    page = _YamlPage.read(text, file)
+    page = _YamlPage(text, file)
     page.know(WORKFLOW_KEYS)
     name, agent = page.name("name"), page.name("agent")
     where = next((key for key in _SOURCES if key in page.data), "source")
-    source = page.mapping(where)
+    source = page.get(where, dict)
     page.know(SOURCE_KEYS, within=where)
     if source is None and not page.is_wrong:
         page.wrong("source", "a workflow needs a source", "write `source:` with a `type:`")
@@ -137,77 +116,69 @@ def parse_workflow(
         if source is not None and isinstance(source.get(secret), str):
             page.name_secrets(where, secret, source[secret], environ or {}, is_secret=True)
     page.keep_literal("prompt_template")
-    zone = page.text("timezone")
-    if source is not None and zone is not None:
-        source = {**source, "timezone": zone}
-    template, other = page.text("prompt_template"), page.text("prompt_template_file")
+    if (zone := page.get("timezone", str)) is not None:
+        source = {**(source or {}), "timezone": zone}
+    template, other = page.get("prompt_template", str), page.get("prompt_template_file", str)
     if template is None and other is None and not page.is_wrong:
         reason = f"Workflow '{file}' must have either 'prompt_template' or 'prompt_template_file'"
         page.wrong("name", reason, "write the prompt for the agent")
-    interval = next((page.number(key) for key in _INTERVALS if key in page.data), None)
-    options = {key: page.text(key) for key in OPTIONS}
+    interval = next((page.get(key, int) for key in _INTERVALS if key in page.data), None)
+    options = {key: page.get(key, str) for key in OPTIONS}
     item = WorkflowFile(
-        file,
-        name,
-        agent,
-        source or {},
-        template,
-        other if template is None else None,
-        POLL if interval is None else interval,
-        page.flag("enabled", default=True),
-        page.mapping("tool_policy"),
-        {key: value for key, value in options.items() if value is not None},
-        page.lines(),
-        page.columns(),
+        file=file,
+        name=name,
+        is_enabled=page.get("enabled", bool) is not False,
+        places=page.places(),
+        agent=agent,
+        source=source or {},
+        template=template,
+        template_file=other if template is None else None,
+        poll_interval=POLL if interval is None else interval,
+        tool_policy=page.get("tool_policy", dict),
+        options={key: value for key, value in options.items() if value is not None},
     )
-    return page.found(item)
+    return ParsedFile(None if page.is_wrong else item, tuple(page.problems))
 
 
 def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> ParsedFile[AgentFile]:
     """Return the agent that a file holds; `${NAME}` in its `env` must be known to *environ*."""
-    page = _YamlPage.read(text, file)
+    page = _YamlPage(text, file)
     page.know(AGENT_KEYS)
     name = page.name("name")
-    config: dict[str, Any] = {key: page.text(key) for key in _TEXTS}
-    config |= {key: page.flag(key) for key in _SWITCHES if key in page.data}
-    config |= {key: page.texts(key) for key in _LISTS}
-    config["auto_clear_threshold"] = page.number("auto_clear_threshold")
-    config["env"] = page.environment("env", environ)
+    config = {key: page.get(key, wanted) for key, wanted in AGENT_FIELDS.items()}
+    for key, value in (config["env"] or {}).items():
+        if isinstance(value, str):
+            page.name_secrets("env", key, value, environ, is_secret=looks_secret(key, value))
+        else:
+            page.wrong("env", f"{key[:60]} must be text", "write it on one line")
     page.keep_literal("prompt", "system_prompt", "working_dir", "command", "model")
-    config["tool_policy"] = page.mapping("tool_policy")
-    config["resource_limits"] = page.mapping("resource_limits")
-    config |= {key: page.listed(key) for key in ("extra_mounts", "rooms")}
-    given = {key: value for key, value in config.items() if value is not None}
-    is_enabled = page.flag("enabled", default=True)
-    item = AgentFile(file, name, given, is_enabled, page.lines(), page.columns())
-    return page.found(item)
+    item = AgentFile(
+        file=file,
+        name=name,
+        is_enabled=page.get("enabled", bool) is not False,
+        places=page.places(),
+        config={key: value for key, value in config.items() if value is not None},
+    )
+    return ParsedFile(None if page.is_wrong else item, tuple(page.problems))
 
 
 class _YamlPage:
     """One file while it is being read: its fields, and what was found wrong so far."""
 
-    def __init__(self, file: str, data: YamlMap, problems: Iterable[Diagnostic] = ()) -> None:
+    def __init__(self, text: str, file: str) -> None:
         self.file = file
-        self.data = data
-        self.problems = list(problems)
-
-    @classmethod
-    def read(cls, text: str, file: str) -> _YamlPage:
-        """Return the page of a file; a file that is no mapping has a problem and no fields."""
+        self.data = YamlMap()
+        self.problems: list[Diagnostic] = []
+        unread = (1, 1, "yaml", Severity.ERROR, "the file has no fields", "write `name: …`")
         try:
             data = read_yaml(text)
         except YamlError as error:
-            place = (file, error.line, error.column, "yaml", Severity.ERROR)
-            return cls(file, YamlMap(), [Diagnostic(*place, error.reason, error.fix)])
+            data = None
+            unread = (error.line, error.column, "yaml", Severity.ERROR, error.reason, error.fix)
         if isinstance(data, YamlMap):
-            return cls(file, data)
-        place = (file, 1, 1, "yaml", Severity.ERROR)
-        return cls(
-            file, YamlMap(), [Diagnostic(*place, "the file has no fields", "write `name: …`")]
-        )
-
-    def found(self, item: Item) -> ParsedFile[Item]:
-        return ParsedFile(None if self.is_wrong else item, tuple(self.problems))
+            self.data = data
+        else:
+            self.problems.append(Diagnostic(file, *unread))
 
     @property
     def is_wrong(self) -> bool:
@@ -240,94 +211,53 @@ class _YamlPage:
                 said = f"unknown field {key[:60]!r} is ignored"
                 self.wrong(key, said, fix, kind=Severity.WARNING, within=data)
 
-    def lines(self) -> dict[str, int]:
-        """Return on which line each field stands, those inside others too."""
-        return {key: place.line for key, place in self._places().items()}
-
-    def columns(self) -> dict[str, int]:
-        """Return in which column each field stands, those inside others too."""
-        return {key: place.column for key, place in self._places().items()}
-
-    def _places(self) -> dict[str, YamlPlace]:
-        """Return where each field stands; of two of one name, the outer one."""
+    def places(self) -> dict[str, YamlPlace]:
+        """Return where each field stands, those inside others too; of two equal names the outer."""
         places = dict(self.data.places)
         for value in self.data.values():
             if isinstance(value, YamlMap):
                 places = {**value.places, **places}
         return places
 
-    def text(self, key: str) -> str | None:
+    def get(self, key: str, wanted: type) -> Any:
+        """Return a field as a type; None: there is none, or it is noted as wrong."""
         value = self.data.get(key)
-        if value is None or isinstance(value, str):
+        if value is None:
+            return None
+        if wanted is dict:
+            if isinstance(value, YamlMap):
+                return _plain(value)
+            wrong = f"{key} must be a mapping", "write its fields below it, indented"
+        elif wanted is list:
+            is_texts = key in _TEXT_LISTS
+            parts: Any = [value] if is_texts and isinstance(value, str) else value
+            is_list = isinstance(parts, list) and not any(isinstance(each, list) for each in parts)
+            if is_list and (not is_texts or all(isinstance(each, str) for each in parts)):
+                return _plain(parts)
+            wrong = f"{key} must be a list", "write each item after a dash, on its own line"
+            if is_list:
+                wrong = f"{key} must be a list of strings", "write each item after a dash"
+        elif not isinstance(value, str):
+            wrong = f"{key} must be text", "write it on one line, or after a |"
+        elif wanted is str:
             return value
-        self.wrong(key, f"{key} must be text", "write it on one line, or after a |")
+        elif wanted is bool:
+            if value.lower() in _FLAGS:
+                return _FLAGS[value.lower()]
+            wrong = f"{key} must be true or false, not {value[:60]!r}", "write true or false"
+        else:
+            if _NUMBER.fullmatch(value):
+                return int(value)
+            wrong = f"{key} must be a whole number, not {value[:60]!r}", "write digits"
+        self.wrong(key, *wrong)
         return None
 
     def name(self, key: str) -> str:
-        value = self.text(key)
+        value: str | None = self.get(key, str)
         if (self.data or not self.is_wrong) and not is_id(value or ""):
             shown = f"{value[:60]!r} is not a valid name" if value else f"{key} is missing"
-            self.wrong(key, shown, _NAME_FIX)
+            self.wrong(key, shown, "use only letters, digits, dots, dashes and underscores")
         return value or ""
-
-    def flag(self, key: str, *, default: bool = False) -> bool:
-        value = self.text(key)
-        if value is None:
-            return default
-        if value.lower() not in _FLAGS:
-            self.wrong(
-                key, f"{key} must be true or false, not {value[:60]!r}", "write true or false"
-            )
-        return _FLAGS.get(value.lower(), default)
-
-    def number(self, key: str) -> int | None:
-        value = self.text(key)
-        if value is None:
-            return None
-        if _NUMBER.fullmatch(value) is None:
-            self.wrong(key, f"{key} must be a whole number, not {value[:60]!r}", "write digits")
-            return None
-        return int(value)
-
-    def mapping(self, key: str) -> dict[str, Any] | None:
-        value = self.data.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, YamlMap):
-            self.wrong(key, f"{key} must be a mapping", "write its fields below it, indented")
-            return None
-        return {name: _plain(each) for name, each in value.items()}
-
-    def listed(self, key: str) -> list[Any] | None:
-        """Return a field that is a list, of anything but lists."""
-        value = self.data.get(key)
-        if value is None:
-            return None
-        if isinstance(value, list) and not any(isinstance(each, list) for each in value):
-            return [_plain(each) for each in value]
-        self.wrong(key, f"{key} must be a list", "write each item after a dash, on its own line")
-        return None
-
-    def texts(self, key: str) -> list[str] | None:
-        """Return a field that is a list of strings; a single one may stand alone."""
-        value = self.data.get(key)
-        parts = [value] if isinstance(value, str) else self.listed(key)
-        if parts is None or all(isinstance(each, str) for each in parts):
-            return parts
-        self.wrong(key, f"{key} must be a list of strings", "write each item after a dash")
-        return None
-
-    def environment(self, key: str, environ: Mapping[str, str]) -> dict[str, str] | None:
-        """Return variables as they are written; what they name must be known."""
-        given = self.mapping(key)
-        if given is None:
-            return None
-        for name in [name for name, each in given.items() if not isinstance(each, str)]:
-            self.wrong(key, f"{name[:60]} must be text", "write it on one line")
-        texts = {name: each for name, each in given.items() if isinstance(each, str)}
-        for name, text in texts.items():
-            self.name_secrets(key, name, text, environ, is_secret=looks_secret(name, text))
-        return texts
 
     def name_secrets(
         self, key: str, name: str, text: str, environ: Mapping[str, str], *, is_secret: bool

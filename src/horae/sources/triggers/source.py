@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +31,6 @@ from horae.files.read import (
 )
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.triggers.apply import (
-    FilesError,
     apply_changes,
     disabled_if_fired,
     error_lines,
@@ -43,7 +41,7 @@ from horae.sources.triggers.files import is_workflow, parse_agent, parse_workflo
 from horae.sources.triggers.store import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from datetime import datetime
 
     from horae.core.receipt import Filed
@@ -130,24 +128,45 @@ class EmptyFolderError(HoraeError):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Folder:
     """What was read: agents and workflows, what is wrong, what is odd, and all files there are."""
 
-    agents: tuple[AgentFile, ...] = ()
-    workflows: tuple[WorkflowFile, ...] = ()
-    errors: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    problems: tuple[Diagnostic, ...] = ()  # what is wrong or odd, with its place
-    unread: tuple[str, ...] = ()  # files, or folders, that are there and cannot be read
-    broken: Mapping[str, str] = field(default_factory=dict)  # why a file that was read is of no use
+    agents: list[AgentFile] = field(default_factory=list)
+    workflows: list[WorkflowFile] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    problems: list[Diagnostic] = field(default_factory=list)  # errors and warnings with places
+    unread: list[str] = field(default_factory=list)  # files or folders that cannot be read
+    broken: dict[str, str] = field(default_factory=dict)  # why a file that was read is of no use
 
-    def checked(self) -> Folder:
-        """Return it if every file can be used, or say which cannot."""
-        if self.errors:
-            raise FilesError(self.errors)
-        return self
+    @property
+    def definitions(self) -> list[AgentFile | WorkflowFile]:
+        return [*self.agents, *self.workflows]
+
+    def note(self, file: str, problems: Iterable[Diagnostic]) -> None:
+        """Note the findings about a file that was read."""
+        found = list(problems)
+        self.problems += found
+        for severity, lines in ((Severity.ERROR, self.errors), (Severity.WARNING, self.warnings)):
+            lines += [
+                f"{each.file}:{each.line}:{each.column}: {each.message}; {each.fix}"
+                for each in found
+                if each.severity is severity
+            ]
+        if why := _why(found):
+            self.broken[file] = why
+
+    def note_unread(self, file: str, error: PlanFileError, *, is_broken: bool = False) -> None:
+        line, shown = error.line or 1, printable(file)
+        place = (shown, line, error.column or 1, "agentd", Severity.ERROR)
+        where = shown if error.line is None else f"{shown}:{line}"
+        self.problems.append(Diagnostic(*place, error.reason))
+        self.errors.append(f"{where}: {error.reason}")
+        self.unread.append(file)
+        if is_broken:
+            self.broken[file] = _why(self.problems[-1:])
 
 
 def read_folder(
@@ -159,27 +178,46 @@ def read_folder(
     types it, unless it is beneath *root*: from there on no link is followed.
     """
     found = _files(path, root=root)
-    top = _project_of(path)
-    pages = [
-        _read(file, kind, top=top, base=base, root=root, environ=environ)
-        for file, kind in found.files
-    ]
-    pages += [_unread(_called(each.raw_path, base), each) for each in found.problems]
-    agents = [page.agent for page in pages if page.agent is not None]
-    workflows = [page.workflow for page in pages if page.workflow is not None]
-    notes = [
-        f"{printable(each)}: rooms are not supported; the file is ignored" for each in found.rooms
-    ]
-    return Folder(
-        tuple(agents),
-        tuple(workflows),
-        tuple(each for page in pages for each in page.errors),
-        (*notes, *(each for page in pages for each in page.warnings)),
-        tuple(page.file for page in pages),
-        tuple(each for page in pages for each in page.problems),
-        tuple(page.file for page in pages if page.is_unread),
-        {page.file: _why(page.problems) for page in pages if page.is_broken},
-    )
+    rooms = [f"{printable(each)}: rooms are not supported" for each in found.rooms]
+    folder = Folder(warnings=[f"{each}; the file is ignored" for each in rooms])
+    parts = (whole := _whole(path)).split("/")
+    # Texts may be read beneath the directory around `.agentd`.
+    if FOLDER in parts:
+        top = "/".join(parts[: parts.index(FOLDER)]) or "/"
+    else:
+        top = whole if Path(whole).is_dir() else str(Path(whole).parent)
+    for place, kind in found.files:
+        file = _called(place, base)
+        folder.files.append(file)
+        try:
+            text = read_plan(place, root=root, limit=LIMIT).text
+        except PlanFileError as error:
+            folder.note_unread(file, error)
+            continue
+        try:
+            if kind == "workflows" or (not kind and is_workflow(text)):
+                parsed = parse_workflow(text, file=file, environ=environ)
+                if parsed.item is not None:
+                    folder.workflows.append(_with_template(parsed.item, place, top=top))
+                folder.note(file, parsed.problems)
+            else:
+                other = parse_agent(text, file=file, environ=environ)
+                if other.item is not None:
+                    said = other.item.config.get("working_dir", ".")
+                    start = Path(base) if said == "." else Path(_whole(place)).parent
+                    config = {**other.item.config, "working_dir": _whole(start / said)}
+                    folder.agents.append(replace(other.item, config=config))
+                folder.note(file, other.problems)
+        except PlanFileError as error:  # of the template
+            folder.note_unread(file, error, is_broken=True)
+        except Exception as error:  # a bug of ours; it is told as a problem of this file
+            wrong = PlanFileError(place, unexpected(error))
+            folder.note_unread(file, wrong, is_broken=True)
+    for problem in found.problems:
+        file = _called(problem.raw_path, base)
+        folder.files.append(file)
+        folder.note_unread(file, problem)
+    return folder
 
 
 class Synced(NamedTuple):
@@ -219,11 +257,11 @@ async def sync(
     wrong, broken = list(folder.errors), dict(folder.broken)
     changes: list[FileChange] = []
     doubles = _doubles(folder)
-    wrong += error_lines(doubles)
-    broken |= {each.file: _why([each]) for each in doubles}
-    for agents, workflows in _one_by_one(folder, without={each.file for each in doubles}):
+    wrong += error_lines(doubles.values())
+    broken |= {file: _why([each]) for file, each in doubles.items()}
+    for definition in (each for each in folder.definitions if each.file not in doubles):
         try:
-            planned, odd = await judge_files(triggers, agents, workflows)
+            planned, odd = await judge_files(triggers, [definition])
             if odd:
                 wrong += error_lines(odd)
                 broken[odd[0].file] = _why(odd)
@@ -257,28 +295,16 @@ def has_files(root: str) -> bool:
     return bool(found.files or found.problems)
 
 
-def _one_by_one(
-    folder: Folder, *, without: Collection[str]
-) -> list[tuple[Sequence[AgentFile], Sequence[WorkflowFile]]]:
-    return [
-        *(((agent,), ()) for agent in folder.agents if agent.file not in without),
-        *(((), (workflow,)) for workflow in folder.workflows if workflow.file not in without),
-    ]
-
-
-def _doubles(folder: Folder) -> list[Diagnostic]:
+def _doubles(folder: Folder) -> dict[str, Diagnostic]:
     """Return what is wrong with files of one name: it is not clear which of them is meant."""
-    wrong = []
+    wrong = {}
     for what, files in (("agent", folder.agents), ("workflow", folder.workflows)):
-        named: defaultdict[str, list[str]] = defaultdict(list)
         for each in files:
-            named[each.name].append(each.file)
-        for each in files:
-            others = [file for file in named[each.name] if file != each.file]
+            others = [other.file for other in files if other.name == each.name]
+            others = [file for file in others if file != each.file]
             if others:
                 message = f"the {what} '{each.name}' is also in {', '.join(others)}"
-                line = each.lines.get("name", 1)
-                wrong.append(Diagnostic(each.file, line, 1, "agentd", Severity.ERROR, message))
+                wrong[each.file] = each.wrong("name", message)._replace(column=1)
     return wrong
 
 
@@ -298,32 +324,26 @@ def _files(path: str, *, root: str | None) -> _Files:
         path = f"{path.rstrip('/')}/{FOLDER}"
     if root is not None and (in_the_way := obstacle(path, root=root)) is not None:
         raise in_the_way
-    folders = (
-        [f"{path.rstrip('/')}/{kind}" for kind in SUBFOLDERS] if _has_folders(path) else [path]
-    )
-    files: list[tuple[str, str]] = []
-    rooms: list[str] = []
-    problems: list[PlanFileError] = []
-    for folder in folders:
-        kind = folder.rpartition("/")[2] if len(folders) > 1 else ""
+    result = _Files([], [], [])
+    kinds = SUBFOLDERS if _has_folders(path) else ("",)
+    for kind in kinds:
+        folder = f"{path.rstrip('/')}/{kind}" if kind else path
         try:
             found = find_plans(folder, suffixes=SUFFIXES, is_flat=True, inside=root)
-        except PlanMissingError:
-            if not kind:
-                raise
         except PlanFileError as error:
             if not kind:
                 raise
-            problems.append(error)
+            if not isinstance(error, PlanMissingError):
+                result.problems.append(error)
+            continue
+        result.problems.extend(found.problems)
+        if kind == "rooms":
+            result.rooms.extend(found.plans)
         else:
-            problems += found.problems
-            if kind == "rooms":
-                rooms += found.plans
-            else:
-                files += [(file, kind) for file in found.plans]
-    if not files and not problems:
+            result.files.extend((file, kind) for file in found.plans)
+    if not result.files and not result.problems:
         raise EmptyFolderError(path)
-    return _Files(files, rooms, problems)
+    return result
 
 
 def _has_folders(path: str) -> bool:
@@ -333,79 +353,6 @@ def _has_folders(path: str) -> bool:
             os.lstat(f"{path}/{kind}")
             return True
     return False
-
-
-def _project_of(path: str) -> str:
-    """Return the directory beneath which texts may be read: the one around `.agentd`."""
-    whole = _whole(path)
-    parts = whole.split("/")
-    if FOLDER in parts:
-        return "/".join(parts[: parts.index(FOLDER)]) or "/"
-    return whole if Path(whole).is_dir() else str(Path(whole).parent)
-
-
-@dataclass(frozen=True, slots=True)
-class _FileContent:
-    file: str
-    agent: AgentFile | None = None
-    workflow: WorkflowFile | None = None
-    errors: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    problems: tuple[Diagnostic, ...] = ()
-    is_unread: bool = False
-    is_broken: bool = False
-
-
-def _read(
-    path: str, kind: str, *, top: str, base: str, root: str | None, environ: Mapping[str, str]
-) -> _FileContent:
-    file = _called(path, base)
-    try:
-        text = read_plan(path, root=root, limit=LIMIT).text
-    except PlanFileError as error:
-        return _unread(file, error)
-    try:
-        if kind == "workflows" or (not kind and is_workflow(text)):
-            found = parse_workflow(text, file=file, environ=environ)
-            workflow = found.item and _with_template(found.item, path, top=top)
-            return _content(file, found.problems, workflow=workflow)
-        other = parse_agent(text, file=file, environ=environ)
-        agent = other.item and _with_directory(other.item, path, base=base)
-        return _content(file, other.problems, agent=agent)
-    except PlanFileError as error:  # of the template
-        return replace(_unread(file, error), is_broken=True)
-    except Exception as error:  # a bug of ours; it is told as a problem of this file
-        return replace(_unread(file, PlanFileError(path, unexpected(error))), is_broken=True)
-
-
-def _unread(file: str, error: PlanFileError) -> _FileContent:
-    line, column = error.line or 1, error.column or 1
-    shown = printable(file)
-    unread = Diagnostic(shown, line, column, "agentd", Severity.ERROR, error.reason)
-    said = f"{shown}: {error.reason}" if error.line is None else f"{shown}:{line}: {error.reason}"
-    return _FileContent(file, errors=(said,), problems=(unread,), is_unread=True)
-
-
-def _content(
-    file: str,
-    found: Sequence[Diagnostic],
-    *,
-    agent: AgentFile | None = None,
-    workflow: WorkflowFile | None = None,
-) -> _FileContent:
-    """Return what a file holds, with what is wrong with it and what is only odd."""
-
-    def lines(severity: Severity) -> tuple[str, ...]:
-        return tuple(_line(each) for each in found if each.severity is severity)
-
-    errors, warnings = lines(Severity.ERROR), lines(Severity.WARNING)
-    return _FileContent(
-        file, agent, workflow, errors, warnings, tuple(found), is_broken=bool(errors)
-    )
-
-
-def _line(found: Diagnostic) -> str:
-    return f"{found.file}:{found.line}:{found.column}: {found.message}; {found.fix}"
 
 
 def _why(found: Iterable[Diagnostic]) -> str:
@@ -423,15 +370,9 @@ def _with_template(workflow: WorkflowFile, path: str, *, top: str) -> WorkflowFi
     try:
         return replace(workflow, template=read_plan(place, root=top, limit=LIMIT).text)
     except PlanFileError as error:
-        line = workflow.lines.get("prompt_template_file", 1)
+        line = workflow.places["prompt_template_file"].line
         reason = f"prompt_template_file {printable(workflow.template_file)}: {error.reason}"
         raise PlanFileError(path, reason, line=line) from None
-
-
-def _with_directory(agent: AgentFile, path: str, *, base: str) -> AgentFile:
-    said = agent.config.get("working_dir", ".")
-    start = Path(base) if said == "." else Path(_whole(path)).parent
-    return replace(agent, config={**agent.config, "working_dir": _whole(start / said)})
 
 
 def _called(path: str, base: str) -> str:
