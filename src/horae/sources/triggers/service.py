@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from horae.core.actor import actor_words, by_words, current_actor
@@ -82,9 +83,7 @@ LARGEST_PAGE: Final = 200
 _BATCH: Final = 200
 _TRIES: Final = 5  # at a definition that others change at the same time
 _LONGEST_NAME: Final = 50  # of an agent, in the name of a workflow
-
-
-# Errors
+AGENT_WORDS: Final = ("agent_id", "agent_name", "agent")  # the fields that may name an agent
 
 
 # How a message calls what a request calls otherwise, and which command lists them.
@@ -180,19 +179,6 @@ class AgentReadiness(Protocol):
     def of_card(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None: ...
 
 
-@dataclass(slots=True)
-class _Admission:
-    """What is known while some receipts are admitted together."""
-
-    busy: Mapping[str, str]  # the agents that run now, each with the title of its run
-    now: datetime
-    # Why an agent takes nothing, and what it lacks, under a policy.
-    agents: dict[tuple[str, ToolPolicy | None], tuple[Reason | None, Reason | None]] = field(
-        default_factory=dict
-    )
-    orders: dict[str, PromptOrder] = field(default_factory=dict)  # by digest
-
-
 class Triggers:
     """Queries and commands about triggers, their agents, dispatches and approvals.
 
@@ -230,10 +216,9 @@ class Triggers:
 
     async def page(self, *, limit: int | None = None, offset: int | None = None) -> dict[str, Any]:
         """Return some workflows, newest first."""
-        size, start = page_of(limit, offset)
-        found, total = await self._store.page(limit=size, offset=start)
-        items = [workflow_shape(each) for each in found]
-        return {"items": items, "total": total, "limit": size, "offset": start}
+        part = page_of(limit, offset)
+        found, total = await self._store.page(**part)
+        return {"items": [workflow_shape(each) for each in found], "total": total, **part}
 
     async def get(self, word: str) -> dict[str, Any]:
         return workflow_shape(await self.find(word))
@@ -261,10 +246,10 @@ class Triggers:
     ) -> dict[str, Any]:
         """Return the dispatches of a workflow, newest first."""
         trigger = await self.find(word)
-        size, start = page_of(limit, offset)
-        found, total = await self._store.dispatches(trigger.id, limit=size, offset=start)
+        part = page_of(limit, offset)
+        found, total = await self._store.dispatches(trigger.id, **part)
         items = [await self._dispatch(trigger, each) for each in found]
-        return {"items": items, "total": total, "limit": size, "offset": start}
+        return {"items": items, "total": total, **part}
 
     async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
         """Store a workflow and arm it."""
@@ -282,7 +267,12 @@ class Triggers:
         """Change a workflow, at once; fields that are null stay as they are."""
         for _ in range(_TRIES):
             was = await self.find(word)
-            definition = await self._changed(was.definition, data, file=file)
+            is_named = any(data.get(name) is not None for name in AGENT_WORDS)
+            agent = await self.agent_named(data) if is_named else was.definition.agent
+            definition = changed_definition(was.definition, data, agent=agent, file=file)
+            if definition != was.definition:
+                definition = await self._judge(definition, name=was.definition.name)
+                was.definition.kind.check_change(was.definition.name, definition.config)
             if definition == was.definition:
                 return workflow_shape(was)
             old, definition = secrets_of(was.definition.config), await self._sealed(definition)
@@ -342,19 +332,6 @@ class Triggers:
         agent = await self.agent_named(data) if agent is None else agent
         return await self._judge(changed_definition(NO_DEFINITION, data, agent=agent, file=file))
 
-    async def _changed(
-        self, was: TriggerDefinition, data: Mapping[str, Any], *, file: str | None
-    ) -> TriggerDefinition:
-        given = {name: value for name, value in data.items() if value is not None}
-        is_named = any(name in given for name in ("agent", "agent_id", "agent_name"))
-        agent = await self.agent_named(given) if is_named else was.agent
-        definition = changed_definition(was, data, agent=agent, file=file)
-        if definition == was:
-            return was
-        made = await self._judge(definition, name=was.name)
-        was.kind.check_change(was.name, made.config)
-        return made
-
     async def _judge(
         self, definition: TriggerDefinition, *, name: str | None = None
     ) -> TriggerDefinition:
@@ -367,11 +344,29 @@ class Triggers:
                 "install it from https://cli.github.com and run `gh auth login`",
                 field="type",
             )
-        if made.kind.is_follower:
-            await self._refuse_chain(made)
-        old = secrets_of(was.definition.config) if was else frozenset()
-        await self._refuse_shared(secrets_of(made.config) - old, name or made.name)
+        if (source := made.config.get("source_workflow_id")) is not None:
+            await self._refuse_chain(source)
+        new = secrets_of(made.config) - (secrets_of(was.definition.config) if was else frozenset())
+        values = await self._values(new)
+        for each in await self._store.webhooks() if new else ():
+            if each.definition.name == (name or made.name):
+                continue
+            if not values.isdisjoint(await self._values(secrets_of(each.definition.config))):
+                raise SharedSecretError(each.definition.name)
         return made
+
+    async def _refuse_chain(self, source: str) -> None:
+        """Raise an error if the workflow that another would follow itself follows others."""
+        trigger = await self._store.get(source)
+        if trigger is None:
+            reason = f"source_workflow_id '{source[:100]}': there is no such workflow"
+            raise TriggerError(reason, field="source_workflow_id")
+        if trigger.definition.kind.is_follower:
+            reason = (
+                f"workflow '{trigger.definition.name}' itself follows a workflow; chains of such "
+                "workflows are not allowed, as they could form a cycle"
+            )
+            raise TriggerError(reason, field="source_workflow_id")
 
     async def _checked(
         self, definition: TriggerDefinition, was: TriggerDefinition | None
@@ -403,31 +398,6 @@ class Triggers:
         named = {name: text for name, text in texts.items() if name in made.config}
         return replace(made, config={**made.config, **named})
 
-    async def _refuse_shared(self, new: frozenset[str], name: str) -> None:
-        """Raise an error if a webhook would get a secret that another has."""
-        values = await self._values(new)
-        for each in await self._store.webhooks() if new else ():
-            if each.definition.name == name:
-                continue
-            if not values.isdisjoint(await self._values(secrets_of(each.definition.config))):
-                raise SharedSecretError(each.definition.name)
-
-    async def _refuse_chain(self, definition: TriggerDefinition) -> None:
-        """Raise an error if a workflow would follow one that itself follows others."""
-        source = definition.config.get("source_workflow_id")
-        if source is None:
-            return
-        trigger = await self._store.get(source)
-        if trigger is None:
-            reason = f"source_workflow_id '{source[:100]}': there is no such workflow"
-            raise TriggerError(reason, field="source_workflow_id")
-        if trigger.definition.kind.is_follower:
-            reason = (
-                f"workflow '{trigger.definition.name}' itself follows a workflow; chains of such "
-                "workflows are not allowed, as they could form a cycle"
-            )
-            raise TriggerError(reason, field="source_workflow_id")
-
     async def _sealed(self, definition: TriggerDefinition) -> TriggerDefinition:
         """Return a definition as the ledger may hold it: its secrets are kept elsewhere."""
         config = definition.config
@@ -440,10 +410,8 @@ class Triggers:
         kept = await self._store.get(trigger)
         if kept is None:
             raise TriggerNotFoundError("workflow", trigger)
-        why = None
-        if definition.is_enabled:
-            why = await self.why_agent(definition.agent, definition.enforced)
-        notes = [] if why is None else [f"{why}; until then its runs are held"]
+        why = await self.why_agent(definition.agent, definition.enforced)
+        notes = [f"{why}; until then its runs are held"] if why and definition.is_enabled else []
         return {**workflow_shape(kept), "notes": notes}
 
     # Agents
@@ -452,12 +420,11 @@ class Triggers:
         self, *, limit: int | None = None, offset: int | None = None, status: str | None = None
     ) -> dict[str, Any]:
         """Return some agents, newest first."""
-        size, start = page_of(limit, offset)
-        busy = await self._busy()
+        part, busy = page_of(limit, offset), await self._busy()
         found = [agent_shape(each, is_busy=each.name in busy) for each in await self.cards()]
         found = [each for each in found if status in {None, each["status"]}]
-        items = found[start : start + size]
-        return {"items": items, "total": len(found), "limit": size, "offset": start}
+        items = found[part["offset"] :][: part["limit"]]
+        return {"items": items, "total": len(found), **part}
 
     async def agent(self, word: str) -> dict[str, Any]:
         card = await self.card(word)
@@ -476,7 +443,7 @@ class Triggers:
 
     async def agent_named(self, data: Mapping[str, Any]) -> str:
         """Return the name of the agent of a request, if the agent is enabled."""
-        word = data.get("agent_id") or data.get("agent_name") or data.get("agent")
+        word = next((data[name] for name in AGENT_WORDS if data.get(name)), None)
         if not isinstance(word, str) or not word:
             raise TriggerError("missing field `agent_id`", field="agent")
         for name in self._others():
@@ -500,9 +467,9 @@ class Triggers:
     async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
         """Store an agent; with only a name it uses the default command in the plan root."""
         card = await self.with_kept_env(self.judged_card(data, file=file))
-        card = _with_env(card, await self._keep(_env(card)))
+        card = card.with_env(await self._keep(card.env))
         if card.name in self._others() or not await self._store.insert_agent(card):
-            await self._drop(_env(card).values())
+            await self._drop(card.env.values())
             raise TriggerConflictError(f"an agent named '{card.name}' already exists")
         await self._announce(card, LifecycleEvent.SESSION_START)
         return {**agent_shape(card), "notes": self._notes(card)}
@@ -514,9 +481,8 @@ class Triggers:
         was = await self.card(word)
         given = {name: value for name, value in data.items() if value is not None}
         if isinstance(given.get("env"), dict):
-            old = was.config.get("env", {})  # what is shown masked and comes back so is kept
-            given["env"] = {
-                name: old.get(name, value) if value == MASK else value
+            given["env"] = {  # what is shown masked and comes back so is kept
+                name: was.env.get(name, value) if value == MASK else value
                 for name, value in given["env"].items()
             }
         if given.get("name", was.name) != was.name:
@@ -526,9 +492,9 @@ class Triggers:
         card = await self.with_kept_env(replace(card, created_at=was.created_at), was)
         if replace(card, updated_at=was.updated_at) == was:
             return agent_shape(was)
-        card = _with_env(card, await self._keep(_env(card)))
+        card = card.with_env(await self._keep(card.env))
         await self._store.change_agent(card)
-        await self._drop(_env(was).values(), but=_env(card).values())
+        await self._drop(was.env.values(), but=card.env.values())
         if card.is_enabled != was.is_enabled:
             started, ended = LifecycleEvent.SESSION_START, LifecycleEvent.SESSION_END
             await self._announce(card, started if card.is_enabled else ended)
@@ -539,16 +505,15 @@ class Triggers:
         """Remove an agent that no workflow starts."""
         card = await self.card(word)
         every = await self._store.of_agent(card.name)
-        starts = [each for each in every if each.definition.name != message_name(card.name)]
-        if starts:
-            names = ", ".join(each.definition.name for each in starts[:5])
+        names = [each.definition.name for each in every]
+        if starts := [name for name in names if name != message_name(card.name)]:
             more = f" and {len(starts) - 5} more" if len(starts) > 5 else ""
-            reason = f"agent '{card.name}' is used by {names}{more}; delete these workflows first"
-            raise TriggerConflictError(reason)
+            used = f"agent '{card.name}' is used by {', '.join(starts[:5])}{more}"
+            raise TriggerConflictError(f"{used}; delete these workflows first")
         for each in every:
             await self._store.remove(each.id, now=self._clock.now())
         await self._store.remove_agent(card.name, now=self._clock.now())
-        await self._drop(_env(card).values())
+        await self._drop(card.env.values())
         return agent_shape(card)
 
     async def clear_context(self, word: str) -> dict[str, Any]:
@@ -575,18 +540,13 @@ class Triggers:
     async def usage(self, word: str) -> dict[str, Any]:
         """Return the usage of an agent's last run and of all its runs."""
         card = await self.card(word)
-        every, last, newest = _NO_USAGE, _NO_USAGE, 0
-        outcomes: Counter[str] = Counter()
-        async for run in self._runs_of(card.name):
-            every = _with_usage(every, run)
-            outcomes[run.outcome or "running"] += 1
-            if run.number > newest:
-                newest, last = run.number, _with_usage(_NO_USAGE, run)
+        runs = [run async for run in self._runs_of(card.name)]
+        outcomes = Counter(run.outcome or "running" for run in runs)
         return {
             "agent_id": card.id,
             "agent": card.name,
-            "current": dict(last),
-            "cumulative": dict(every),
+            "current": _usage(sorted(runs, key=lambda run: run.number)[-1:]),
+            "cumulative": _usage(runs),
             "outcomes": dict(sorted(outcomes.items())),
         }
 
@@ -617,8 +577,8 @@ class Triggers:
 
     async def with_kept_env(self, card: AgentCard, was: AgentCard | None = None) -> AgentCard:
         """Return an agent in which variables that have not changed keep their references."""
-        old = {} if was is None else _env(was)
-        return _with_env(card, await self._kept(_env(card), old.values()))
+        old = {} if was is None else was.env
+        return card.with_env(await self._kept(card.env, old.values()))
 
     def _notes(self, card: AgentCard) -> list[str]:
         unused = [name for name in UNUSED_AGENT_FIELDS if name in card.config]
@@ -646,12 +606,11 @@ class Triggers:
         if agent in self._others():
             return None
         card = await self._store.agent(agent)
-        if card is not None and card.is_enabled:
-            return None
-        words = f"there is no agent called '{agent}'"
-        if card is not None:
-            words = f"agent '{agent}' is disabled"
-        return Reason(ReasonCode.AGENT_UNAVAILABLE, words)
+        if card is None:
+            return Reason(ReasonCode.AGENT_UNAVAILABLE, f"there is no agent called '{agent}'")
+        if not card.is_enabled:
+            return Reason(ReasonCode.AGENT_UNAVAILABLE, f"agent '{agent}' is disabled")
+        return None
 
     async def _lack(self, agent: str, tools: ToolPolicy | None = None) -> Reason | None:
         """Return what a stored agent lacks to run under a policy that must be kept."""
@@ -696,7 +655,10 @@ class Triggers:
         if len(body) > LARGEST_DELIVERY:
             raise TriggerError(f"a message can have at most {LARGEST_DELIVERY:,} bytes")
         given = [(name.lower(), value) for name, value in headers]
-        trigger, now = await self._webhook(word), self._clock.now()
+        now = self._clock.now()
+        trigger = await self._store.get(word) or await self._store.named(word)
+        if trigger is not None and not trigger.definition.kind.is_signed:
+            trigger = None
         config = {} if trigger is None else await self._with_values(trigger)
         check = verify(config, given, body, now=now)
         if trigger is None or not check.key:
@@ -754,13 +716,12 @@ class Triggers:
         """Start the workflows that wait for an event of an agent."""
         at = key_time(self._clock.now())
         facts = {"event_type": event.value, "agent_id": card.id, "timestamp": at}
+        task = TriggerTask(f"Agent lifecycle: {event}", metadata=facts)
+        reason = Reason(ReasonCode.AGENT_EVENT, f"agent '{card.name}': {event}")
         for trigger in await self._store.of_kind(LifecycleKind.type):
             definition = trigger.definition
             if definition.agent == card.name and definition.config["event"] == event:
-                task = TriggerTask(f"Agent lifecycle: {event}", metadata=facts)
-                key = f"event:{event}:{card.id}:{at}"
-                reason = Reason(ReasonCode.AGENT_EVENT, f"agent '{card.name}': {event}")
-                await self._ask(trigger, key, task, reason=reason)
+                await self._ask(trigger, f"event:{event}:{card.id}:{at}", task, reason=reason)
 
     async def _ask(
         self, trigger: Trigger, key: str, task: TriggerTask, *, reason: Reason
@@ -809,19 +770,14 @@ class Triggers:
     async def _dispatch(self, trigger: Trigger, done: Dispatched) -> dict[str, Any]:
         """Return a receipt in the shape of the API."""
         filed, receipt = done.filed, done.filed.receipt
-        text = await self._ledger.text(filed.digest)
-        prompt, approved_by = "", None
-        if text is not None:
-            order = read_order(text)
-            prompt = order.prompt(key=receipt.key, planned_at=receipt.planned_at)
-            approved_by = order.approval.get("by")
+        order = await self._order(filed, {})
         return {
             "id": dispatch_id(trigger.id, receipt.key),
             "workflow_id": trigger.id,
             "workflow": trigger.definition.name,
             "source_id": receipt.key,
             "agent_id": agent_id(filed.agents[0] if filed.agents else trigger.definition.agent),
-            "prompt_sent": prompt,
+            "prompt_sent": order.prompt(key=receipt.key, planned_at=receipt.planned_at),
             "status": dispatch_status(filed.status).value,
             "dispatched_at": key_time(done.started_at or filed.decided_at),
             "completed_at": None if filed.ended_at is None else key_time(filed.ended_at),
@@ -831,28 +787,26 @@ class Triggers:
             "planned_at": key_time(receipt.planned_at),
             "count": receipt.count,
             "actor": filed.actor,
-            "approved_by": approved_by,
+            "approved_by": order.approval.get("by"),
         }
 
     # Approvals, and which receipts may start
 
     async def approvals(self) -> list[dict[str, Any]]:
         """Return the receipts that wait for approval, oldest first."""
-        return [_approval(filed, order) for filed, order in await self._awaiting()]
+        return [_approval(filed, order) for filed, order in await self._held(is_asked=True)]
 
     async def approve(self, number: int) -> dict[str, Any]:
-        actor = _approver()
-        filed, order = await self._one_awaiting(number)
-        now, reason = self._clock.now(), Reason(ReasonCode.APPROVED, by_words("approved"))
-        text = order.approved(by=actor, at=now).text()
-        if not await self._store.carry(number, text, status=Status.WAITING, reason=reason, now=now):
+        filed, order, actor = await self._decided(number)
+        reason = Reason(ReasonCode.APPROVED, by_words("approved"))
+        approved = order.approved(by=actor, at=self._clock.now())
+        if not await self._carry(filed, approved, Status.WAITING, reason):
             raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
         self._poke()
         return {**_approval(filed, order), "status": "approved"}
 
     async def deny(self, number: int, *, reason: str = "") -> dict[str, Any]:
-        _approver()
-        filed, order = await self._one_awaiting(number)
+        filed, order, _ = await self._decided(number)
         said = Reason(ReasonCode.REJECTED, by_words("rejected", reason))
         if not await self._store.skip(number, reason=said, now=self._clock.now()):
             raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
@@ -868,52 +822,61 @@ class Triggers:
         ours = [each for each in receipts if each.source == NAME]
         if not ours:
             return list(receipts)
-        admission = _Admission(await self._busy(), self._clock.now())
+        busy, now = await self._busy(), self._clock.now()
+        orders: dict[str, PromptOrder] = {}
+        # Why an agent takes nothing, and what it lacks, under a policy.
+        known: dict[tuple[str, ToolPolicy | None], tuple[Reason | None, Reason | None]] = {}
+
+        async def may_start(filed: Filed) -> bool:
+            [agent] = filed.agents or ("",)
+            order = await self._order(filed, orders)
+            about = agent, order.enforced
+            if about not in known:
+                known[about] = (await self._why_unavailable(agent), await self._lack(*about))
+            why, lack = known[about]
+            is_tick = filed.receipt.key.startswith("cron:")
+            gives_way = is_tick and filed.policy.overlap is Overlap.SKIP
+            if not why and gives_way and agent in busy:
+                words = f"agent '{agent}' is busy with {busy[agent]}"
+                why = Reason(ReasonCode.AGENT_BUSY, words)
+            if why and gives_way:
+                await self._store.skip(filed.number, reason=why, now=now)
+                return False
+            # What an agent lacks may come without notice, so it is looked for again.
+            if reason := why or lack:
+                await self._ledger.hold(filed.number, reason=reason, now=now, term=self._term)
+                return False
+            if not order.needs_approval or filed.attempts:
+                return True
+            asked = order.asked(until=now + APPROVAL)
+            await self._carry(filed, asked, Status.HELD, _approval_reason(asked))
+            return False
+
         # At once, so that those that are held or skipped share a commit.
-        may = await asyncio.gather(*(self._may_start(each, admission) for each in ours))
+        may = await asyncio.gather(*map(may_start, ours))
         kept_back = {each.number for each, starts in zip(ours, may, strict=True) if not starts}
         return [each for each in receipts if each.number not in kept_back]
 
     async def lapse(self) -> datetime | None:
         """Skip what was not approved in time; return when the next approval expires, if any."""
         now, coming = self._clock.now(), []
-        for filed, order in await self._awaiting():
+        for filed, order in await self._held(is_asked=True):
             if order.asked_until > now:
                 coming.append(order.asked_until)
                 continue
-            length = int(APPROVAL.total_seconds())
-            reason = Reason(ReasonCode.APPROVAL_EXPIRED, f"not approved within {length} s")
+            words = f"not approved within {APPROVAL.total_seconds():.0f} s"
+            reason = Reason(ReasonCode.APPROVAL_EXPIRED, words)
             await self._store.skip(filed.number, reason=reason, now=now)
         return min(coming, default=None)
 
-    async def _may_start(self, filed: Filed, admission: _Admission) -> bool:
-        [agent] = filed.agents or ("",)
-        order, now = await self._order(filed, admission.orders), admission.now
-        about = agent, order.enforced
-        if about not in admission.agents:
-            found = (await self._why_unavailable(agent), await self._lack(*about))
-            admission.agents[about] = found
-        why, lack = admission.agents[about]
-        is_tick = filed.receipt.key.startswith("cron:")
-        gives_way = is_tick and filed.policy.overlap is Overlap.SKIP
-        if not why and gives_way and agent in admission.busy:
-            words = f"agent '{agent}' is busy with {admission.busy[agent]}"
-            why = Reason(ReasonCode.AGENT_BUSY, words)
-        if why and gives_way:
-            await self._store.skip(filed.number, reason=why, now=now)
-            return False
-        # What an agent lacks may come without notice, so it is looked for again.
-        if reason := why or lack:
-            await self._ledger.hold(filed.number, reason=reason, now=now, term=self._term)
-            return False
-        if not order.needs_approval or filed.attempts:
-            return True
-        asked = order.asked(until=now + APPROVAL)
-        reason = _approval_reason(asked)
-        await self._store.carry(
-            filed.number, asked.text(), status=Status.HELD, reason=reason, now=now
+    async def _carry(
+        self, filed: Filed, order: PromptOrder, status: Status, reason: Reason
+    ) -> bool:
+        """Give a receipt that has not started another order, and let it wait or hold it."""
+        now = self._clock.now()
+        return await self._store.carry(
+            filed.number, order.text(), status=status, reason=reason, now=now
         )
-        return False
 
     async def _order(self, filed: Filed, known: dict[str, PromptOrder]) -> PromptOrder:
         """Return the order that a receipt carries; *known* are those already read, by digest."""
@@ -921,12 +884,11 @@ class Triggers:
             known[filed.digest] = read_order(await self._ledger.text(filed.digest) or "")
         return known[filed.digest]
 
-    async def _awaiting(self) -> list[tuple[Filed, PromptOrder]]:
-        """Return the held receipts that wait for an approval, oldest first."""
-        return [(filed, order) for filed, order in await self._held() if order.is_asked]
+    async def _held(self, *, is_asked: bool | None = None) -> list[tuple[Filed, PromptOrder]]:
+        """Return the held receipts of triggers with their orders, oldest first.
 
-    async def _held(self) -> list[tuple[Filed, PromptOrder]]:
-        """Return the held receipts of triggers, oldest first, with their orders."""
+        *is_asked*: only those that wait for an approval, or only those that do not.
+        """
         found: list[Filed] = []
         cursor = None
         while True:
@@ -936,9 +898,14 @@ class Triggers:
             if cursor is None:
                 break
         known: dict[str, PromptOrder] = {}
-        return [(each, await self._order(each, known)) for each in reversed(found)]
+        orders = [(each, await self._order(each, known)) for each in reversed(found)]
+        return [each for each in orders if is_asked in {None, each[1].is_asked}]
 
-    async def _one_awaiting(self, number: int) -> tuple[Filed, PromptOrder]:
+    async def _decided(self, number: int) -> tuple[Filed, PromptOrder, str]:
+        """Return the receipt that a user approves or denies; an agent could let itself go on."""
+        actor = current_actor()
+        if actor.startswith("agent:"):
+            raise ApproverError(actor)
         filed = await self._ledger.receipt(number)
         if filed is None or filed.source != NAME:
             raise TriggerNotFoundError("approval", str(number))
@@ -947,12 +914,12 @@ class Triggers:
             raise TriggerConflictError(
                 f"receipt {number} is {filed.status}, not waiting for approval"
             )
-        return filed, order
+        return filed, order, actor
 
     async def _refit(self, trigger: Trigger) -> None:
         """Let receipts that are held for a tool policy wait under the present one, if it fits."""
         entry = await self._store.entry(trigger.id)
-        now, definition = self._clock.now(), trigger.definition
+        definition = trigger.definition
         for filed, order in await self._held():
             is_held_back = filed.receipt.reason.code in HELD_BACK
             if entry is None or filed.entry != entry.number or not is_held_back:
@@ -962,9 +929,7 @@ class Triggers:
                 continue
             words = "the tool policy of the workflow has changed"
             reason = Reason(ReasonCode.POLICY_CHANGED, words)
-            await self._store.carry(
-                filed.number, fit.text(), status=Status.WAITING, reason=reason, now=now
-            )
+            await self._carry(filed, fit, Status.WAITING, reason)
 
     async def _release(self, agent: str) -> None:
         """Let receipts that are held for want of an agent wait again, if it can take them now."""
@@ -972,10 +937,8 @@ class Triggers:
             return
         now = self._clock.now()
         reason = Reason(ReasonCode.AGENT_AVAILABLE, f"agent '{agent}' is available now")
-        for filed, order in await self._held():
-            if agent not in filed.agents or order.is_asked:
-                continue
-            if not await self._lack(agent, order.enforced):
+        for filed, order in await self._held(is_asked=False):
+            if agent in filed.agents and not await self._lack(agent, order.enforced):
                 await self._ledger.release(filed.number, reason=reason, now=now, term=self._term)
         self._poke()
 
@@ -998,17 +961,10 @@ class Triggers:
         found += [
             f"agent {card.name}"
             for card in await self._store.agents()
-            if any(looks_secret(*each) for each in _env(card).items())
+            if any(looks_secret(*each) for each in card.env.items())
         ]
         fix = "use ${NAME} instead, and configure its source in [secrets] of horae.toml"
         return [f"{each}: its secret is stored in the ledger; {fix}" for each in found]
-
-    async def _webhook(self, word: str) -> Trigger | None:
-        try:
-            trigger = await self.find(word)
-        except TriggerNotFoundError:
-            return None
-        return trigger if trigger.definition.kind.is_signed else None
 
     async def _with_values(self, trigger: Trigger) -> dict[str, Any]:
         """Return a webhook with the values of its secrets; empty if none can be read."""
@@ -1097,8 +1053,6 @@ async def answer(triggers: Triggers, method: str, body: Mapping[str, Any]) -> di
     """Call a method with the arguments of a request."""
     if method not in EDITS and method not in RUNS:
         raise TriggerNotFoundError("request", method[:100])
-    from inspect import signature
-
     called = getattr(triggers, method)
     try:
         signature(called).bind(**body)
@@ -1111,14 +1065,14 @@ async def answer(triggers: Triggers, method: str, body: Mapping[str, Any]) -> di
 # Shapes
 
 
-def page_of(limit: int | None, offset: int | None) -> tuple[int, int]:
+def page_of(limit: int | None, offset: int | None) -> dict[str, int]:
     """Return the size and the start of a page: at most 200 items, 50 by default.
 
-    >>> page_of(None, None), page_of(0, 7), page_of(500, -1)
-    ((50, 0), (1, 7), (200, 0))
+    >>> page_of(0, 7), page_of(500, -1)
+    ({'limit': 1, 'offset': 7}, {'limit': 200, 'offset': 0})
     """
     size = PAGE if limit is None else min(max(limit, 1), LARGEST_PAGE)
-    return size, min(max(offset or 0, 0), 2**62)
+    return {"limit": size, "offset": min(max(offset or 0, 0), 2**62)}
 
 
 def validate_template(template: str) -> dict[str, Any]:
@@ -1183,54 +1137,27 @@ def _approval(filed: Filed, order: PromptOrder) -> dict[str, Any]:
     }
 
 
-_NO_USAGE: Final[Mapping[str, float]] = {
-    "runs": 0,
-    "turns": 0,
-    "input_tokens": 0,
-    "output_tokens": 0,
-    "total_cost_usd": 0.0,  # as the programs reckon
-    "duration_secs": 0.0,
-}
+def _usage(runs: Sequence[Run]) -> dict[str, float]:
+    """Return what runs took; one that goes on has taken no time yet."""
 
+    def total(name: str) -> float:
+        values: list[Any] = [run.facts.get(name) for run in runs]
+        return sum((each for each in values if type(each) in {int, float}), 0.0)
 
-def _with_usage(usage: Mapping[str, float], run: Run) -> dict[str, float]:
-    """Return a usage with one run more; one that goes on has taken no time yet."""
-
-    def fact(name: str) -> float:
-        value = run.facts.get(name)
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
-
-    seconds = 0.0 if run.ended_at is None else (run.ended_at - run.started_at).total_seconds()
+    ended = [run.ended_at - run.started_at for run in runs if run.ended_at is not None]
     return {
-        "runs": usage["runs"] + 1,
-        "turns": usage["turns"] + int(fact("steps")),
-        "input_tokens": usage["input_tokens"] + int(fact("tokens_in")),
-        "output_tokens": usage["output_tokens"] + int(fact("tokens_out")),
-        "total_cost_usd": round(usage["total_cost_usd"] + fact("cost"), 6),
-        "duration_secs": round(usage["duration_secs"] + seconds, 3),
+        "runs": len(runs),
+        "turns": int(total("steps")),
+        "input_tokens": int(total("tokens_in")),
+        "output_tokens": int(total("tokens_out")),
+        "total_cost_usd": round(total("cost"), 6),  # as the programs reckon
+        "duration_secs": round(sum((each.total_seconds() for each in ended), 0.0), 3),
     }
-
-
-def _approver() -> str:
-    """Return the user who approves or denies; an agent could else let itself go on."""
-    actor = current_actor()
-    if actor.startswith("agent:"):
-        raise ApproverError(actor)
-    return actor
 
 
 def _approval_reason(order: PromptOrder) -> Reason:
     words = f"waiting for approval until {key_time(order.asked_until)}"
     return Reason(ReasonCode.APPROVAL_REQUIRED, words)
-
-
-def _env(card: AgentCard) -> Mapping[str, str]:
-    env: Mapping[str, str] = card.config.get("env", {})
-    return env
-
-
-def _with_env(card: AgentCard, env: Mapping[str, str]) -> AgentCard:
-    return replace(card, config={**card.config, "env": dict(env)}) if env else card
 
 
 def message_name(agent: str) -> str:

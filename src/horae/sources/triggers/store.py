@@ -58,6 +58,14 @@ class AgentCard:
     def id(self) -> str:
         return agent_id(self.name)
 
+    @property
+    def env(self) -> Mapping[str, str]:
+        env: Mapping[str, str] = self.config.get("env", {})
+        return env
+
+    def with_env(self, env: Mapping[str, str]) -> AgentCard:
+        return replace(self, config={**self.config, "env": dict(env)}) if env else self
+
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
