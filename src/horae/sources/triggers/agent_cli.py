@@ -89,28 +89,6 @@ class AgentCall(NamedTuple):
             echo(f"Note: {note}", err=True)
         return self.print_one(made, lines)
 
-    def print_list(
-        self,
-        found: Sequence[Mapping[str, Any]],
-        title: str,
-        lines: Callable[[Mapping[str, Any]], list[str]],
-        total: str,
-        *,
-        empty: str,
-    ) -> int:
-        """Print a list, block after block; as JSON it is an array."""
-        if self.is_json:
-            print_json(found)
-        elif not found:
-            echo(f"No {empty} found.")
-        else:
-            echo(f"{title}:\n{'=' * _RULE}")
-            for each in found:
-                _echo_lines(lines(each))
-                echo("-" * _RULE)
-            echo(f"Total: {len(found)} {total}")
-        return Exit.OK
-
 
 class AgentGroup(click.Group):
     """A group whose errors are said as the document's program says them."""
@@ -149,10 +127,10 @@ def orchestrator() -> None:
 
 
 def _command(
-    name: str, group: click.Group = orchestrator, text: str | None = None
+    name: str, group: click.Group = orchestrator
 ) -> Callable[[Callable[..., int]], click.Command]:
     """Add a command to a group; its function gets the call as its first argument."""
-    return lambda function: group.command(name, help=text)(click.pass_obj(function))
+    return lambda function: group.command(name)(click.pass_obj(function))
 
 
 def _of_one_agent(command: Callable[..., int]) -> Callable[..., int]:
@@ -179,16 +157,6 @@ def _failing(what: str) -> Iterator[None]:
         raise AgentCommandError(f"Failed to {what}: {api_words(error)}") from error
 
 
-async def _every(page: Callable[..., Awaitable[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return every item of a list, page after page."""
-    found: list[dict[str, Any]] = []
-    while True:
-        part = await page(limit=200, offset=len(found))
-        found += part["items"]
-        if not part["items"] or len(found) >= part["total"]:
-            return found
-
-
 # Answers as lines of text
 
 
@@ -210,7 +178,7 @@ def _dispatch_lines(dispatch: Mapping[str, Any]) -> list[str]:
     return [f"{label + ':':<14}{dispatch[name]}" for label, name in names.items()]
 
 
-def _workflow_lines(workflow: Mapping[str, Any]) -> list[str]:
+def _workflow_lines(workflow: Mapping[str, Any], **_: str) -> list[str]:
     config = workflow["trigger_config"]
     template = workflow["prompt_template"]
     shown = template if len(template) <= LONGEST else f"{template[: LONGEST - 3]}..."
@@ -228,7 +196,7 @@ def _workflow_lines(workflow: Mapping[str, Any]) -> list[str]:
     return _lines(facts)
 
 
-def _agent_lines(card: Mapping[str, Any]) -> list[str]:
+def _agent_lines(card: Mapping[str, Any], **_: str) -> list[str]:
     config = card["config"]
     facts = {
         "ID": card["id"],
@@ -258,82 +226,132 @@ def _utc(timestamp: str) -> str:
     return timestamp.replace("T", " ").replace("Z", " UTC")
 
 
-# Commands with one argument, and lists
+# Commands that are one call of the service
 
 
 def _add(
     name: str,
     text: str,
-    work: Callable[[Triggers, str], Awaitable[Any]],
-    lines: Callable[[Any], list[str]],
-    *,
+    work: Callable[..., Awaitable[Any]],
+    lines: Callable[..., Sequence[str]],
+    *params: Callable[[Any], Any],
     is_read: bool = False,
+    what: str = "",
 ) -> None:
-    """Add a command whose only argument is the ID of a workflow or an agent."""
+    """Add a command; *work* gets the service and the arguments, *lines* the answer and these."""
 
-    @_command(name, text=text)
-    @click.argument("word", metavar="ID")
-    def command(call: AgentCall, word: str) -> int:
-        said = (call.read if is_read else call.write)(lambda triggers: work(triggers, word))
-        return call.print_one(said, lines(said))
+    def command(call: AgentCall, **given: Any) -> int:
+        def called(triggers: Triggers) -> Awaitable[Any]:
+            return work(triggers, **given)
+
+        said = call.read(called) if is_read else call.write(called, what)
+        return call.print_one(said, lines(said, **given))
+
+    for param in reversed(params or (_ID,)):
+        command = param(command)
+    orchestrator.command(name, help=text)(click.pass_obj(command))
+
+
+def _add_list(
+    names: Sequence[str],
+    text: str,
+    page: Callable[..., Any],
+    title: str,
+    lines: Callable[[Mapping[str, Any]], list[str]],
+    *params: Callable[[Any], Any],
+    total: str,
+) -> None:
+    """Add a command that lists all items of a page, block after block; as JSON it is an array."""
+
+    async def every(triggers: Triggers, **given: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            part = await page(triggers, **given, limit=200, offset=len(found))
+            found += part["items"]
+            if not part["items"] or len(found) >= part["total"]:
+                return found
+
+    def command(call: AgentCall, **given: Any) -> int:
+        found = call.read(lambda triggers: every(triggers, **given))
+        if not found:
+            return call.print_one(found, [f"No {title.lower()} found."])
+        blocks = [line for each in found for line in (*lines(each), "-" * _RULE)]
+        shown = [f"{title}:", "=" * _RULE, *blocks, f"Total: {len(found)} {total}"]
+        return call.print_one(found, shown)
+
+    for param in reversed(params):
+        command = param(command)
+    for name in names:
+        orchestrator.command(name, help=text)(click.pass_obj(command))
+
+
+_ID: Final = click.argument("word", metavar="ID")
+_PATH: Final = click.argument("path")
+_RECEIPT: Final = click.argument("receipt", type=int)
+_STATUS: Final = click.Choice(["pending", "running", "stopped", "failed"])
+
+
+async def _change_dirs(triggers: Triggers, word: str, path: str, *more: str) -> dict[str, Any]:
+    dirs = (await triggers.agent(word))["config"].get("additional_dirs", [])
+    dirs = [*(each for each in dirs if each != path), *more]
+    return await triggers.update_agent(word, {"additional_dirs": dirs})
+
+
+async def _approvals(triggers: Triggers, **_: int) -> dict[str, Any]:
+    found = await triggers.approvals()
+    return {"items": found, "total": len(found)}
+
+
+def _dir_lines(made: Mapping[str, Any], **_: str) -> Sequence[str]:
+    found: Sequence[str] = made["config"].get("additional_dirs", ["no additional directory"])
+    return found
 
 
 # fmt: off
 _add("get-workflow", "Show a workflow.",
      lambda triggers, word: triggers.get(word), _workflow_lines, is_read=True)
 _add("delete-workflow", "Delete a workflow.",
-     lambda triggers, word: triggers.delete(word), lambda gone: [f"Workflow {gone['id']} deleted."])
+     lambda triggers, word: triggers.delete(word),
+     lambda gone, **_: [f"Workflow {gone['id']} deleted."])
+_add("trigger-workflow", "Run a workflow now.",
+     lambda triggers, word, **task: triggers.trigger_now(word, task),
+     lambda made, **_: ["Workflow triggered!", "", *_dispatch_lines(made)],
+     _ID, option("--title", "The value of {{title}}.", default=""),
+     option("--body", "The value of {{body}}.", default=""), what="trigger workflow")
 _add("get-agent", "Show an agent.",
      lambda triggers, word: triggers.agent(word), _agent_lines, is_read=True)
 _add("delete-agent", "Delete an agent that no workflow starts.",
      lambda triggers, word: triggers.delete_agent(word),
-     lambda gone: [f"Agent {gone['id']} deleted."])
+     lambda gone, **_: [f"Agent {gone['id']} deleted."])
+_add("set-model", "Set the model of an agent.",
+     lambda triggers, word, model: triggers.update_agent(word, {"model": model}),
+     lambda made, model, **_: [f"Model of {made['name']}: {model}"], _ID, click.argument("model"))
+_add("add-dir", "Add a directory to an agent.\n\nThe directory is stored and not used.",
+     lambda triggers, word, path: _change_dirs(triggers, word, path, path), _dir_lines, _ID, _PATH)
+_add("remove-dir", "Remove a directory from an agent.", _change_dirs, _dir_lines, _ID, _PATH)
 _add("clear-context", "Clear the context of an agent.\n\n"
      "Each run of an agent starts with an empty context in any case.",
      lambda triggers, word: triggers.clear_context(word),
-     lambda _: ["Context cleared: each run starts with an empty context."])
+     lambda _, word: ["Context cleared: each run starts with an empty context."])  # noqa: ARG005
+_add("approve", "Approve a pending run.", lambda triggers, receipt: triggers.approve(receipt),
+     lambda _, receipt: [f"Approval {receipt} approved."], _RECEIPT)
+_add("deny", "Reject a pending run.",
+     lambda triggers, receipt, reason: triggers.deny(receipt, reason=reason),
+     lambda _, receipt, **__: [f"Approval {receipt} denied."],
+     _RECEIPT, option("--reason", "The reason, shown with the receipt.", default=""))
+_add_list(["list-workflows"], "List the workflows, newest first.",
+          lambda triggers, **part: triggers.page(**part),
+          "Workflows", _workflow_lines, total="workflow(s)")
+_add_list(["dispatch-history", "workflow-history"],
+          "List the dispatches of a workflow, newest first.",
+          lambda triggers, word, **part: triggers.history(word, **part),
+          "Dispatch History", _dispatch_lines, _ID, total="dispatch(es)")
+_add_list(["list-agents"], "List the agents, newest first.",
+          lambda triggers, **part: triggers.agents(**part), "Agents", _agent_lines,
+          option("--status", "Only agents with this status.", type=_STATUS), total="agent(s)")
+_add_list(["list-approvals"], "List the runs that wait for approval.",
+          _approvals, "Approvals", _approval_lines, total="approval(s)")
 # fmt: on
-
-
-@_command("list-workflows")
-def list_workflows(call: AgentCall) -> int:
-    """List the workflows, newest first."""
-    found = call.read(lambda triggers: _every(triggers.page))
-    total = "workflow(s)"
-    return call.print_list(found, "Workflows", _workflow_lines, total, empty="workflows")
-
-
-@_command("dispatch-history")
-@click.argument("workflow", metavar="ID")
-def dispatch_history(call: AgentCall, workflow: str) -> int:
-    """List the dispatches of a workflow, newest first."""
-    found = call.read(lambda triggers: _every(lambda **part: triggers.history(workflow, **part)))
-    title, empty = "Dispatch History", "dispatch history"
-    return call.print_list(found, title, _dispatch_lines, "dispatch(es)", empty=empty)
-
-
-orchestrator.add_command(dispatch_history, "workflow-history")
-
-
-@_command("list-agents")
-@option(
-    "--status",
-    "Only agents with this status.",
-    type=click.Choice(["pending", "running", "stopped", "failed"]),
-)
-def list_agents(call: AgentCall, *, status: str | None) -> int:
-    """List the agents, newest first."""
-    found = call.read(
-        lambda triggers: _every(lambda **part: triggers.agents(status=status, **part))
-    )
-    return call.print_list(found, "Agents", _agent_lines, "agent(s)", empty="agents")
-
-
-@_command("list-approvals")
-def list_approvals(call: AgentCall) -> int:
-    """List the runs that wait for approval."""
-    found = call.read(lambda triggers: triggers.approvals())
-    return call.print_list(found, "Approvals", _approval_lines, "approval(s)", empty="approvals")
 
 
 # Workflows
@@ -462,16 +480,6 @@ def update_workflow(call: AgentCall, /, workflow: str, **given: Any) -> int:
     return call.print_made(made, ["Workflow updated successfully!", "", *_workflow_lines(made)])
 
 
-@_command("trigger-workflow")
-@click.argument("workflow", metavar="ID")
-@option("--title", "The value of {{title}}.", default="")
-@option("--body", "The value of {{body}}.", default="")
-def trigger_workflow(call: AgentCall, workflow: str, **said: str) -> int:
-    """Run a workflow now."""
-    made = call.write(lambda triggers: triggers.trigger_now(workflow, said), "trigger workflow")
-    return call.print_one(made, ["Workflow triggered!", "", *_dispatch_lines(made)])
-
-
 @_command("validate-template")
 @click.argument("template", required=False)
 @option("--file FILE", "Read the template from a file.")
@@ -583,44 +591,6 @@ def set_policy(call: AgentCall, name: str, policy: str) -> int:
     return call.print_one(found, ["Tool policy updated.", *_policy_lines(found)])
 
 
-@_command("set-model")
-@click.argument("name", metavar="ID")
-@click.argument("model")
-def set_model(call: AgentCall, name: str, model: str) -> int:
-    """Set the model of an agent."""
-    made = call.write(lambda triggers: triggers.update_agent(name, {"model": model}))
-    return call.print_one(made, [f"Model of {made['name']}: {model}"])
-
-
-@_command("add-dir")
-@click.argument("name", metavar="ID")
-@click.argument("path")
-def add_dir(call: AgentCall, name: str, path: str) -> int:
-    """Add a directory to an agent.
-
-    The directory is stored and not used.
-    """
-    return _change_dirs(call, name, without=path, more=[path])
-
-
-@_command("remove-dir")
-@click.argument("name", metavar="ID")
-@click.argument("path")
-def remove_dir(call: AgentCall, name: str, path: str) -> int:
-    """Remove a directory from an agent."""
-    return _change_dirs(call, name, without=path, more=[])
-
-
-def _change_dirs(call: AgentCall, name: str, *, without: str, more: list[str]) -> int:
-    async def changed(triggers: Triggers) -> dict[str, Any]:
-        dirs = (await triggers.agent(name))["config"].get("additional_dirs", [])
-        dirs = [*(each for each in dirs if each != without), *more]
-        return await triggers.update_agent(name, {"additional_dirs": dirs})
-
-    made = call.write(changed)
-    return call.print_one(made, made["config"].get("additional_dirs", ["no additional directory"]))
-
-
 @_command("send-message")
 @click.argument("name", metavar="ID")
 @click.argument("message", required=False)
@@ -649,21 +619,13 @@ def logs(call: AgentCall, *, who: str, follow: bool, tail: int) -> int:
     return _show_log(call, who, follow=follow, tail=tail)
 
 
-@_command("attach")
-@_of_one_agent
-def attach(call: AgentCall, *, who: str) -> int:
-    """Follow the output of the current run of an agent.
+for _name, _more in (("attach", "\n\nThe run has no terminal and gets no input."), ("stream", "")):
 
-    The run has no terminal and gets no input.
-    """
-    return _show_log(call, who, follow=True, is_going=True)
-
-
-@_command("stream")
-@_of_one_agent
-def stream(call: AgentCall, *, who: str) -> int:
-    """Follow the output of the current run of an agent."""
-    return _show_log(call, who, follow=True, is_going=True)
+    @orchestrator.command(_name, help=f"Follow the output of the current run of an agent.{_more}")
+    @click.pass_obj
+    @_of_one_agent
+    def stream(call: AgentCall, *, who: str) -> int:
+        return _show_log(call, who, follow=True, is_going=True)
 
 
 def _show_log(
@@ -709,26 +671,6 @@ def health(call: AgentCall) -> int:
     said = {"status": word, "service": "horae", "version": horae.__version__}
     call.print_one(said, [f"Status: {word}", f"Version: {horae.__version__}"])
     return Exit.OK if engine.is_running else Exit.FINDINGS
-
-
-# Approvals
-
-
-@_command("approve")
-@click.argument("receipt", type=int)
-def approve(call: AgentCall, receipt: int) -> int:
-    """Approve a pending run."""
-    done = call.write(lambda triggers: triggers.approve(receipt))
-    return call.print_one(done, [f"Approval {receipt} approved."])
-
-
-@_command("deny")
-@click.argument("receipt", type=int)
-@option("--reason", "The reason, shown with the receipt.", default="")
-def deny(call: AgentCall, receipt: int, *, reason: str) -> int:
-    """Reject a pending run."""
-    done = call.write(lambda triggers: triggers.deny(receipt, reason=reason))
-    return call.print_one(done, [f"Approval {receipt} denied."])
 
 
 # Files
