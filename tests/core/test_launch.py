@@ -159,7 +159,7 @@ async def test_an_end_is_written_down_however_long_that_takes(
         async def unsteady(run: int, outcome: Status, **rest: object) -> object:
             if failures:
                 raise failures.pop()
-            return await end(run, outcome, **rest)  # type: ignore[arg-type]
+            return await end(run, outcome, **rest)
 
         monkeypatch.setattr(here.ledger, "end", unsteady)
         await here.until(NINE + MINUTE)

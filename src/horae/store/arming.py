@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 from horae.core.actor import by_words
 from horae.core.decide import Decision, begin, close
 from horae.core.entry import CadenceRule, Entry, OnceRule, key_time
-from horae.core.receipt import BAD, Reason, ReasonCode, Status
+from horae.core.receipt import Reason, ReasonCode, Status
 from horae.store.rows import item_of, next_at
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping
     from datetime import datetime
 
     from horae.core.ports import Listed
-    from horae.core.receipt import Filed
     from horae.store.book import Book
 
 
-def pause(book: Book, number: int, *, now: datetime, note: str, until: datetime | None) -> bool:
+def pause(
+    book: Book, number: int, *, now: datetime, note: str = "", until: datetime | None = None
+) -> bool:
     """Let an entry rest; what waits of it is skipped."""
     if not book.pause(number, now=now, note=note, until=until):
         return False
@@ -63,36 +63,6 @@ def wake(book: Book, *, now: datetime) -> list[int]:
     return [number for number in book.rested(now=now) if resume(book, number, now=now)]
 
 
-def end(
-    book: Book,
-    run: int,
-    outcome: Status,
-    *,
-    exit_code: int | None,
-    reason: Reason,
-    facts: Mapping[str, object] | None,
-    is_last: bool,
-    memory: str | None,
-    is_counted: bool,
-    now: datetime,
-) -> Filed | None:
-    """Write down how a run ended; an entry that failed as often as it may is paused."""
-    filed = book.end(
-        run,
-        outcome,
-        exit_code=exit_code,
-        reason=reason,
-        facts=facts,
-        is_last=is_last,
-        memory=memory,
-        is_counted=is_counted,
-        now=now,
-    )
-    if filed is not None and filed.status in BAD:
-        _pause_if_failing(book, filed.entry, now=now)
-    return filed
-
-
 def set_back(book: Book, *, now: datetime) -> int:
     """Let the entries go on from now that go by a clock which ran ahead; return how many."""
     rows = book.ahead(now=now)
@@ -107,7 +77,7 @@ def set_back(book: Book, *, now: datetime) -> int:
 
 def close_the_past(book: Book, *, now: datetime, reason: Reason) -> None:
     """Set every watermark to now and end all that is open, so that nothing past fires."""
-    for was in book.entries(None):
+    for was in book.entries():
         if not isinstance(was.item, Entry) or was.gone_at is not None:
             continue
         closed = close(was.item, now=now, reason=reason)
@@ -197,7 +167,7 @@ def is_delay(entry: Entry) -> bool:
     return isinstance(entry.rule, OnceRule) and entry.rule.delay is not None
 
 
-def _pause_if_failing(book: Book, number: int, *, now: datetime) -> None:
+def pause_if_failing(book: Book, number: int, *, now: datetime) -> None:
     """Pause an entry that failed as often in a row as its policy allows."""
     was = book.entry(number)
     if was is None or not isinstance(was.item, Entry) or not was.is_armed:
@@ -206,7 +176,7 @@ def _pause_if_failing(book: Book, number: int, *, now: datetime) -> None:
     if most is not None and was.failures >= most:
         times = "once" if was.failures == 1 else f"{was.failures} times in a row"
         with book.as_engine():
-            pause(book, number, now=now, note=f"failed {times}", until=None)
+            pause(book, number, now=now, note=f"failed {times}")
 
 
 def _set_back(book: Book, row: sqlite3.Row, *, now: datetime) -> bool:

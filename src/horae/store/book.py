@@ -41,6 +41,7 @@ from horae.core.receipt import (
     is_planned,
     may_become,
 )
+from horae.store import arming
 from horae.store.codec import (
     compact,
     compact_words,
@@ -274,7 +275,7 @@ class Book:
         row = self.execute(_ENTRY["one"], {"number": number}).fetchone()
         return None if row is None else listed(row)
 
-    def entries(self, source: str | None) -> list[Listed]:
+    def entries(self, *, source: str | None = None) -> list[Listed]:
         query = _ENTRY["all"] if source is None else _ENTRY["of_source"]
         return [listed(row) for row in self.execute(query, {"source": source})]
 
@@ -303,7 +304,7 @@ class Book:
             gone = gone or found
         return gone
 
-    def coming(self, limit: int) -> list[Listed]:
+    def coming(self, *, limit: int = 20) -> list[Listed]:
         """Return the armed entries with a next moment, the earliest first."""
         return [listed(row) for row in self.execute(_ENTRY["coming"], {"limit": limit})]
 
@@ -313,7 +314,7 @@ class Book:
         row = self.execute(_ENTRY["counts"], values).fetchone()
         return EntryCounts(row["armed"], row["overdue"])
 
-    def entries_that_are(self, trait: Trait, limit: int) -> list[Listed]:
+    def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]:
         """Return the first entries of which something can be said."""
         rows = self.execute(_ENTRY[f"that_are_{trait}"], {"limit": limit})
         return [listed(row) for row in rows]
@@ -322,7 +323,7 @@ class Book:
         """Return what is armed and follows others."""
         return [listed(row) for row in self.execute(_ENTRY["followers"])]
 
-    def due(self, *, now: datetime, limit: int) -> list[DueEntry]:
+    def due(self, *, now: datetime, limit: int = 1000) -> list[DueEntry]:
         """Return what is armed and has come due."""
         rows = self.execute(_ENTRY["due"], {"now": micros(now), "limit": limit})
         return [due_of(row) for row in rows]
@@ -489,6 +490,10 @@ class Book:
         rows = self.execute(_ENTRY["index"], {"source": source})
         return {row["file"]: row["known_as"] for row in rows}
 
+    def known_files(self, source: str) -> dict[str, str]:
+        """Return the same, with nothing for a file whose entries stand though it is not known."""
+        return dict.fromkeys(self.files(source), "") | self.index(source)
+
     def write_index(self, source: str, was: Mapping[str, str], now: Mapping[str, str]) -> None:
         """Remember by what files are known now, as far as that is something else."""
         changed = [
@@ -518,7 +523,7 @@ class Book:
         receipts: Sequence[Receipt],
         *,
         now: datetime,
-        parent: int | None,
+        parent: int | None = None,
         agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
         """File what somebody asked for, or return what the same keys were given before."""
@@ -578,10 +583,9 @@ class Book:
         self._write_all(_RECEIPT["move"], [each.row for each in moves])
         self._tell_all([each.event for each in moves])
 
-    def move_number(self, number: int, status: Status, *, reason: Reason, now: datetime) -> bool:
-        """Change where the receipt of a number stands."""
+    def hold(self, number: int, *, reason: Reason, now: datetime) -> bool:
         stands = self._stands("standing", number)
-        return stands is not None and self.move(stands, status, reason=reason, now=now)
+        return stands is not None and self.move(stands, Status.HELD, reason=reason, now=now)
 
     def finish(self, filed: Filed, status: Status, *, reason: Reason, now: datetime) -> bool:
         """End a receipt that has not run, or whose run is no fault of its entry."""
@@ -614,7 +618,7 @@ class Book:
         values = [{"number": number, "now": micros(now)} for number in numbers]
         return max(0, self.execute_many(_RECEIPT["settle"], values).rowcount)
 
-    def unsettled(self, *, after: int, limit: int) -> list[Filed]:
+    def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
         """Return the final receipts after a number that are not settled."""
         values = {"after": after, "limit": limit}
         return [filed_of(row) for row in self.execute(_RECEIPT["unsettled"], values)]
@@ -626,12 +630,12 @@ class Book:
     def receipts(
         self,
         *,
-        entry: int | None,
-        since: datetime | None,
-        until: datetime | None,
-        statuses: Collection[Status],
-        cursor: int | None,
-        limit: int,
+        entry: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        statuses: Collection[Status] = (),
+        cursor: int | None = None,
+        limit: int = 100,
     ) -> ReceiptPage:
         query = "page" if entry is None else "page_of_entry"
         if entry is None and statuses and OPEN.issuperset(statuses):
@@ -648,7 +652,7 @@ class Book:
         page = tuple(found[:limit])
         return ReceiptPage(page, page[-1].number if len(found) > limit else None)
 
-    def late(self, *, since: datetime, by: timedelta, limit: int) -> list[Filed]:
+    def late(self, *, since: datetime, by: timedelta, limit: int = 1000) -> list[Filed]:
         """Return what ran and was decided late, newest first."""
         values = {"since": micros(since), "by": by // timedelta(microseconds=1), "limit": limit}
         return [filed_of(row) for row in self.execute(_RECEIPT["late"], values)]
@@ -725,13 +729,13 @@ class Book:
         number: int,
         outcome: Status,
         *,
-        exit_code: int | None,
         reason: Reason,
-        facts: Mapping[str, object] | None,
-        is_last: bool,
+        now: datetime,
+        exit_code: int | None = None,
+        facts: Mapping[str, object] | None = None,
+        is_last: bool = False,
         memory: str | None = None,
         is_counted: bool = True,
-        now: datetime,
     ) -> Filed | None:
         """Write down how a run ended and what follows, all of it together."""
         row = self.execute(_RECEIPT["of_run"], {"number": number}).fetchone()
@@ -757,6 +761,8 @@ class Book:
         )
         if then.status in ENDS:
             self._go_on(filed, then.status, now=now, is_counted=is_counted, memory=memory)
+        if then.status in BAD:
+            arming.pause_if_failing(self, filed.entry, now=now)
         return moved(
             filed,
             then.status,
@@ -828,10 +834,10 @@ class Book:
 
     def fresh_at(self) -> datetime | None:
         """Return when this ledger was begun in place of a lost one; None: it was not."""
-        first = self.events_after(0, 1)
+        first = self.events_after(0, limit=1)
         return first[0].at if first and first[0].kind == FRESH_LEDGER else None
 
-    def events_after(self, number: int, limit: int) -> list[Event]:
+    def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
         values = {"number": number, "limit": limit}
         return [event_of(row) for row in self.execute(_EVENT["after"], values)]
 
@@ -857,9 +863,7 @@ class Book:
             return None
         rule = entry.item.rule if entry is not None and isinstance(entry.item, Entry) else None
         wanted = rule.occasions if isinstance(rule, AfterRule) else ()
-        page = self.receipts(
-            entry=filed.entry, since=None, until=None, statuses=(), cursor=number, limit=LOOKED_BACK
-        )
+        page = self.receipts(entry=filed.entry, cursor=number, limit=LOOKED_BACK)
         before = [each.status for each in page.receipts]
         key = filed.receipt.key
         found = occasions(filed.status, lateness=filed.lateness, before=before, key=key)

@@ -23,7 +23,6 @@ from horae.core.gate import Machine
 from horae.core.ports import LedgerError, LedgerWriteError, StaleTermError
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
-from horae.store import arming
 from horae.store.book import Book, NodeJoin
 from horae.store.codec import plain
 from horae.store.leases import LeaseOverError, Leases, done
@@ -517,16 +516,11 @@ def _reap(
             reason = Reason(ReasonCode.LOST_BEFORE_START, words)
             book.give_back(row["number"], reason=reason, now=now, died=True)
         else:
-            arming.end(
-                book,
+            book.end(
                 row["number"],
                 Status.INTERRUPTED,
-                exit_code=None,
                 reason=Reason(ReasonCode.NODE_LOST, f"{lost.name} was lost during the run"),
-                facts=None,
-                is_last=False,
                 memory=_remembered(book, int(row["receipt"]), remember),
-                is_counted=True,
                 now=now,
             )
         touched.append(int(row["receipt"]))

@@ -624,7 +624,7 @@ class DispatchStage:
             run = await self.ledger.start(filed.number, **stamp)  # type: ignore[arg-type]
             assert run is not None
             await self.ledger.running(run.number, Process(1, 1), **stamp)  # type: ignore[arg-type]
-            await self.ledger.end(run.number, outcome, reason=because("so"), **stamp)  # type: ignore[arg-type]
+            await self.ledger.end(run.number, outcome, reason=because("so"), **stamp)
 
 
 @asynccontextmanager
