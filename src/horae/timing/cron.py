@@ -7,22 +7,20 @@
     │ │ │ │ ┌ weekday 0-7 or SUN-SAT (0 and 7 are Sunday), d#n, dL
     0 9 * * MON-FRI
 
-Six fields begin with the second, seven also end with the year. Where both day
-fields say something, a day that meets either is meant.
+Six fields begin with the second, seven also end with the year. Where both day fields say
+something, a day that meets either is meant.
 
-A rule without a `*` in second, minute or hour names times of day. Where a clock
-change leaves such a time out, it comes at the first moment after the gap; where one
-brings it twice, the first pass counts. A rule with a `*` there follows the clock on
-the wall: what is left out does not come, and what comes twice comes twice.
+A rule without a `*` in second, minute or hour names times of day: one that a clock change leaves
+out comes at the first moment after the gap, and one that comes twice counts once, in the first
+pass. A rule with a `*` there follows the clock on the wall through gap and fold.
 
-Each field is one integer with a bit for each value, so that the next value is found
-by shifting, and a month's days by one look at its shape.
+Each field is one integer with a bit for each value, so that the next value is found by shifting.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 from zoneinfo import ZoneInfo
 
@@ -46,7 +44,7 @@ from horae.timing.cron_words import ALL_DAYS, Meaning, words_of
 from horae.timing.zone import changes, zone as find_zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from datetime import tzinfo
 
 __all__ = ["Cron", "CronError", "in_utc"]
@@ -97,51 +95,41 @@ class Cron:
     )
 
     def __init__(self, expression: str, zone: str = "UTC") -> None:
-        texts = split_fields(expression)
+        second, minute, hour, day, month, weekday, year = split_fields(expression)
+        self._starred = "*" in minute or "*" in hour or "*" in second
         try:
-            self._read(texts)
+            self._seconds = mask_of(SECONDS, second)
+            self._minutes = mask_of(MINUTES, minute)
+            self._hours = mask_of(HOURS, hour)
+            days = 0 if day in ANY_DAY else mask_of(DAY, day)
+            self._months = mask_of(MONTH, month)
+            weekdays = 0 if weekday in ANY_DAY else mask_of(WEEKDAY, weekday)
+            self._years = 0 if year == "*" else mask_of(YEAR, year) >> FIRST_YEAR
         except FieldError as refused:
             raise located(expression, refused) from None
+        self._first_second = _lowest(self._seconds)
+        self._first_minute = _lowest(self._minutes)
+        self._first_hour = _lowest(self._hours)
+
+        # The two day fields become days of which any will do.
+        self._days = days & ALL_DAYS
+        self._odd_days = days >> 32
+        self._weekdays = (weekdays | weekdays >> 7 & 1) & _ALL_WEEK
+        self._odd_weekdays = weekdays >> 8
+        names_none = not days and not weekdays
+        if names_none or self._days == ALL_DAYS or self._weekdays == _ALL_WEEK:
+            self._days = ALL_DAYS
+            self._odd_days = self._weekdays = self._odd_weekdays = 0
+        # The days for which it does not matter which month it is.
+        is_any_month = self._months == _ALL_MONTHS and not self._years
+        self._sure_days = self._days & _SHORTEST_MONTH if is_any_month else 0
         self._expression = expression
         self._zone = zone
         self._tzinfo: tzinfo = UTC if zone == "UTC" else find_zone(zone)
         self._hash: int | None = None  # reckoned when it is first asked for
 
-    def _read(self, texts: Sequence[str]) -> None:
-        second, minute, hour, day, month, weekday, year = texts
-        self._starred = "*" in minute or "*" in hour or "*" in second
-        self._seconds = mask_of(SECONDS, second)
-        self._minutes = mask_of(MINUTES, minute)
-        self._hours = mask_of(HOURS, hour)
-        days = 0 if day in ANY_DAY else mask_of(DAY, day)
-        self._months = mask_of(MONTH, month)
-        weekdays = 0 if weekday in ANY_DAY else mask_of(WEEKDAY, weekday)
-        self._years = 0 if year == "*" else mask_of(YEAR, year) >> FIRST_YEAR
-
-        self._first_second = (self._seconds & -self._seconds).bit_length() - 1
-        self._first_minute = (self._minutes & -self._minutes).bit_length() - 1
-        self._first_hour = (self._hours & -self._hours).bit_length() - 1
-        self._take_days(days, weekdays)
-
-    def _take_days(self, days: int, weekdays: int) -> None:
-        """Turn the two day fields into days of which any will do."""
-        self._days = days & ALL_DAYS
-        self._odd_days = days >> 32
-        self._weekdays = (weekdays | weekdays >> 7 & 1) & _ALL_WEEK
-        self._odd_weekdays = weekdays >> 8
-
-        names_none = not days and not weekdays
-        if names_none or self._days == ALL_DAYS or self._weekdays == _ALL_WEEK:
-            self._days = ALL_DAYS
-            self._odd_days = self._weekdays = self._odd_weekdays = 0
-
-        # The days for which it does not matter which month it is.
-        is_any_month = self._months == _ALL_MONTHS and not self._years
-        self._sure_days = self._days & _SHORTEST_MONTH if is_any_month else 0
-
     @property
     def expression(self) -> str:
-        """The rule as it was written."""
         return self._expression
 
     @property
@@ -193,7 +181,8 @@ class Cron:
         >>> [m.hour for m in Cron("0 */2 * * *").between(start, start + timedelta(hours=5))]
         [10, 12, 14]
         """
-        return self._until(self._local(start, "between"), self._local(end, "between"))
+        local, limit = self._local(start, "between"), in_utc(self._local(end, "between"))
+        return takewhile(lambda moment: moment <= limit, self._moments(local))
 
     def count(self, start: datetime, end: datetime) -> int:
         """Return how many moments `between` would yield, without walking them.
@@ -271,13 +260,6 @@ class Cron:
         while moment is not None:
             yield moment
             moment = self._after(moment)
-
-    def _until(self, start: datetime, end: datetime) -> Iterator[datetime]:
-        limit = in_utc(end)
-        for moment in self._moments(start):
-            if moment > limit:
-                return
-            yield moment
 
     # From here on a moment is a *local* datetime of the zone, and a *wall* time is one
     # whose fold says nothing yet. Two of one zone are compared by what the wall shows.
@@ -486,47 +468,41 @@ class Cron:
         return datetime(year, month, day, hour, minute, self._seconds.bit_length() - 1, 0, zone)
 
     def _in_later_month(self, wall: datetime) -> datetime | None:
-        year, month = wall.year, wall.month
+        year, month, years = wall.year, wall.month, self._years
         first = _lowest(self._months)
-        last = FIRST_YEAR + self._years.bit_length() - 1 if self._years else year + _LONGEST_WAIT
+        last = FIRST_YEAR + years.bit_length() - 1 if years else year + _LONGEST_WAIT
         last = min(last, 9998)
         while year <= last:
             later = self._months >> month + 1
             if later:
                 month += _lowest(later) + 1
+            elif years:
+                start = max(0, year + 1 - FIRST_YEAR)
+                left, month = years >> start, first
+                year = FIRST_YEAR + start + _lowest(left) if left else 9999
             else:
-                year, month = self._year_after(year), first
+                year, month = year + 1, first
             if year <= last and (days := self._days_in(year, month)):
                 return self._first_of(year, month, _lowest(days), wall.tzinfo)
         return None
 
     def _in_earlier_month(self, wall: datetime) -> datetime | None:
-        year, month = wall.year, wall.month
+        year, month, years = wall.year, wall.month, self._years
         final_month = self._months.bit_length() - 1
-        first = FIRST_YEAR + _lowest(self._years) if self._years else year - _LONGEST_WAIT
+        first = FIRST_YEAR + _lowest(years) if years else year - _LONGEST_WAIT
         first = max(first, 2)
         while year >= first:
             earlier = self._months & (1 << month) - 1
             if earlier:
                 month = earlier.bit_length() - 1
+            elif years:
+                left, month = years & (1 << max(0, year - FIRST_YEAR)) - 1, final_month
+                year = FIRST_YEAR + left.bit_length() - 1 if left else 1
             else:
-                year, month = self._year_before(year), final_month
+                year, month = year - 1, final_month
             if year >= first and (days := self._days_in(year, month)):
                 return self._last_of(year, month, days.bit_length() - 1, wall.tzinfo)
         return None
-
-    def _year_after(self, year: int) -> int:
-        if not self._years:
-            return year + 1
-        start = max(0, year + 1 - FIRST_YEAR)
-        later = self._years >> start
-        return FIRST_YEAR + start + _lowest(later) if later else 9999
-
-    def _year_before(self, year: int) -> int:
-        if not self._years:
-            return year - 1
-        earlier = self._years & (1 << max(0, year - FIRST_YEAR)) - 1
-        return FIRST_YEAR + earlier.bit_length() - 1 if earlier else 1
 
     def _days_in(self, year: int, month: int) -> int:
         """Return the days of a month on which the rule holds, a bit for each."""
@@ -646,6 +622,5 @@ def in_utc(moment: datetime) -> datetime:
 
 def _edge(moment: datetime, zone: tzinfo) -> datetime:
     """Return the end of the calendar that lies nearest."""
-    if moment.year > 5000:
-        return datetime.max.replace(tzinfo=zone)
-    return datetime.min.replace(tzinfo=zone)
+    is_late = moment.year > 5000
+    return datetime.max.replace(tzinfo=zone) if is_late else datetime.min.replace(tzinfo=zone)

@@ -1,7 +1,7 @@
 """How many moments cron rules name in a window, without walking them.
 
-Between two clock changes the wall clock runs evenly, so whole days are counted by their
-bits, and only the first and the last day of a stretch are looked into.
+Between two clock changes whole days are counted by their bits; only the first and the last day
+of a stretch are looked into.
 """
 
 from __future__ import annotations
@@ -97,19 +97,17 @@ class _Walls:
 
     def _at(self, held: tuple[bool, ...]) -> tuple[int, int]:
         """Return the times of a day on which these of the rules hold, and how many they are."""
-        found = self._each.get(held)
-        if found is None:
+        if held not in self._each:
             times = 0
             for is_held, mask in zip(held, self._times, strict=True):
                 times |= mask if is_held else 0
-            found = self._each[held] = times, times.bit_count()
-        return found
+            self._each[held] = times, times.bit_count()
+        return self._each[held]
 
 
 def _times(cron: Cron) -> int:
     """Return the times of day that a rule names, a bit for each second."""
-    minutes = _spread(cron._minutes, 60) * cron._seconds
-    return _spread(cron._hours, 3600) * minutes
+    return _spread(cron._hours, 3600) * _spread(cron._minutes, 60) * cron._seconds
 
 
 def _spread(mask: int, apart: int) -> int:

@@ -100,7 +100,7 @@ ANY_DAY: Final = ("*", "?")
 
 
 class FieldError(Exception):
-    """A part of a field that cannot be read, before it is known where the field stands."""
+    """A part of a field that cannot be read; `located` says where the field stands."""
 
     def __init__(self, field: _CronField, part: str, reason: str) -> None:
         super().__init__(reason)
@@ -112,8 +112,13 @@ class FieldError(Exception):
 
 def split_fields(expression: str) -> Sequence[str]:
     """Return the texts of all seven fields, in upper case."""
-    if len(expression) > _LONGEST or not expression.isascii():
-        raise _unfit(expression)
+    if len(expression) > _LONGEST:
+        reason = f"has {len(expression)} characters, more than {_LONGEST}"
+        raise CronError(expression, field="expression", reason=reason, column=_LONGEST + 1)
+    if not expression.isascii():
+        place, odd = next((i, c) for i, c in enumerate(expression) if not c.isascii())
+        reason = f"has {odd!a} (U+{ord(odd):04X}); use only ASCII letters, digits and spaces"
+        raise CronError(expression, field="expression", reason=reason, column=place + 1)
     parts = expression.upper().split()
     if len(parts) == 1 and parts[0] in NICKNAMES:
         parts = NICKNAMES[parts[0]].split()
@@ -148,6 +153,7 @@ def mask_of(field: _CronField, text: str) -> int:
 
 
 def _item(field: _CronField, item: str) -> int:
+    """Return the values of `a`, `a-b` and `*`, with or without a step, and of L, W and #."""
     values = field.values
     if item in values:
         return 1 << values[item]
@@ -157,19 +163,13 @@ def _item(field: _CronField, item: str) -> int:
         return _series(field.low, field.high, step or 1)
 
     # Most ranges are this plain; the rest are read with care.
-    first, _, last = body.partition("-")
+    first, dash, last = body.partition("-")
     if first in values and last in values and values[first] <= values[last]:
         return _series(values[first], values[last], step or 1)
     if field is DAY and ("L" in item or "W" in item):
         return _special_day(item)
     if field is WEEKDAY and ("#" in item or item.endswith("L")):
         return _special_weekday(item)
-    return _run(field, item, body, step)
-
-
-def _run(field: _CronField, item: str, body: str, step: int) -> int:
-    """Return the values of `a` and `a-b`, with or without a step."""
-    first, dash, last = body.partition("-")
     if dash and not (first and last and "-" not in last):
         raise FieldError(field, item, f"{item!r} is not a range; write it as a-b")
 
@@ -273,15 +273,6 @@ def located(expression: str, refused: FieldError) -> CronError:
     )
 
 
-def _unfit(expression: str) -> CronError:
-    if len(expression) > _LONGEST:
-        reason = f"has {len(expression)} characters, more than {_LONGEST}"
-        return CronError(expression, field="expression", reason=reason, column=_LONGEST + 1)
-    place, odd = next((i, c) for i, c in enumerate(expression) if not c.isascii())
-    reason = f"has {odd!a} (U+{ord(odd):04X}); use only ASCII letters, digits and spaces"
-    return CronError(expression, field="expression", reason=reason, column=place + 1)
-
-
 def _miscounted(expression: str) -> CronError:
     """Return what is wrong with an expression of too few or too many fields."""
     parts = expression.split()
@@ -347,17 +338,20 @@ def _unwrapped(field: _CronField, body: str, low: int, high: int, step: int) -> 
     if step > 1:
         kept = values[::step]
         split = sum(value >= low for value in kept)
-        return ",".join(_spelt(part, step) for part in (kept[:split], kept[split:]) if part)
+        spelt = (
+            f"{part[0]}-{part[-1]}/{step}" if len(part) > 1 else str(part[0])
+            for part in (kept[:split], kept[split:])
+            if part
+        )
+        return ",".join(spelt)
     if first.isdigit() and last.isdigit():
         return f"{low}-{top},{field.low}-{high}" if field.low < high else f"{low}-{top},{high}"
     return ",".join(field.names[value - field.low][:3] for value in values)
 
 
-def _spelt(values: list[int], step: int) -> str:
-    return f"{values[0]}-{values[-1]}/{step}" if len(values) > 1 else str(values[0])
-
-
 def _unknown(field: _CronField, item: str, text: str) -> str:
+    from difflib import get_close_matches  # only a refusal pays for it
+
     if not item:
         return "has an empty item in its list; remove the extra comma"
     if "?" in text:
@@ -372,17 +366,9 @@ def _unknown(field: _CronField, item: str, text: str) -> str:
     for other in (MONTH, WEEKDAY):
         if other is not field and text[:3] in other.values and text[:3].isalpha():
             return f"{text!r} is a {other.word}, not a {field.word}"
-    return f"{text!r} is not known; {_instead(field, text)}"
-
-
-def _instead(field: _CronField, text: str) -> str:
-    from difflib import get_close_matches  # only a refusal pays for it
-
-    if not field.names:
-        return f"write a number in {field.low}-{field.high}"
-    if close := get_close_matches(text, field.names, n=1) or get_close_matches(
-        text, [name[:3] for name in field.names], n=1
-    ):
-        return f"did you mean {close[0][:3]}?"
-    names = [name[:3] for name in field.names]
-    return f"write {names[0]}-{names[-1]} or a number in {field.low}-{field.high}"
+    instead, names = f"a number in {field.low}-{field.high}", [name[:3] for name in field.names]
+    if not names:
+        return f"{text!r} is not known; write {instead}"
+    if close := get_close_matches(text, field.names, n=1) or get_close_matches(text, names, n=1):
+        return f"{text!r} is not known; did you mean {close[0][:3]}?"
+    return f"{text!r} is not known; write {names[0]}-{names[-1]} or {instead}"

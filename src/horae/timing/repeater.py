@@ -1,14 +1,12 @@
 """Repeaters: what `+1d`, `++1w` and `.+2d/4d` mean, and when they come round.
 
-All counting is done on the wall clock of a zone, as Emacs Org does it, and only then
-mapped to moments (`zone.instant`). A month or year that is too short for the day runs
-over into the next one: 31 January +1m is 3 March. Each shift starts from the date the
-last one landed on, so that happens at most once: 31 January, 3 March, 3 April, 3 May.
+All counting is done on the wall clock of a zone, as Emacs Org does it, and only then mapped to
+moments (`zone.instant`). A month too short for the day runs over into the next one, and each shift
+starts from the date of the last: 31 January +1m is 3 March, then 3 April, 3 May.
 
-A repeater and its anchor, the wall time the stamp was written with, make a grid: the
-anchor, the anchor shifted once, shifted twice, and so on to the end of the calendar.
-`+` moves one place along the grid, `++` to the first place after now, and `.+` starts
-a new grid on the day (for hours: at the minute) it was done.
+A repeater and its anchor, the wall time of the stamp, make a grid: the anchor, the anchor shifted
+once, twice, and so on. `+` moves one place along the grid, `++` to the first place after now, and
+`.+` starts a new grid on the day (for hours: at the minute) it was done.
 """
 
 from __future__ import annotations
@@ -46,8 +44,6 @@ _MONTH_LENGTHS: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 class TimestampError(ScheduleError):
-    """An org timestamp that cannot be read."""
-
     code = "timestamp"
     _thing = "timestamp"
 
@@ -96,8 +92,6 @@ _ABOUT: Final = {**_FIXED, Unit.MONTH: timedelta(days=30.4), Unit.YEAR: timedelt
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """So many of a unit: `4d`."""
-
     count: int
     unit: Unit
 
@@ -107,8 +101,6 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Repeater:
-    """How a timestamp comes round: what it counts from, how far, and a habit's latest."""
-
     kind: RepeaterKind
     count: int
     unit: Unit
@@ -195,14 +187,12 @@ class Repeater:
         """
         if self.kind is RepeaterKind.CUMULATE:
             return self.nth(anchor, 1)
-        start = self._restart(anchor, now, zone) if self.kind is RepeaterKind.RESTART else anchor
-        return self.nth(start, max(1, self._place_after(start, now, zone)))
-
-    def _restart(self, anchor: datetime, done_at: datetime, zone: ZoneInfo) -> datetime:
-        done = local(done_at, zone)
-        if self.unit is Unit.HOUR:
-            return done.replace(second=0, microsecond=0)
-        return datetime.combine(done.date(), anchor.time())
+        if self.kind is RepeaterKind.RESTART:
+            done = local(now, zone)
+            is_hourly = self.unit is Unit.HOUR
+            minute = done.replace(second=0, microsecond=0)
+            anchor = minute if is_hourly else datetime.combine(done.date(), anchor.time())
+        return self.nth(anchor, max(1, self._place_after(anchor, now, zone)))
 
     def _moment(self, anchor: datetime, n: int, zone: ZoneInfo) -> datetime | None:
         wall = self.nth(anchor, n)
@@ -230,7 +220,7 @@ class Repeater:
 
 
 class Anchor(NamedTuple):
-    """What a timestamp says about when: its wall time, and where it ends if it is a range."""
+    """The wall time of a timestamp, and where it ends if it is a range."""
 
     start: datetime
     end: time | None
@@ -251,17 +241,15 @@ def parse_repeater(text: str, *, has_time: bool = True) -> Repeater:
     if not match:
         raise _refusal(text)
     kind, number, unit, most, most_unit = match.groups()
-    repeater = Repeater(
-        RepeaterKind(kind),
-        _count(text, number),
-        Unit(unit),
-        Interval(_count(text, most), Unit(most_unit)) if most else None,
-    )
-    if repeater.unit is Unit.HOUR and not has_time:
+    least = Interval(_count(text, number), Unit(unit))
+    maximum = Interval(_count(text, most), Unit(most_unit)) if most else None
+    if least.unit is Unit.HOUR and not has_time:
         reason = "counts hours, but the date has no time; add one, such as 06:00"
         raise RepeaterError(text, reason=reason)
-    _check_habit(text, repeater)
-    return repeater
+    if maximum and maximum.count * _ABOUT[maximum.unit] <= least.count * _ABOUT[least.unit]:
+        reason = f"the longest interval, {maximum}, must be longer than the shortest, {least}"
+        raise RepeaterError(text, reason=reason)
+    return Repeater(RepeaterKind(kind), least.count, least.unit, maximum)
 
 
 def parse_at(at: str) -> Anchor:
@@ -276,6 +264,8 @@ def parse_at(at: str) -> Anchor:
 
 def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
     """Return the timestamp as it stands after it was done now; None if it does not repeat.
+
+    Every byte but those of date, day name, time and a spent delay is kept.
 
     >>> now = datetime.fromisoformat("2026-06-09T12:00Z")
     >>> repeat("<2026-06-06 Sat 06:00 +1d>", now=now)
@@ -294,10 +284,23 @@ def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
     repeater = parse_repeater(tokens.repeater[0], has_time=anchor.has_time)
     moved = repeater.shift(anchor.start, now=now, zone=place)
     if moved is None:
-        raise RepeaterError(
-            str(repeater), reason=f"goes from {anchor.start.date()} past the year 9999"
-        )
-    return _rewritten(stamp, tokens, anchor, moved)
+        reason = f"goes from {anchor.start.date()} past the year 9999"
+        raise RepeaterError(str(repeater), reason=reason)
+    parts = [(tokens.when.span(), moved.date().isoformat())]
+    if tokens.day:
+        parts.append((tokens.day.span(), _day_name(tokens.day[0], anchor.start, moved)))
+    if tokens.clock and moved.time() != anchor.start.time():
+        clock = f"{moved:%H:%M}"
+        if anchor.end is not None:
+            # Both ends move by as much, and either may pass midnight.
+            further = (moved - anchor.start) // timedelta(minutes=1)
+            hour, minute = divmod(anchor.end.hour * 60 + anchor.end.minute + further, 60)
+            clock += f"-{hour % 24:02}:{minute:02}"
+        parts.append((tokens.clock.span(), clock))
+    parts += [(spent.span(), "") for spent in _FIRST_ONLY.finditer(stamp)]
+    for (begin, end), text in sorted(parts, reverse=True):
+        stamp = stamp[:begin] + text + stamp[end:]
+    return stamp
 
 
 class _StampParts(NamedTuple):
@@ -362,28 +365,6 @@ def _anchor(text: str, day: str, clock: str | None) -> Anchor:
     return Anchor(start.replace(hour=int(hour), minute=int(minute)), end, has_time=True)
 
 
-def _rewritten(stamp: str, tokens: _StampParts, anchor: Anchor, moved: datetime) -> str:
-    """Return the stamp with its date, day name and time replaced, every other byte kept."""
-    parts = [(tokens.when.span(), moved.date().isoformat())]
-    if tokens.day:
-        parts.append((tokens.day.span(), _day_name(tokens.day[0], anchor.start, moved)))
-    if tokens.clock and moved.time() != anchor.start.time():
-        parts.append((tokens.clock.span(), _clock(anchor, moved)))
-    parts += [(spent.span(), "") for spent in _FIRST_ONLY.finditer(stamp)]
-    for (begin, end), text in sorted(parts, reverse=True):
-        stamp = stamp[:begin] + text + stamp[end:]
-    return stamp
-
-
-def _clock(anchor: Anchor, moved: datetime) -> str:
-    if anchor.end is None:
-        return f"{moved:%H:%M}"
-    # Both ends move by as much, and either may pass midnight.
-    further = (moved - anchor.start) // timedelta(minutes=1)
-    hour, minute = divmod(anchor.end.hour * 60 + anchor.end.minute + further, 60)
-    return f"{moved:%H:%M}-{hour % 24:02}:{minute:02}"
-
-
 def _day_name(written: str, old: datetime, new: datetime) -> str:
     """Return the name of the new day, written the way the old one was.
 
@@ -427,24 +408,16 @@ def _count(text: str, number: str) -> int:
     return int(digits)
 
 
-def _check_habit(text: str, repeater: Repeater) -> None:
-    if repeater.maximum is None:
-        return
-    least = Interval(repeater.count, repeater.unit)
-    most = repeater.maximum
-    if most.count * _ABOUT[most.unit] <= least.count * _ABOUT[least.unit]:
-        reason = f"the longest interval, {most}, must be longer than the shortest, {least}"
-        raise RepeaterError(text, reason=reason)
-
-
 def _months_on(anchor: datetime, step: int, n: int) -> datetime | None:
     """Return the anchor *n* times shifted by so many months, each shift from the last."""
-    turn = _first_short(anchor, step)
-    if turn is None or n < turn:
-        return _on_day(anchor, n * step, anchor.day)
-    # The day ran over into the next month, and is early enough now to fit every month.
-    year, month = _month_after(anchor, turn * step)
-    return _on_day(anchor, n * step + 1, anchor.day - _month_length(year, month))
+    turn, months, day = _first_short(anchor, step), n * step, anchor.day
+    if turn is not None and n >= turn:
+        # The day ran over into the next month, and is early enough now to fit every month.
+        year, month = _month_after(anchor, turn * step)
+        day -= _MONTH_LENGTHS[month] - (month == 2 and not _is_leap(year))
+        months += 1
+    year, month = _month_after(anchor, months)
+    return anchor.replace(year=year, month=month, day=day) if year <= 9999 else None
 
 
 def _first_short(anchor: datetime, step: int) -> int | None:
@@ -470,18 +443,9 @@ def _first_short(anchor: datetime, step: int) -> int | None:
     return None
 
 
-def _on_day(anchor: datetime, months: int, day: int) -> datetime | None:
-    year, month = _month_after(anchor, months)
-    return anchor.replace(year=year, month=month, day=day) if year <= 9999 else None
-
-
 def _month_after(anchor: datetime, months: int) -> tuple[int, int]:
     year, month = divmod(anchor.year * 12 + anchor.month - 1 + months, 12)
     return year, month + 1
-
-
-def _month_length(year: int, month: int) -> int:
-    return _MONTH_LENGTHS[month] - (month == 2 and not _is_leap(year))
 
 
 def _is_leap(year: int) -> bool:
