@@ -27,7 +27,7 @@ from horae.core.decide import decide
 from horae.core.ports import EntryStep
 from horae.core.source import Scan
 from horae.org.document import read
-from horae.process.cgroup import cgroup_state
+from horae.process.cgroup import standing
 from horae.process.processes import can_kill_trees
 from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
@@ -222,7 +222,7 @@ def test_a_doctor_says_how_surely_runs_are_ended_and_what_can_be_limited(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {each["check"]: each for each in json.loads(call("doctor", "--json").out)}
-    assert told["cgroups"]["found"] == cgroup_state().partition("; ")[0]
+    assert told["cgroups"]["found"] == standing().words.partition("; ")[0]
     assert told["runs"]["grade"] == ("ok" if can_kill_trees() else "warn")
     monkeypatch.setattr("horae.process.processes.can_kill_trees", lambda: False)
     assert checks(call("doctor", "--json"))["runs"] == ("warn", "use Linux 5.3 or newer")

@@ -68,7 +68,7 @@ STEPS: Final = {
     "after made": Step(CommandRunner, "hold", False, lambda given: f"run {given[1].run.number}"),
     "inside running": Step(Book, "running_all", False, first("run")),
     "after running": Step(SqliteLedger, "running", False, run_),
-    "after go": Step(LiveRun, "go", False, lambda given: f"run {given[0]._spec.run}"),
+    "after go": Step(LiveRun, "go", False, lambda given: f"run {given[0].spec.run}"),
     "before end": Step(SqliteLedger, "end", True, run_),
     "inside end": Step(arming, "end", False, run_),
     "after end": Step(SqliteLedger, "end", False, run_),

@@ -21,7 +21,6 @@ from horae.core.receipt import Status
 from horae.process.cgroup import (
     CgroupLimits,
     CgroupStatus,
-    cgroup_state,
     own_cgroup,
     standing,
 )
@@ -151,7 +150,7 @@ def test_what_a_run_says_itself_comes_before_what_any_run_may() -> None:
 
 
 def test_the_words_agree_with_what_is_used() -> None:
-    state = cgroup_state()
+    state = standing().words
     assert state.startswith("cgroups are not used: ") is (standing().path is None)
     assert "Delegate=yes" in state or str(standing().path) in state
 

@@ -28,12 +28,12 @@ from horae.process.processes import (
     Processes,
     ProcessLimits,
     Spec,
-    boot_seconds,
     can_kill_trees,
     parse_end,
     read_end,
 )
 from horae.process.ready import allowed_environment
+from horae.process.supervisor import now as boot_seconds
 from process.stage import (
     HOSTILE,
     children,

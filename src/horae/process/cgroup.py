@@ -1,11 +1,8 @@
 """Cgroups of version 2: whether one was delegated to us, and what that gives.
 
-    the delegated one        its `cgroup.subtree_control` says what can be limited
-      engine                 the engine, its launcher and the supervisors
-      run-TAG-RUN-PID        a pen: one run, or one step of it, with all that it starts
-
-The tag is of the data directory: what carries ours and is there when we begin is of an engine
-before us, and dies.
+the delegated one        its `cgroup.subtree_control` says what can be limited
+  engine                 the engine, its launcher and the supervisors
+  run-TAG-RUN-PID        a pen: one run, or one step of it; the tag is of the data directory
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from horae.process.run_cgroup import kill, overwrite, remove
 from horae.process.tree import read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from horae.process.run_cgroup import Asked
 
@@ -37,10 +34,7 @@ _PERIOD: Final = 100_000  # microseconds over which the use of processors is cou
 
 @dataclass(frozen=True, slots=True)
 class CgroupLimits:
-    """What all processes of a run may use together, where a cgroup can be had.
-
-    `memory_from` is where that limit is written, for whoever ran into it.
-    """
+    """What all processes of a run may use together; `memory_from` names the memory's setting."""
 
     memory_max: int | None = None  # bytes
     pids_max: int | None = None
@@ -48,12 +42,10 @@ class CgroupLimits:
     memory_from: str = "run.memory"
 
     def before(self) -> list[tuple[bytes, bytes]]:
-        """Return files, and what is to be in them before anything runs.
-
-        What does not fit is not to be moved to a disk, or the limit would hold nothing.
-        """
+        """Return files, and what is to be in them before anything runs."""
         if self.memory_max is None:
             return []
+        # Without swap, or the limit would hold nothing.
         return [(b"memory.max", b"%d" % self.memory_max), (b"memory.swap.max", b"0")]
 
     def after(self) -> list[tuple[bytes, bytes]]:
@@ -73,7 +65,7 @@ class CgroupLimits:
         return written
 
     def told(self) -> list[tuple[bytes, bytes, str, str]]:
-        """Return for each that can be run into which file counts that, and how it is told."""
+        """Return for each limit that can be hit the file and the word that count, and a message."""
         words = "killed: the machine or the Horae service ran out of memory"
         found = [(b"memory.events", b"oom_kill", "no_memory", words)]
         if self.memory_max is not None:
@@ -81,10 +73,8 @@ class CgroupLimits:
             words = f"killed: the run used more memory than {self.memory_from} allows ({most})"
             found.append((b"memory.events", b"oom", "over_memory", words))
         if self.pids_max is not None:
-            words = (
-                f"the run tried to start more processes than run.processes allows ({self.pids_max})"
-            )
-            found.append((b"pids.events", b"max", "over_processes", words))
+            many = "the run tried to start more processes than run.processes allows"
+            found.append((b"pids.events", b"max", "over_processes", f"{many} ({self.pids_max})"))
         return found
 
     def over(self, other: CgroupLimits) -> CgroupLimits:
@@ -93,22 +83,13 @@ class CgroupLimits:
         >>> CgroupLimits(pids_max=5).over(CgroupLimits(pids_max=9, cpu_max=2))
         CgroupLimits(memory_max=None, pids_max=5, cpu_max=2, memory_from='run.memory')
         """
-        own = self.memory_max is not None
+        memory = other if self.memory_max is None else self
         return CgroupLimits(
-            self.memory_max if own else other.memory_max,
+            memory.memory_max,
             other.pids_max if self.pids_max is None else self.pids_max,
             other.cpu_max if self.cpu_max is None else self.cpu_max,
-            self.memory_from if own else other.memory_from,
+            memory.memory_from,
         )
-
-    def wanted(self) -> Mapping[str, str]:
-        """Return which controllers they need, each with the setting that asks for it."""
-        named = {
-            "memory": ("run.memory", self.memory_max),
-            "pids": ("run.processes", self.pids_max),
-            "cpu": ("run.cpus", self.cpu_max),
-        }
-        return {name: setting for name, (setting, most) in named.items() if most is not None}
 
 
 class Yard:
@@ -129,13 +110,12 @@ class Yard:
             kill(os.fsencode(pen))
 
     def asked(self, limits: CgroupLimits) -> Asked:
-        """Return what a supervisor is told about the pen of its run."""
         start = os.fsencode(self.path / self._start)
         home = os.fsencode(self._home)
         return start, home, limits.before(), limits.after(), limits.told()
 
     def left_over(self) -> list[Path]:
-        """Return the pens that an engine before this one has left, while we have made none."""
+        """Return the pens that an engine before this one has left."""
         with suppress(OSError):  # without the directory there is none
             return [each for each in self.path.iterdir() if each.name.startswith(self._start)]
         return []
@@ -145,10 +125,7 @@ class Yard:
 
 
 def is_cleared(pen: Path) -> bool:
-    """Kill all that is in a pen; True means that nobody is, and then it is removed.
-
-    One that cannot be removed stays: cgroups in it may be too deep to be named.
-    """
+    """Kill all that is in a pen; True means that nobody is left, and it is removed if it can be."""
     path = os.fsencode(pen)
     if not pen.exists():
         return True
@@ -174,34 +151,24 @@ def _size(size: int) -> str:
 def delegated_cgroup() -> Path | None:
     """Return the cgroup under which runs may have their own, if one was delegated to us.
 
-    For the engine alone: this process may move to make room for them.
+    For the engine alone: this process may move to make room, since nobody may be in a cgroup that
+    has limits. Newer systemd puts it there itself (DelegateSubgroup=).
     """
     own = own_cgroup()
-    own = None if own is None else _moved_down(own)
-    return None if own is None or _missing(own) else own.parent
-
-
-def _moved_down(own: Path) -> Path:
-    """Return where we are after making room for runs: nobody may be in a cgroup that has limits.
-
-    Newer systemd puts us there itself (DelegateSubgroup=); we go alone, or not at all.
-    """
+    if own is None:
+        return None
     home = own / HOME
-    try:
+    with suppress(OSError):  # then it stays where it is
         is_alone = (own / "cgroup.procs").read_text().split() == [str(os.getpid())]
-        if not is_alone or not _is_delegated(own):
-            return own
-        home.mkdir(exist_ok=True)
-        overwrite(os.fsencode(home / "cgroup.procs"), b"0")
-    except OSError:
-        return own
-    return home
+        if is_alone and _is_delegated(own):
+            home.mkdir(exist_ok=True)
+            overwrite(os.fsencode(home / "cgroup.procs"), b"0")
+            own = home
+    return None if _missing(own) else own.parent
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupStatus:
-    """What cgroups can do for the runs of a process: where, and why not."""
-
     path: Path | None = None
     limits: tuple[str, ...] = ()
     missing: str = ""
@@ -215,10 +182,14 @@ class CgroupStatus:
 
     def unheld(self, limits: CgroupLimits) -> Iterator[tuple[str, str]]:
         """Yield each setting that asks for a limit that does not hold, and why it does not."""
-        for controller, setting in limits.wanted().items():
-            if self.path is None:
+        for controller, setting, most in (
+            ("memory", "run.memory", limits.memory_max),
+            ("pids", "run.processes", limits.pids_max),
+            ("cpu", "run.cpus", limits.cpu_max),
+        ):
+            if most is not None and self.path is None:
                 yield setting, f"{self.missing}; {_REMEDY}"
-            elif controller not in self.limits:
+            elif most is not None and controller not in self.limits:
                 yield setting, f"there is no {controller} controller in {self.path}"
 
 
@@ -235,11 +206,6 @@ def standing(process: int | None = None) -> CgroupStatus:
     with suppress(OSError):  # then no controller can be used
         words = (own.parent / "cgroup.subtree_control").read_text().split()
     return CgroupStatus(own.parent, tuple(each for each in CONTROLLERS if each in words))
-
-
-def cgroup_state(process: int | None = None) -> str:
-    """Return in words what cgroups can do for runs here, and what would be needed."""
-    return standing(process).words
 
 
 def _missing(own: Path, process: int | None = None) -> str:
@@ -265,7 +231,6 @@ def _is_delegated(path: Path) -> bool:
 
 
 def own_cgroup(process: int | None = None) -> Path | None:
-    """Return the directory of the cgroup that a process is in; without one, this process."""
     known = _PROCESSES / ("self" if process is None else str(process)) / "cgroup"
     with suppress(OSError, StopIteration):  # the process is gone, or there are no cgroups
         own = next(line[3:] for line in known.read_text().splitlines() if line.startswith("0::"))

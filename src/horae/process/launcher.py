@@ -65,7 +65,6 @@ class Launcher:
 
     @property
     def pid(self) -> int | None:
-        """The number of its process, if there is one."""
         return None if self._process is None else self._process.pid
 
     async def hand(self, channel: int) -> None:
@@ -123,7 +122,6 @@ class Launcher:
                 await asyncio.sleep(0.002)
 
     def _start(self) -> _socket.socket:
-        """Start a launcher; it is given the lock that says that something is alive."""
         import asyncio
         import subprocess
         from pathlib import Path
@@ -159,7 +157,6 @@ class Launcher:
         return ours
 
     def _hear(self) -> None:
-        """Take note of what was swept, or that the launcher is gone."""
         try:
             heard = self._control.recv(4096) if self._control else b""
         except BlockingIOError:
@@ -224,7 +221,6 @@ def limit_descriptors(most: int) -> None:
 
 
 def main(directory: str, control: int, lock: int, engine: int, certain: int) -> None:
-    """Be a launcher until the engine is gone and nothing is left to end."""
     for descriptor in (control, lock):
         os.set_inheritable(descriptor, False)
     for each in _IGNORED:
@@ -239,22 +235,18 @@ def main(directory: str, control: int, lock: int, engine: int, certain: int) -> 
 
 
 def rehearse(directory: bytes, *, certain: bool) -> None:
-    """Be a supervisor a few times, so that those to come find code and memory as they need it.
-
-    What the interpreter settles here is shared by all of them; otherwise each would write it
-    into a copy of its own.
-    """
+    """Be a supervisor a few times, so that those to come share the code and memory they need."""
     before = set(os.listdir("/dev/fd"))
+    facts = {
+        "run": 0, "argv": [b"echo", b"rehearsed"], "environment": {b"PATH": b"/bin:/usr/bin"},
+        "cwd": b"/", "directory": directory, "stdin": b"", "source": None, "target": None,
+        "is_reported": True, "is_held": True, "is_last": True, "follows": False,
+        "ends_at": None, "timeout": 10.0, "grace": 0.0,
+        "spellings": (b"rehearsal",), "limits": [], "nice": 0, "cgroup": None,
+    }  # fmt: skip
+    order = marshal.dumps(facts)
     for _ in range(REHEARSALS):
-        facts = {
-            "run": 0, "argv": [b"echo", b"rehearsed"], "environment": {b"PATH": b"/bin:/usr/bin"},
-            "cwd": b"/", "directory": directory, "stdin": b"", "source": None, "target": None,
-            "is_reported": True, "is_held": True, "is_last": True, "follows": False,
-            "ends_at": None, "timeout": 10.0, "grace": 0.0,
-            "spellings": (b"rehearsal",), "limits": [], "nice": 0, "cgroup": None,
-        }  # fmt: skip
         ours, theirs = _socket.socketpair()
-        order = marshal.dumps(facts)
         ours.send(b"o" + _struct.pack("<I", len(order)) + order + b"g")
         supervise(theirs, engine=None, certain=certain)
         ours.close()
@@ -300,9 +292,11 @@ class LauncherProcess:
             sys.exit(1)  # it died while we began
 
     def run(self) -> None:
-        """Serve until the engine has died and no child is left."""
         while True:
-            for descriptor, _ in self._poll.poll(self._patience()):
+            wait = (
+                None if self._dies_at is None else max(20, int((self._dies_at - now()) * 1000) + 1)
+            )
+            for descriptor, _ in self._poll.poll(5 if self._has_strays or self._asked else wait):
                 if descriptor == self._control.fileno():
                     self._listen()
                 elif descriptor == self._woken:
@@ -315,14 +309,10 @@ class LauncherProcess:
             if self._dies_at is not None:
                 if is_alone:
                     return
-                self._press()
-
-    def _patience(self) -> int | None:
-        if self._has_strays or self._asked:
-            return 5
-        if self._dies_at is None:
-            return None
-        return max(20, int((self._dies_at - now()) * 1000) + 1)
+                if now() >= self._dies_at:  # kill the supervisors that are still there
+                    for pid in self._supervisors:
+                        os.kill(pid, signal.SIGKILL)
+                    self._has_strays = True
 
     def _listen(self) -> None:
         """Do one thing that the engine asks for; a closed line is its death."""
@@ -412,10 +402,3 @@ class LauncherProcess:
                 continue
         if self._dies_at is None:
             self._dies_at = now() + LEEWAY
-
-    def _press(self) -> None:
-        """Kill the supervisors that are still there when their time is over."""
-        if self._dies_at is not None and now() >= self._dies_at:
-            for pid in self._supervisors:
-                os.kill(pid, signal.SIGKILL)
-            self._has_strays = True

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import timedelta
     from pathlib import Path
 
@@ -24,15 +23,20 @@ def tidy(directory: Path, *, now: datetime, keep: timedelta, most: int) -> int:
 
     Today's output always stays. Return how many runs are gone.
     """
-    gone = 0
-    left = 0
-    for day in sorted(_days(directory), reverse=True):
+    gone = left = 0
+    for day in sorted(_children(directory), reverse=True):
+        if not _DAY.fullmatch(day.name) or not day.is_dir():
+            continue
         began_at = datetime.fromisoformat(day.name).replace(tzinfo=UTC)
         is_old = now - began_at > keep
         for run in sorted(_children(day), key=_number, reverse=True):
             left += _size(run)
             if is_old or (left > most and began_at.date() < now.date()):
-                gone += _remove(run)
+                clear(run)
+                if run.exists():
+                    log.warning("cannot remove %s", run)
+                else:
+                    gone += 1
         with suppress(OSError):  # it goes only if it is empty
             os.rmdir(day)
     return gone
@@ -52,10 +56,6 @@ def clear(directory: Path) -> None:
         os.rmdir(directory)
 
 
-def _days(directory: Path) -> Iterator[Path]:
-    return (day for day in _children(directory) if _DAY.fullmatch(day.name) and day.is_dir())
-
-
 def _children(directory: Path) -> list[Path]:
     try:
         return list(directory.iterdir())
@@ -68,19 +68,9 @@ def _number(run: Path) -> int:
 
 
 def _size(run: Path) -> int:
-    """Return how many bytes a run left, as far as they are still there."""
     sizes = 0
     for place, _, names in os.walk(run):
         for name in names:
             with suppress(OSError):  # it is gone, and takes no room
                 sizes += os.lstat(os.path.join(place, name)).st_size
     return sizes
-
-
-def _remove(run: Path) -> int:
-    """Remove what a run left; return 1 if all of it is gone."""
-    clear(run)
-    if run.exists():
-        log.warning("cannot remove %s", run)
-        return 0
-    return 1

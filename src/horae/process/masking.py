@@ -41,20 +41,24 @@ class Masker:
         self._covered = 0  # how much of what is kept belongs to a secret already masked
 
     def feed(self, data: bytes) -> bytes:
-        """Return what can be shown by now."""
         if not self._spellings:
             return data
         data = self._kept + data
         return self._shown(data, self._first_doubt(data))
 
     def rest(self) -> bytes:
-        """Return what was kept, once nothing more comes."""
         return self._shown(self._kept, len(self._kept))
 
     def _shown(self, data: bytes, end: int) -> bytes:
         """Return the data up to a place, masked, and keep the rest of it."""
+        spans = []  # where secrets stand in the data; they may overlap
+        for spelling in self._spellings:
+            start = data.find(spelling)
+            while start >= 0:
+                spans.append((start, start + len(spelling)))
+                start = data.find(spelling, start + 1)
         shown, at = [], self._covered
-        for start, stop in self._spans(data):
+        for start, stop in sorted(spans):
             if start >= end:
                 break
             if start >= at:
@@ -64,17 +68,6 @@ class Masker:
         self._kept = data[end:]
         self._covered = max(0, at - end)
         return b"".join(shown)
-
-    def _spans(self, data: bytes) -> list[tuple[int, int]]:
-        """Return where secrets stand in the data, the first one first; they may overlap."""
-        spans = []
-        for spelling in self._spellings:
-            start = data.find(spelling)
-            while start >= 0:
-                spans.append((start, start + len(spelling)))
-                start = data.find(spelling, start + 1)
-        spans.sort()
-        return spans
 
     def _first_doubt(self, data: bytes) -> int:
         """Return where the data may end within a secret, at the earliest."""
@@ -118,12 +111,8 @@ def _spellings(secret: bytes) -> Iterator[bytes]:
         yield quoted.replace(b"%2F", b"/").replace(b"%2f", b"/")
     yield b"".join(_ESCAPES.get(byte, bytes((byte,))) for byte in secret)
     for before in range(3):
-        yield from _base64(secret, before)
-
-
-def _base64(secret: bytes, before: int) -> Iterator[bytes]:
-    """Yield the characters of base64 that depend on a secret alone, with so many bytes before."""
-    encoded = binascii.b2a_base64(b"\0" * before + secret, newline=False)
-    certain = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]
-    yield certain
-    yield certain.replace(b"+", b"-").replace(b"/", b"_")
+        # The characters of base64 that depend on the secret alone, with so many bytes before it.
+        encoded = binascii.b2a_base64(b"\0" * before + secret, newline=False)
+        certain = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]
+        yield certain
+        yield certain.replace(b"+", b"-").replace(b"/", b"_")

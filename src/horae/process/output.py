@@ -45,7 +45,6 @@ class Log:
         self.left_out = 0
 
     def directory(self) -> int:
-        """Return a descriptor of its directory, which is made if it is not there."""
         if self._directory < 0:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             try:
@@ -68,7 +67,6 @@ class Log:
             _put(self._segments[-1][1] if self._segments else self._descriptor, part)
 
     def finish(self) -> None:
-        """Join what was kept, with a line that says how much was left out."""
         if not self._segments:
             return
         newest = self._segments[-1][1]
@@ -85,7 +83,6 @@ class Log:
             quietly(os.remove, name, dir_fd=self._directory)
 
     def close(self) -> None:
-        """Let go of its files."""
         for each in (self._directory, self._descriptor, *(file for _, file in self._segments)):
             if each >= 0:
                 os.close(each)
@@ -120,6 +117,18 @@ class Pipe:
         self.first = b""  # its first line, if that is wanted
         self.fault = ""  # why no more can be taken
 
+    def drain(self, log: Log) -> bool:
+        """Take what is there, up to a chunk; False means that no more comes, or is taken."""
+        try:
+            data = os.read(self.reading, CHUNK)
+        except BlockingIOError:
+            return True
+        return bool(data) and self.take(data, log)
+
+    def take(self, data: bytes, log: Log) -> bool:
+        """Keep some output; False means that no more is."""
+        raise NotImplementedError
+
     def close_end(self) -> None:
         """Close the command's end."""
         if self.writing >= 0:
@@ -127,7 +136,6 @@ class Pipe:
             self.writing = -1
 
     def close(self) -> None:
-        """Close our end."""
         if self.reading >= 0:
             os.close(self.reading)
             self.reading = -1
@@ -144,14 +152,9 @@ class Stream(Pipe):
         self._wants_first = has_first
         self.last = b""  # its end
 
-    def drain(self, log: Log) -> bool:
-        """Take what is there, up to a chunk; False means that nothing more comes."""
-        try:
-            data = os.read(self.reading, CHUNK)
-        except BlockingIOError:
-            return True
+    def take(self, data: bytes, log: Log) -> bool:
         self._keep(self._masker.feed(data), log)
-        return bool(data)
+        return True
 
     def finish(self, log: Log) -> None:
         """Take what is left in the pipe, without waiting for its end: a stranger may hold it."""
@@ -160,7 +163,7 @@ class Stream(Pipe):
                 data = os.read(self.reading, CHUNK)
                 if not data:
                     break
-                self._keep(self._masker.feed(data), log)
+                self.take(data, log)
         except BlockingIOError:
             pass
         self._keep(self._masker.rest(), log)
@@ -188,36 +191,25 @@ class Target(Pipe):
         self.data = b""  # all of it, as long as it is short
         self.size = 0
 
-    def drain(self, log: Log) -> bool:  # noqa: ARG002 (as of a stream)
-        """Take what is there, up to a chunk; False means that no more is taken."""
-        try:
-            data = os.read(self.reading, CHUNK)
-        except BlockingIOError:
-            return True
-        return bool(data) and self._keep(data)
-
-    def finish(self, log: Log) -> None:  # noqa: ARG002
+    def finish(self, log: Log) -> None:
         """Take what is left in the pipe, without waiting for its end: a stranger may hold it."""
         try:
             while self.reading >= 0 and (data := os.read(self.reading, CHUNK)):
-                if not self._keep(data):
+                if not self.take(data, log):
                     return
         except BlockingIOError:
             return
 
     def digest(self) -> str:
-        """Return the SHA-256 of what was kept."""
         return self._sum.hexdigest()
 
     def close(self) -> None:
-        """Close our end, and the file."""
         super().close()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
-    def _keep(self, data: bytes) -> bool:
-        """Keep some; False means that no more is."""
+    def take(self, data: bytes, log: Log) -> bool:  # noqa: ARG002 (as of a stream)
         self.size += len(data)
         if self.size > self._most:
             self.fault = f"the output is larger than {self._most} bytes"
@@ -227,24 +219,20 @@ class Target(Pipe):
             self.data += data
             return True
         try:
-            self._write(data)
+            if self._file < 0:  # which begins with what was short so far
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._file = os.open(self.path, flags, 0o600)
+                self.data, data = b"", self.data + data
+            while data:
+                data = data[os.write(self._file, data) :]
         except OSError as error:
             self.fault = f"the output could not be saved: {error.strerror}"
             return False
         return True
 
-    def _write(self, data: bytes) -> None:
-        """Add to the file, which begins with what was short so far."""
-        if self._file < 0:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._file = os.open(self.path, flags, 0o600)
-            self.data, data = b"", self.data + data
-        while data:
-            data = data[os.write(self._file, data) :]
-
 
 def quietly(action: Callable[..., object], *arguments: object, **options: object) -> None:
-    """Do something that may fail, when nothing better could be done about it."""
+    """Do something that may fail, where nothing can be done about it."""
     try:
         action(*arguments, **options)
     except OSError:

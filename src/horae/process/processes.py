@@ -3,15 +3,14 @@
     engine ── launcher ── supervisor ── the command and all that it starts
        └────── one socket per run ──┘
 
-The engine keeps one descriptor for each live run. When that closes, for whatever reason,
-the run's supervisor kills its tree; so runs end with their engine. A supervisor of which the
-system has said that nothing of its run is left rests for a moment, and takes the next run.
+When the engine's descriptor of a run closes, for whatever reason, the run's supervisor kills its
+tree; so runs end with their engine. A supervisor of whose run nothing is left rests for a moment,
+and takes the next run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import fcntl
 import json
 import logging
@@ -27,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from horae.core.ports import Ended, LauncherLostError, Process, RunError
@@ -52,7 +52,7 @@ from horae.process.supervisor import REPORT, now
 from horae.process.tree import kill_marked, started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -75,13 +75,17 @@ _LOCK_NAME: Final = "runs.lock"
 _ENCODING: Final = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 _KNOWN: Final = (
     "why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out", "unlimited",
+    "size", "sum", "fault",
 )  # fmt: skip
-_PUT: Final = ("size", "sum", "fault")  # what is known of what went into a target
+_LIMITS: Final = {
+    "nofile": resource.RLIMIT_NOFILE,
+    "nproc": resource.RLIMIT_NPROC,
+    "fsize": resource.RLIMIT_FSIZE,
+    "address_space": resource.RLIMIT_AS,
+}
 
 
 class OldRunsError(HoraeError):
-    """Runs of an engine before this one that are still alive; they may be gone soon."""
-
     code = "old_runs"
     exit_code = Exit.TEMPORARY
 
@@ -107,23 +111,17 @@ class ProcessLimits:
     address_space: int | None = None
 
     def numbers(self) -> list[tuple[int, int]]:
-        """Return them as the system counts them."""
-        named = {
-            resource.RLIMIT_NOFILE: self.nofile,
-            resource.RLIMIT_NPROC: self.nproc,
-            resource.RLIMIT_FSIZE: self.fsize,
-            resource.RLIMIT_AS: self.address_space,
-        }
-        return [(which, most) for which, most in named.items() if most is not None]
+        named = ((which, getattr(self, name)) for name, which in _LIMITS.items())
+        return [(which, most) for which, most in named if most is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A command that is to be run: with what, where, for how long, and what to keep of it.
+    """A command that is to be run, with exactly this environment.
 
-    The environment is given to it exactly as it is. `directory` is where its output and the
-    report of its end go; secrets are masked in both. With a `target` its stdout goes there just
-    as it is, and no more than `most` of it: then it is ended. What is short goes to no file.
+    `directory` is where its output and the report of its end go; secrets are masked in both. With
+    a `target` its stdout goes there as it is; more than `most` ends the run. Short output goes to
+    no file.
     """
 
     run: int
@@ -145,7 +143,6 @@ class Spec:
     cgroup: CgroupLimits = field(default_factory=CgroupLimits)
 
     def __post_init__(self) -> None:
-        """See to it that a run does not show its own token."""
         token = self.environment.get(TOKEN, "").encode()
         if token and token not in self.secrets:
             object.__setattr__(self, "secrets", (*self.secrets, token))
@@ -155,8 +152,6 @@ TOKEN: Final = "HORAE_TOKEN"  # noqa: S105 - the variable that a run finds its t
 
 
 class EarlierRun(Enum):
-    """What can be known of a run of an engine before this one, besides its end."""
-
     UNRELEASED = "unreleased"  # it was never let go, so nothing of it has run
 
 
@@ -167,8 +162,8 @@ class Processes:
     """Makes runs; one per data directory, in which it keeps a lock while any run may live.
 
     With *certain* False, or where the system has no subreaper, only process groups are ended.
-    Below *cgroup* each run has one of its own, and uses no more than *limits* where it says
-    nothing itself.
+    Below *cgroup* each run has one of its own, and uses no more than *limits* where its spec says
+    nothing.
     """
 
     def __init__(
@@ -190,7 +185,6 @@ class Processes:
         self._launcher: Launcher | None = None
         self._live: set[LiveRun] = set()
         self._resting: list[SupervisorLine] = []
-        self._waking: asyncio.TimerHandle | None = None
         self.ends_at: float | None = None  # when runs end unless a later moment is said
 
     async def __aenter__(self) -> Self:
@@ -210,30 +204,17 @@ class Processes:
         async with self._locking:
             if self._launcher is not None:
                 return
-            lock = await _lock(self._directory / _LOCK_NAME, patience=patience)
-            self._lock = lock
-            await self._open_yard(patience)
+            lock = self._lock = await _lock(self._directory / _LOCK_NAME, patience=patience)
+            if self._yard is not None:
+                self._yard.open()
+                gives_up_at = now() + patience.total_seconds()
+                for pen in self._yard.left_over():
+                    if not await _becomes_true(partial(is_cleared, pen), gives_up_at, pause=0.02):
+                        self._unlock()
+                        raise OldRunsError(str(pen / "cgroup.procs"))
             self._launcher = Launcher(
                 lock=lock, directory=self._directory, certain=self.certain_tree_kill
             )
-
-    async def _open_yard(self, patience: timedelta) -> None:
-        """Kill what is left in the pens of an engine before this one, of which none is alive."""
-        if self._yard is None:
-            return
-        self._yard.open()
-        gives_up_at = boot_seconds() + patience.total_seconds()
-        for pen in self._yard.left_over():
-            while not is_cleared(pen):
-                if boot_seconds() >= gives_up_at:
-                    self._unlock()
-                    raise OldRunsError(str(pen / "cgroup.procs"))
-                await asyncio.sleep(0.02)
-
-    def _unlock(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
 
     @property
     def notes(self) -> list[str]:
@@ -243,7 +224,6 @@ class Processes:
 
     @property
     def launcher_pid(self) -> int | None:
-        """The number of the launcher's process, if there is one."""
         return None if self._launcher is None else self._launcher.pid
 
     async def hold(self, spec: Spec, *, at_once: bool = False) -> LiveRun:
@@ -262,10 +242,10 @@ class Processes:
         return await self._made(run, order, at_once=at_once)
 
     def _rested(self, limits: ProcessLimits) -> SupervisorLine | None:
-        """Return a supervisor that waits for a run with such limits."""
         for line in reversed(self._resting):
             if line.limits == limits and line.launcher == self.launcher_pid:
                 self._resting.remove(line)
+                line.wake()
                 return line
         return None
 
@@ -294,12 +274,14 @@ class Processes:
 
         None means that it cannot; one that is refused in the end has not begun.
         """
-        if spec.limits != before.limits or not before.can_be_followed:
+        if spec.limits != before.spec.limits or not before.can_be_followed:
             return None
         order = _order(spec, self._pen_of(spec), is_held=False, follows=True)
-        run = before.followed(spec, order) if len(order) <= LONGEST_NEXT else None
-        if run is not None:
-            self._live.add(run)
+        if len(order) > LONGEST_NEXT or not before.line.tell(order):
+            return None
+        run = LiveRun(spec, before.line, self)
+        run.answer(b"r", b"")
+        self._live.add(run)
         return run
 
     async def _made(self, run: LiveRun, order: bytes, *, at_once: bool) -> LiveRun:
@@ -317,7 +299,6 @@ class Processes:
         return run
 
     def _pen_of(self, spec: Spec) -> Asked | None:
-        """Return what a supervisor is told about the pen of a run, if it is to have one."""
         return None if self._yard is None else self._yard.asked(spec.cgroup.over(self.limits))
 
     async def look_back(
@@ -344,7 +325,8 @@ class Processes:
         left = tuple(self._live)
         for run in left:
             run.hang_up()
-        self._dismiss(tuple(self._resting))
+        for line in tuple(self._resting):
+            self.lose(line)
         if self._launcher is not None:
             await self._launcher.close()
             self._launcher = None
@@ -352,25 +334,30 @@ class Processes:
             run.drop()
         self._unlock()
 
+    def _unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
     async def bury(self, run: LiveRun) -> None:
         """Return when nothing is left of a run whose supervisor died by accident."""
-        gives_up_at = boot_seconds() + READY
+        pid, number = run.process.pid, run.spec.run
         if self._yard is not None:
-            pen = self._yard.pen_of(run.number, run.process.pid)
-            while not is_cleared(pen) and boot_seconds() < gives_up_at:
-                await asyncio.sleep(0.005)
+            cleared = partial(is_cleared, self._yard.pen_of(number, pid))
+            await _becomes_true(cleared, now() + READY)
         if self._launcher is not None:
             try:
                 async with asyncio.timeout(READY):
-                    await self._launcher.sweep(run.process.pid)
+                    await self._launcher.sweep(pid)
             except TimeoutError:
                 words = "the launcher did not confirm the end of process %d"
-                log.warning(words, run.process.pid, extra={"run": run.number})
-        # If the launcher that forked it had died before, what was below it fell to nobody.
-        gives_up_at = boot_seconds() + READY
-        marks = run.marks
-        while marks and kill_marked(marks) and boot_seconds() < gives_up_at:
-            await asyncio.sleep(0.005)
+                log.warning(words, pid, extra={"run": number})
+        # If the launcher that forked it had died before, what was below it fell to nobody. The
+        # variables that a run was given show what it started.
+        known = run.spec.environment
+        if "HORAE_DATA" in known and "HORAE_RUN" in known:
+            marks = [os.fsencode(f"{each}={known[each]}") for each in ("HORAE_DATA", "HORAE_RUN")]
+            await _becomes_true(lambda: not kill_marked(marks), now() + READY)
 
     def forget(self, run: LiveRun) -> None:
         """Count a run no longer among the living."""
@@ -381,49 +368,23 @@ class Processes:
         if len(self._resting) >= RESTING or self._launcher is None:
             line.close()
             return
-        line.rests_from = boot_seconds()
         self._resting.append(line)
-        if self._waking is None:
-            self._waking = asyncio.get_running_loop().call_later(REST, self._tidy)
+        line.rest(partial(self.lose, line))
 
     def lose(self, line: SupervisorLine) -> None:
-        """Forget a supervisor that has gone while it rested."""
+        """Let a supervisor go that rested, or that has gone by itself."""
         if line in self._resting:
             self._resting.remove(line)
         line.close()
-
-    def _tidy(self) -> None:
-        """Let those go that nobody has needed for a while."""
-        self._waking = None
-        long_ago = boot_seconds() - REST
-        self._dismiss([line for line in self._resting if line.rests_from <= long_ago])
-        if self._resting:
-            wait = self._resting[0].rests_from - long_ago
-            self._waking = asyncio.get_running_loop().call_later(wait, self._tidy)
-
-    def _dismiss(self, lines: Iterable[SupervisorLine]) -> None:
-        for line in lines:
-            self._resting.remove(line)
-            line.close()
-        if not self._resting and self._waking is not None:
-            self._waking.cancel()
-            self._waking = None
 
 
 class SupervisorLine:
     """A supervisor, and the engine's end of its lifeline; it serves one run after another."""
 
     __slots__ = (
-        "_channel",
-        "_heard",
-        "_loop",
-        "_processes",
-        "launcher",
-        "limits",
-        "process",
-        "rests_from",
+        "_channel", "_heard", "_loop", "_processes", "_resting", "launcher", "limits", "process",
         "runs",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -436,14 +397,23 @@ class SupervisorLine:
         self._processes = processes
         self._heard = b""
         self._loop = asyncio.get_running_loop()
+        self._resting: asyncio.TimerHandle | None = None
         self.limits = limits  # under which it lives itself: they can only be lowered
         self.launcher = launcher
         self.process: Process | None = None
         self.runs: deque[LiveRun] = deque()  # the one that goes on, and those that follow it
-        self.rests_from = 0.0
         self._loop.add_reader(channel.fileno(), self._hear)
 
+    def rest(self, lose: Callable[[], None]) -> None:
+        self._resting = self._loop.call_later(REST, lose)
+
+    def wake(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+
     def close(self) -> None:
+        self.wake()
         if self._channel.fileno() >= 0:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
@@ -457,7 +427,7 @@ class SupervisorLine:
             return False
 
     async def order(self, data: bytes) -> None:
-        # Whoever is gone took the other end along; that is heard as an end.
+        # If the supervisor is gone, that is heard as an end.
         with suppress(BrokenPipeError, ConnectionResetError):
             with suppress(BlockingIOError):  # then the rest is sent below
                 data = data[self._channel.send(data) :]
@@ -472,7 +442,6 @@ class SupervisorLine:
         except OSError:
             heard = b""
         if not heard:
-            self.close()
             self._processes.lose(self)
             if self.runs:
                 self.runs[0].drop()
@@ -495,25 +464,24 @@ class SupervisorLine:
             body, self._heard = heard[5 : 5 + length], heard[5 + length :]
         else:
             return False
-        if self.runs:
-            self._answer(self.runs[0], kind, body)
-        return True
-
-    def _answer(self, run: LiveRun, kind: bytes, body: bytes) -> None:
-        """Tell a run what was said of it; after its end the next one begins, or we rest."""
+        if not self.runs:
+            return True
+        run = self.runs[0]
         if kind == b"r" or not run.is_answered:
             run.answer(kind, body)
-            return
+            return True
+        # After the end of a run the next one begins, or we rest.
         self.runs.popleft()
         if kind in {b"x", b"l"}:
             self.close()
         elif not self.runs:
             self._processes.let_rest(self)
         elif kind == b"e":
-            self.runs[0].begin()
+            self.runs[0].release()
         run.end(kind, body)
         if kind in {b"x", b"l"}:
             self._refuse_all()
+        return True
 
     def _refuse_all(self) -> None:
         """Say of those that were to follow that they never will."""
@@ -525,8 +493,8 @@ class LiveRun:
     """A run that is made, and the engine's end of its lifeline."""
 
     def __init__(self, spec: Spec, line: SupervisorLine, processes: Processes) -> None:
-        self._spec = spec
-        self._line = line
+        self.spec = spec
+        self.line = line
         self._processes = processes
         self._loop = asyncio.get_running_loop()
         self._is_released = False
@@ -541,17 +509,8 @@ class LiveRun:
 
     @property
     def process(self) -> Process:
-        """Which process it is: its supervisor."""
-        assert self._line.process is not None
-        return self._line.process
-
-    @property
-    def number(self) -> int:
-        return self._spec.run
-
-    @property
-    def limits(self) -> ProcessLimits:
-        return self._spec.limits
+        assert self.line.process is not None
+        return self.line.process
 
     @property
     def is_answered(self) -> bool:
@@ -561,60 +520,41 @@ class LiveRun:
     @property
     def can_be_followed(self) -> bool:
         """Whether another may take what it puts out, at once."""
-        goes_on = self._line.runs and self._line.runs[-1] is self and not self._end.done()
-        return bool(goes_on and self._spec.target and self._processes.certain_tree_kill)
-
-    @property
-    def marks(self) -> tuple[bytes, ...]:
-        """The variables by which whatever it started can be known, if it was given them."""
-        known = self._spec.environment
-        names = [name for name in ("HORAE_DATA", "HORAE_RUN") if name in known]
-        return tuple(os.fsencode(f"{each}={known[each]}") for each in names if len(names) == 2)
+        goes_on = self.line.runs and self.line.runs[-1] is self and not self._end.done()
+        return bool(goes_on and self.spec.target and self._processes.certain_tree_kill)
 
     async def made(self, order: bytes, *, at_once: bool) -> None:
         """Tell the supervisor what to run, and return when it is ready for the go, or beyond."""
         if at_once:
-            self._release()
+            self.release()
             order += self._last_word()
-            if self._line.process is not None:  # then it says nothing but how it ended
+            if self.line.process is not None:  # then it says nothing but how it ended
                 self._answer.set_result((b"r", b""))
-                await self._line.order(order)
+                await self.line.order(order)
                 return
         async with asyncio.timeout(READY):
-            await self._line.order(order)
+            await self.line.order(order)
             kind, body = await self._answer
         if kind == b"x":
             raise RunError(body.decode(errors="replace"))
         if kind != b"r":
             raise LauncherLostError("the launcher ended")
 
-    def followed(self, spec: Spec, order: bytes) -> LiveRun | None:
-        """Tell the supervisor what comes next; None means that it cannot be told."""
-        if not self._line.tell(order):
-            return None
-        run = LiveRun(spec, self._line, self._processes)
-        run.answer(b"r", b"")
-        return run
-
-    def begin(self) -> None:
-        """Take note that the one before it has ended, so that it goes on now."""
-        self._release()
-
     def go(self) -> None:
         """Let it begin; before this nothing of it has run."""
         if not self._is_released:
-            self._line.tell(self._last_word())
-            self._release()
+            self.line.tell(self._last_word())
+            self.release()
 
     def _last_word(self) -> bytes:
-        """Return until when it may live, if that is known, and that it may begin."""
         ends_at = self._processes.ends_at
         return (b"" if ends_at is None else b"t" + struct.pack("<d", ends_at)) + b"g"
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Take note that it runs from now on."""
         self._is_released = True
-        if self._spec.timeout is not None:
-            self._expect_end(self._spec.timeout + self._spec.grace)
+        if self.spec.timeout is not None:
+            self._expect_end(self.spec.timeout + self.spec.grace)
 
     def cancel(self, reason: str) -> None:
         """End it and all that it started: asked first, then without asking."""
@@ -622,12 +562,12 @@ class LiveRun:
             return
         self._reason = reason or "cancelled"
         said = reason.encode(errors="replace")[:4000]
-        self._line.tell(b"c" + struct.pack("<H", len(said)) + said)
-        self._expect_end(self._spec.grace)
+        self.line.tell(b"c" + struct.pack("<H", len(said)) + said)
+        self._expect_end(self.spec.grace)
 
     def alive_until(self, moment: float) -> None:
         """Let it end at a moment of the boot clock, unless a later one is said before."""
-        self._line.tell(b"t" + struct.pack("<d", moment))
+        self.line.tell(b"t" + struct.pack("<d", moment))
 
     async def ended(self) -> Ended:
         """Return how it ended, once nothing of it is left.
@@ -640,10 +580,10 @@ class LiveRun:
         if self.is_refused:
             return Ended(Status.KILLED, NEVER_STARTED)
         report, _, self.output = body.partition(b"\n")
-        ended = parse_end(report, self._spec.run) if report else None
+        ended = parse_end(report, self.spec.run) if report else None
         if ended is None:
             await self._processes.bury(self)
-            ended = read_end(self._spec.directory, self._spec.run)
+            ended = read_end(self.spec.directory, self.spec.run)
         if ended is UNRELEASED:
             reason = NEVER_STARTED
             if self._reason:
@@ -658,14 +598,14 @@ class LiveRun:
         """Close the lifeline: whatever is left of it dies without being asked."""
         if self._overdue is not None:
             self._overdue.cancel()
-        if self in self._line.runs:
-            self._line.close()
+        if self in self.line.runs:
+            self.line.close()
 
     def drop(self) -> None:
-        """Hang up, and let whoever waits for it know."""
+        """Hang up; for the engine the run has ended, without a report."""
         self.hang_up()
-        if self in self._line.runs:
-            self._line.runs.remove(self)
+        if self in self.line.runs:
+            self.line.runs.remove(self)
         self._finish(b"")
 
     def answer(self, kind: bytes, body: bytes) -> None:
@@ -683,15 +623,13 @@ class LiveRun:
         self._finish(body)
 
     def _finish(self, report: bytes) -> None:
-        """Let whoever waits for it know."""
         self._processes.forget(self)
-        if not self._answer.done():
-            self._answer.set_result((b"", b""))
+        self.answer(b"", b"")
         if not self._end.done():
             self._end.set_result(report)
 
     def _expect_end(self, within: timedelta) -> None:
-        """Kill the supervisor if it does not end in time: somebody may have stopped it."""
+        """Kill the supervisor if it does not end in time: it may have been stopped."""
         if self._overdue is not None:
             self._overdue.cancel()
         delay = within.total_seconds() + OVERDUE
@@ -699,7 +637,7 @@ class LiveRun:
 
     def kill_supervisor(self) -> bool:
         """Kill what does not answer; False means that it is not known, or has gone."""
-        process = self._line.process
+        process = self.line.process
         if process is None or started(process.pid) != process.started:
             return False
         with suppress(OSError):  # it has just ended
@@ -718,13 +656,17 @@ def guessed_secrets(environment: Mapping[str, str]) -> set[bytes]:
     return {each.encode("utf-8", "surrogateescape") for each in found}
 
 
-def boot_seconds() -> float:
-    """Return the clock of `alive_until`, which counts through sleep and which nobody sets."""
-    return now()
+async def _becomes_true(
+    question: Callable[[], bool], gives_up_at: float, *, pause: float = 0.005
+) -> bool:
+    while not question():
+        if now() >= gives_up_at:
+            return False
+        await asyncio.sleep(pause)
+    return True
 
 
 def can_kill_trees() -> bool:
-    """Tell whether this system can prove that nothing of a run is left."""
     if sys.platform != "linux":
         return False
     try:
@@ -761,8 +703,7 @@ def parse_end(report: bytes, run: int) -> Ended | Literal[EarlierRun.UNRELEASED]
             last=str(facts.get("last", "")),  # an engine before this one may not report it
             limit=None if limit is None else timedelta(seconds=limit),
         )
-        known = (*_KNOWN, *_PUT)
-        kept = {name: facts[name] for name in known if facts.get(name) is not None}
+        kept = {name: facts[name] for name in _KNOWN if facts.get(name) is not None}
     except (ValueError, LookupError, TypeError, OverflowError):
         return None
     status, reason = _within_limits(verdict(finish), finish.why, facts)
@@ -826,17 +767,19 @@ async def _lock(path: Path, *, patience: timedelta) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}; runs need a lock file there") from error
-    gives_up_at = boot_seconds() + patience.total_seconds()
-    while True:
+
+    def is_locked() -> bool:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in {errno.EAGAIN, errno.EACCES}:
-                os.close(descriptor)
-                raise RunError(f"{path}: {error.strerror}; runs need a lock file there") from error
-            if boot_seconds() >= gives_up_at:
-                os.close(descriptor)
-                raise OldRunsError(str(path)) from error
-        else:
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    try:
+        if await _becomes_true(is_locked, now() + patience.total_seconds(), pause=0.02):
             return descriptor
-        await asyncio.sleep(0.02)
+    except OSError as error:
+        os.close(descriptor)
+        raise RunError(f"{path}: {error.strerror}; runs need a lock file there") from error
+    os.close(descriptor)
+    raise OldRunsError(str(path))

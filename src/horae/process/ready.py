@@ -1,8 +1,4 @@
-"""Whether a command can run here: its directory, its program, and the environment it gets.
-
-What a run is told when it starts is known before: `check`, the making of agents and triggers,
-`status` and every request for a run ask the same question.
-"""
+"""Whether a command can run here: its directory, its program, and the environment it gets."""
 
 from __future__ import annotations
 
@@ -41,17 +37,20 @@ def why_unready(
 ) -> Unready | None:
     """Return why a command cannot run in a directory, and what to do about it; None if it can.
 
-    *environ* is the engine's environment, of which the command sees what is allowed and the
-    *variables* that it asks for.
+    Of *environ* the command sees what is allowed and the *variables* that it asks for.
     """
-    where = Path(directory)
+    where, name = Path(directory), argv[0]
     if not where.is_dir():
         return Unready(f"the directory {where} does not exist", "create it, or use another one")
-    name = argv[0]
     if "/" in name:
-        return _why_not_file(where / name, name, where)
-    path = allowed_environment(environ, variables).get("PATH", os.defpath)
-    if which(name, path=path) is not None:
+        path, is_absolute = where / name, name.startswith("/")
+        if not path.exists():
+            hint = "correct the path" if is_absolute else f"write the path relative to {where}"
+            return Unready(f"the program {name} does not exist", hint)
+        if path.is_dir() or not os.access(path, os.X_OK):
+            return Unready(f"the program {name} is not executable", f"run `chmod +x {path}`")
+        return None
+    if which(name, path=allowed_environment(environ, variables).get("PATH", os.defpath)):
         return None
     if name in _OF_THE_SHELL:
         reason = f"{name} is a shell builtin, not a program"
@@ -83,13 +82,3 @@ def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> d
     wanted = {*_ALLOWED, *(name for name in names if not is_own(name))}
     kept = {name: value for name, value in base.items() if name in wanted or name.startswith("LC_")}
     return {**kept, "TERM": "dumb"}
-
-
-def _why_not_file(path: Path, name: str, where: Path) -> Unready | None:
-    """Return why a file cannot be run as a program."""
-    if not path.exists():
-        hint = "correct the path" if name.startswith("/") else f"write the path relative to {where}"
-        return Unready(f"the program {name} does not exist", hint)
-    if path.is_dir() or not os.access(path, os.X_OK):
-        return Unready(f"the program {name} is not executable", f"run `chmod +x {path}`")
-    return None

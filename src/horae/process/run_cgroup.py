@@ -42,7 +42,6 @@ class Pen:
 
     @classmethod
     def made(cls, asked: Asked, *, run: int) -> Pen | None:
-        """Make one; None if the system does not let us."""
         path = asked[0] + b"%d-%d" % (run, os.getpid())  # steps of one run are several
         if not _is_made(path) and not (remove(path) and _is_made(path)):
             return None
@@ -71,11 +70,9 @@ class Pen:
         self.say(self._after)
 
     def kill(self) -> bool:
-        """Kill all that is in there, at once; False means that it cannot be done so."""
         return not self.is_inside and kill(self._path)
 
     def hits(self) -> list[tuple[str, str]]:
-        """Return into which limits it ran, each with how that is told."""
         return [
             (name, words)
             for file, word, name, words in self._told
@@ -83,7 +80,6 @@ class Pen:
         ]
 
     def remove(self) -> None:
-        """Take it away again, with all that the run has made in there."""
         if not self.is_inside:
             remove(self._path)
 
@@ -128,7 +124,6 @@ def remove(path: bytes, *, tries: int = TRIES) -> bool:
 
 
 def count(path: bytes, name: bytes) -> int:
-    """Return a number that a file of a cgroup gives under a name; 0 if it does not."""
     for line in read(path).splitlines():
         word, _, number = line.partition(b" ")
         if word == name and number.isdigit():
@@ -137,7 +132,6 @@ def count(path: bytes, name: bytes) -> int:
 
 
 def overwrite(path: bytes, data: bytes) -> None:
-    """Say something to the system through one of its files."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, data)
@@ -154,7 +148,6 @@ def _is_made(path: bytes) -> bool:
 
 
 def _is_gone(path: bytes) -> bool:
-    """Remove a cgroup that is empty; True means that there is none any more."""
     try:
         os.rmdir(path)
     except FileNotFoundError:

@@ -42,11 +42,9 @@ class RunSettings:
 
     @property
     def secrets(self) -> Secrets:
-        """Who knows the values of secrets."""
         return self.named or NamedSecrets({}, self.environ, root=self.root, data=self.data)
 
     def directory_of(self, run: Run) -> Path:
-        """Return where the output of a run is, and the report of its end."""
         return self.data / f"runs/{run.started_at:%Y-%m-%d}/{run.number}"
 
     def work_of(self, filed: Filed) -> Path:
@@ -58,10 +56,7 @@ class RunSettings:
 def facts_of(
     job: Job, place: RunSettings, *, timeout: timedelta, api: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """Return the facts of a run as variables of its environment.
-
-    If its entry asks for a token, or its agent for one with the scopes *api*, it is among them.
-    """
+    """Return the facts of a run as variables, with a token for its scopes and those in *api*."""
     filed, run = job.filed, job.run
     scopes = {*filed.policy.api, *api}
     facts = {
@@ -91,7 +86,6 @@ def facts_of(
 
 
 def message_of(filed: Filed) -> dict[str, object]:
-    """Return what a message says about a receipt."""
     return {
         "entry": filed.title,
         "receipt": filed.number,
@@ -126,5 +120,4 @@ async def why_held(
 
 
 def hidden_bytes(given: Given) -> set[bytes]:
-    """Return the values that a run must not show, as it would print them."""
     return {each.encode("utf-8", "surrogateescape") for each in given.hidden}

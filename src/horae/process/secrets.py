@@ -80,7 +80,7 @@ class NamedSecrets:
 
     @property
     def hidden(self) -> frozenset[str]:
-        """The values of secrets that are known by now, and the engine's keys: not for output."""
+        """The values of secrets that are known by now, and the engine's keys."""
         return frozenset((*self._known, *self._own_texts()))
 
     def is_named(self, name: str) -> bool:
@@ -100,7 +100,13 @@ class NamedSecrets:
         for name in kept_in(text):  # it is one, or none
             text = await self._value(name)
         needed = needed_in(text)
-        names = [name for name in names_in(text) if name in needed or self._is_there(name)]
+        names = [
+            name
+            for name in names_in(text)
+            if name in needed
+            or name in self._sources
+            or (name in self._environ and not self._is_own(name))
+        ]
         return expand(text, {name: await self._value(name) for name in names})
 
     async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
@@ -130,13 +136,8 @@ class NamedSecrets:
         return kept
 
     async def forget(self, texts: Iterable[str]) -> None:
-        """Remove the files of texts that nothing refers to any more."""
         if self._forget is not None:
             await asyncio.to_thread(self._forget, list(texts))
-
-    def _is_there(self, name: str) -> bool:
-        """Tell whether there is anything of a name; what is not may have another value."""
-        return name in self._sources or (name in self._environ and not self._is_own(name))
 
     def _is_called(self, name: str) -> bool:
         source = self._sources.get(name)
@@ -147,7 +148,6 @@ class NamedSecrets:
         return is_own(name) or is_database
 
     async def _value(self, name: str) -> str:
-        """Return the value of a secret, and note if it cannot be read."""
         try:
             value = await self._asked(name)
         except SecretError as error:
@@ -172,8 +172,13 @@ class NamedSecrets:
 
     async def _call(self, name: str) -> str:
         """Return what a command prints, and remember it for a while."""
+        environ = {key: each for key, each in self._environ.items() if not self._is_own(key)}
         try:
-            value = self._checked(name, await asyncio.to_thread(self._print, name))
+            if not self._may_call:
+                raise UnaskedSecretError(name, "its command is not run by a check")
+            words = self._sources[name].words
+            said = await asyncio.to_thread(_printed, name, words, environ)
+            value = self._checked(name, said)
         except SecretError as error:
             self._answers[name] = (monotonic() + FAILED, error)
             raise
@@ -182,12 +187,6 @@ class NamedSecrets:
             return value
         finally:
             del self._calls[name]
-
-    def _print(self, name: str) -> bytes:
-        if not self._may_call:
-            raise UnaskedSecretError(name, "its command is not run by a check")
-        environ = {key: each for key, each in self._environ.items() if not self._is_own(key)}
-        return _printed(name, self._sources[name].words, environ)
 
     async def look_again(self) -> bool:
         """Read again what could not be read; tell whether any of it can be now."""
@@ -199,7 +198,7 @@ class NamedSecrets:
         return found
 
     def _look(self, name: str) -> str:
-        """Return a value that no command has to be called for."""
+        """Return a value for which no command is called."""
         if name.startswith(f"{FOLDER}/"):
             return self._kept(name)
         source = self._sources.get(name)
@@ -217,7 +216,6 @@ class NamedSecrets:
         return self._checked(name, value.encode("utf-8", "surrogateescape")) if source else value
 
     def _kept(self, name: str) -> str:
-        """Return what a file of the data directory holds."""
         file = name.removeprefix(f"{FOLDER}/")
         shown = file.rpartition("-")[0] or file
         if self._data is None:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from horae.process.run_cgroup import Asked
 
     class RunFacts(TypedDict):
-        """What a supervisor is told about its run."""
-
         run: int
         argv: list[bytes]
         environment: dict[bytes, bytes]
@@ -70,8 +68,6 @@ if TYPE_CHECKING:
         cgroup: Asked | None
 
     class Apart(TypedDict, total=False):
-        """How a command is set apart from its supervisor."""
-
         setsid: bool
         setpgroup: int
 
@@ -131,8 +127,6 @@ def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> 
 
 
 class EngineSocket:
-    """The socket to the engine, and what was heard on it."""
-
     __slots__ = ("_orders", "_poll", "alive_until", "channel", "engine", "heard")
 
     def __init__(self, channel: _socket.socket, engine: int | None) -> None:
@@ -189,11 +183,9 @@ class EngineSocket:
         return bool(heard)
 
     def send(self, kind: bytes, data: bytes) -> None:
-        """Say something of any length."""
         self.tell(kind + _struct.pack("<I", len(data)) + data)
 
     def tell(self, data: bytes) -> None:
-        """Say something to the engine, if it is there to hear."""
         quietly(self.channel.sendall, data)
 
 
@@ -219,11 +211,9 @@ class Deaths:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def hear(self) -> None:
-        """Take note of those so far."""
         quietly(os.read, self.reading, 4096)
 
     def repeat(self) -> None:
-        """Let it be heard once more."""
         quietly(os.write, self._writing, b"\0")
 
 
@@ -260,7 +250,6 @@ class Supervisor:
     # Before the go: whatever can fail should fail here, while nothing has run.
 
     def prepare(self) -> None:
-        """Make ready all that the command needs, or raise a Refusal."""
         facts = self._facts
         os.umask(0o077)
         self._log = Log(facts["directory"])
@@ -343,7 +332,6 @@ class Supervisor:
     # While it runs: one poll over everything.
 
     def watch(self) -> None:
-        """Return when the command has exited or is to be killed."""
         limit = self._facts["timeout"]
         while not self._has_exited:
             if limit is not None and not self._why and now() >= self._began_at + limit:
@@ -356,7 +344,6 @@ class Supervisor:
             self._why = ""
 
     def _turn(self) -> None:
-        """Wait for whatever comes next, and take note of it."""
         for descriptor, _ in self._poll.poll(self._patience()):
             self._notice(descriptor)
         until = self._line.alive_until
@@ -364,7 +351,6 @@ class Supervisor:
             self._end_at_once("lease")
 
     def _patience(self) -> int:
-        """Return for how many milliseconds nothing needs to be done."""
         limit = self._facts["timeout"] if self._pid and not self._why else None
         ends = [
             self._line.alive_until,
@@ -490,11 +476,9 @@ class Supervisor:
         return not is_last
 
     def _is_stuck(self) -> bool:
-        """Tell whether something of this run would cling to the next one."""
         return self._why in {"engine", "lease"} or (self._pen is not None and self._pen.is_inside)
 
     def clear(self) -> None:
-        """Let go of all that was held for the run."""
         self._close_ends()
         for stream in self._streams:
             stream.close()
@@ -503,7 +487,6 @@ class Supervisor:
         os.chdir("/")
 
     def _close_ends(self) -> None:
-        """Close what the command alone needs."""
         if self._stdin >= 0:
             os.close(self._stdin)
             self._stdin = -1
@@ -542,7 +525,6 @@ class Supervisor:
             self._status, self._used = status, used
 
     def _report(self) -> str:
-        """Return what is known of the end, as JSON."""
         facts, status, used = self._facts, self._status, self._used
         has_begun = bool(self._pid) or self._why == "start"
         parts = {
@@ -696,7 +678,6 @@ def _receive(channel: _socket.socket, length: int) -> bytes:
 
 
 def _words(error: Exception) -> str:
-    """Return why a run cannot be made, in words."""
     if not isinstance(error, OSError):
         return str(error)
     where = "" if error.filename is None else f"{_text(os.fsencode(error.filename))}: "

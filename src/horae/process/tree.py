@@ -51,7 +51,6 @@ def kill_marked(marks: Collection[bytes]) -> int:
 
 
 def has_reaped_all() -> bool:
-    """Reap what is dead; True means that there is no child any more."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -61,13 +60,11 @@ def has_reaped_all() -> bool:
 
 
 def become_subreaper() -> None:
-    """Let every orphan below this process fall to it, instead of to the first process of all."""
     if _C.prctl(_PR_SET_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no subreaper")
 
 
 def give_up_privileges() -> None:
-    """Let no program that is run from here on gain rights by being run."""
     if hasattr(_C, "prctl"):
         _C.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 

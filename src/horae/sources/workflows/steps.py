@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from horae.core.ports import Ended, LauncherLostError
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.process.logs import clear
-from horae.process.processes import LOG_NAME, LiveRun, Processes, Spec, boot_seconds
+from horae.process.processes import LOG_NAME, LiveRun, Processes, Spec
+from horae.process.supervisor import now as boot_seconds
 from horae.sources.workflows.record import put
 
 if TYPE_CHECKING:
