@@ -36,7 +36,6 @@ def handed(
     now: datetime = NOW,
     zone: str = "UTC",
     last_run_at: datetime | None = None,
-    ready_before: frozenset[str] | None = None,
 ) -> Handed:
     surveyed = survey([("plan.org", read(text))], tasks, zone_name=zone)
     return hand(
@@ -45,7 +44,6 @@ def handed(
         now=now,
         zone_name=zone,
         last_run_at=last_run_at,
-        ready_before=ready_before,
     )
 
 
@@ -190,13 +188,6 @@ def test_what_became_ready_after_the_last_run_is_unblocked(closed: str, list_nam
     text = blocked("a", other("a", closed=closed))
     assert told(handed(text, last_run_at=NOW - HOUR)) == {list_name: ["Write"]}
     assert told(handed(text, last_run_at=None)) == {"ready": ["Write"]}
-
-
-def test_who_remembers_what_was_ready_needs_no_dates() -> None:
-    text = blocked("a", other("a")) + "* TODO Read\n"
-    before = frozenset({"plan.org::Read"})
-    found = handed(text, last_run_at=NOW - HOUR, ready_before=before)
-    assert told(found) == {"unblocked": ["Write"], "ready": ["Read"]}
 
 
 # Claims

@@ -1,15 +1,15 @@
-"""What an agent is handed when it is woken: what is due, ready, overdue and unblocked.
+"""The briefing of an agent that is woken: what is claimed, overdue, due, unblocked and ready.
 
-`survey` is made once per reading of the plans and the board, `hand` once per tick: it looks
-only at what is open. Each thing is listed once, where it matters most: an agent's own claims,
-then overdue, due, unblocked, ready.
+Each thing is listed once, in the first of these lists that it belongs to.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.headline import hidden_by, is_entry
@@ -22,11 +22,11 @@ from horae.timing.repeater import parse_at
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from zoneinfo import ZoneInfo
 
     from horae.core.entry import Origin
-    from horae.org.plan import Headline, Plan, States
+    from horae.org.plan import Plan
     from horae.org.timestamp import Timestamp
     from horae.sources.crew.lifecycle import State
 
@@ -79,15 +79,14 @@ class Open(NamedTuple):
     scheduled_at: datetime | None
     deadline_at: datetime | None  # when it is over
     is_free: bool  # nobody is at it and nothing but its blockers holds it
-    is_next: bool
-    rank: str  # its priority; without one, that of the middle
     agent: str
     blockers: tuple[str, ...]
+    is_next: bool = False
+    rank: str = "B"  # its priority; without one, that of the middle
     held: str = ""  # why, if somebody holds it
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(NamedTuple):
     """All that is open in plans and on the board, and which ids are done, and since when."""
 
     items: tuple[Open, ...]
@@ -131,7 +130,15 @@ def survey(
     """
     done: dict[str, datetime | None] = {}
     items = [item for file, plan in plans for item in _of_plan(file, plan, done, zone(zone_name))]
-    items += _of_board(tasks, done)
+    for task in tasks:
+        name = f"#{task.id}"
+        if task.status in _CLOSED_STATUSES:
+            done[name] = task.done_at
+            continue
+        is_free = task.status in _OPEN_STATUSES and not task.blocked
+        blockers = tuple(f"#{number}" for number in task.depends_on)
+        place = (name, task.title, f"task {name}", task.scheduled_for, None)
+        items.append(Open(*place, is_free, task.claimed_by, blockers, held=task.blocked))
     return Survey(tuple(items), done)
 
 
@@ -142,56 +149,75 @@ def hand(
     now: datetime,
     zone_name: str,
     last_run_at: datetime | None = None,
-    ready_before: Collection[str] | None = None,
     appointments: Sequence[Appointment] = (),
     carry: str = "",
 ) -> Handed:
-    """Return what an agent is told at a moment.
+    """Return what an agent is told now; what another agent has claimed is not told.
 
-    What another agent has claimed it is not told of. Something ready is unblocked if a thing
-    it waited for was done after the agent's last run; *ready_before*, the keys that were
-    ready then, knows better than the dates at which things were closed.
+    Something ready is unblocked if a thing it waited for was done after the agent's last run.
     """
-    lists: dict[str, list[tuple[Open, Item]]] = {name: [] for name in _LISTS}
+    lists: dict[str, list[tuple[tuple[float, bool, str], Item]]] = {name: [] for name in _LISTS}
     for each in surveyed.items:
         if each.agent not in {"", agent}:
             continue
         waits_for = tuple(name for name in each.blockers if name not in surveyed.done)
-        name = _list_of(each, now=now, is_waiting=bool(waits_for))
-        if name == "ready" and _is_new(each, surveyed.done, last_run_at, ready_before):
-            name = "unblocked"
-        if name is not None:
-            waiting = (*waits_for, each.held) if each.held else waits_for
-            item = Item(each.key, each.title, each.where, _since(each, now), waiting)
-            lists[name].append((each, item))
-    told = {name: tuple(item for _, item in sorted(lists[name], key=_order)) for name in _LISTS}
+        overdue = each.deadline_at if each.deadline_at and each.deadline_at < now else None
+        due = each.scheduled_at if each.scheduled_at and each.scheduled_at <= now else None
+        if each.agent:
+            name = "claims"
+        elif overdue or due:
+            name = "overdue" if overdue else "due"
+        elif not each.is_free or waits_for or (each.scheduled_at and not each.is_next):
+            continue
+        else:
+            ends = [surveyed.done[blocker] for blocker in each.blockers]
+            is_new = last_run_at and any(end and end > last_run_at for end in ends)
+            name = "unblocked" if is_new else "ready"
+        since = overdue or due
+        waiting = (*waits_for, each.held) if each.held else waits_for
+        # The longest due first, then NEXT, then by priority.
+        order = (since.timestamp() if since else 0, not each.is_next, each.rank)
+        lists[name].append((order, Item(each.key, each.title, each.where, since, waiting)))
+    told = {
+        name: tuple(item for _, item in sorted(found, key=itemgetter(0)))
+        for name, found in lists.items()
+    }
     kept = tuple(appointments)
     return Handed(now, zone_name, last_run_at, **told, appointments=kept, carry=carry)
 
 
-_LISTS: Final = ("claims", "overdue", "due", "unblocked", "ready")
+# The lists of a prompt, with their titles.
+_LISTS: Final = {
+    "claims": "Your open claims",
+    "overdue": "Overdue",
+    "due": "Due",
+    "unblocked": "Unblocked since your last run",
+    "ready": "Ready",
+}
 
 
 def is_idle(handed: Handed) -> bool:
     """Tell whether there is nothing to do, so that `:WAKE: due` lets the agent sleep."""
-    return not (handed.claims or handed.overdue or handed.due or handed.unblocked or handed.ready)
+    return not any(getattr(handed, name) for name in _LISTS)
 
 
 def prompt(handed: Handed, *, mode: str, state: State | None = None) -> str:
-    """Return the text that an agent is woken with; *state* is where it is in its day."""
-    head = [f"MODE: {mode}"]
-    if state is not None:
-        head.append(f"LIFECYCLE: {state.name}")
+    """Return the text that an agent is woken with; *state* is that of its lifecycle."""
+    head = [f"MODE: {mode}", *([f"LIFECYCLE: {state.name}"] if state is not None else ())]
     head.append("Do one keeper run; the working directory is the tenant's repository.")
     parts = ["\n".join(head)]
     if state is not None and state.task:
         parts.append(state.task)
-    parts.append(_times(handed))
-    parts += [
-        f"{title}:\n{_lines(found, handed.zone)}" for title, found in _titled(handed) if found
-    ]
+    last = "This is your first run."
+    if handed.last_run_at is not None:
+        last = f"Your last run began {moment_text(handed.last_run_at, handed.zone)}."
+    parts.append(f"It is {moment_text(handed.now, handed.zone)}. {last}")
+    for name, title in _LISTS.items():
+        if lines := [_line(item, handed.zone) for item in getattr(handed, name)]:
+            parts.append(f"{title}:\n{_capped(lines)}")
     if handed.appointments:
-        parts.append(f"Run by the scheduler, not by you:\n{_kept(handed)}")
+        kept = _capped([_kept(each, handed.zone) for each in handed.appointments])
+        parts.append(f"Run by the scheduler, not by you:\n{kept}")
     if is_idle(handed):
         parts.append("Nothing is due, ready or claimed.")
     if handed.carry.strip():
@@ -207,7 +233,9 @@ def _of_plan(
     """Yield the open headlines of a plan, and note in *done* which ids are done."""
     hidden: int | None = None  # the level of what is commented out or archived
     for written, at in zip(plan.headlines, plan.places(), strict=True):
-        headline = _with_state(written, plan.states)
+        headline = written
+        if written.state is None and written.title.partition(" ")[0] in _WORDS:
+            headline = read_headline(written.text, plan.states.all | _WORDS)
         state, title = headline.state, headline.title
         name = headline.props.get("ID")
         if hidden is None or headline.level <= hidden:
@@ -222,7 +250,10 @@ def _of_plan(
             continue
         if not {"component", "agent"}.isdisjoint(headline.tags):
             continue
-        scheduled = _start(headline.scheduled, place)
+        scheduled = None
+        if headline.scheduled is not None and headline.scheduled.active:
+            with suppress(ScheduleError):  # a finding of `check`
+                scheduled = instant(parse_at(headline.scheduled.at).start, place)
         deadline = end_of(headline.deadline, zone=place)
         if state is None and scheduled is None and deadline is None:
             continue  # a heading of the text
@@ -233,37 +264,11 @@ def _of_plan(
             scheduled,
             deadline,
             is_free=state is not None and state not in _WAITING | _AT_WORK,
+            agent=headline.props.get("AGENT", ""),
+            blockers=tuple(dict.fromkeys(_BLOCKER.findall(headline.props.get("BLOCKER", "")))),
             is_next=state == NEXT,
             rank=headline.priority or "B",
-            agent=headline.props.get("AGENT", ""),
-            blockers=_blockers(headline.props.get("BLOCKER", "")),
         )
-
-
-def _with_state(headline: Headline, states: States) -> Headline:
-    """Return a headline with its state, also if that is a board's word that is not declared."""
-    if headline.state is not None or headline.title.partition(" ")[0] not in _WORDS:
-        return headline
-    return read_headline(headline.text, states.all | _WORDS)
-
-
-def _blockers(text: str) -> tuple[str, ...]:
-    """Return the ids that a `:BLOCKER:` names.
-
-    >>> _blockers("sow, water"), _blockers("ids(sow water)"), _blockers("id:sow #7")
-    (('sow', 'water'), ('sow', 'water'), ('sow', '#7'))
-    """
-    return tuple(dict.fromkeys(_BLOCKER.findall(text)))
-
-
-def _start(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
-    """Return the moment that an active stamp names, if it names one."""
-    if stamp is None or not stamp.active:
-        return None
-    try:
-        return instant(parse_at(stamp.at).start, place)
-    except ScheduleError:
-        return None
 
 
 def _closed_at(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
@@ -278,84 +283,10 @@ def _closed_at(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
         return None
 
 
-def _of_board(tasks: Iterable[BoardTask], done: dict[str, datetime | None]) -> Iterator[Open]:
-    for task in tasks:
-        name = f"#{task.id}"
-        if task.status in _CLOSED_STATUSES:
-            done[name] = task.done_at
-            continue
-        yield Open(
-            name,
-            task.title,
-            f"task {name}",
-            task.scheduled_for,
-            None,
-            is_free=task.status in _OPEN_STATUSES and not task.blocked,
-            is_next=False,
-            rank="B",
-            agent=task.claimed_by,
-            blockers=tuple(f"#{number}" for number in task.depends_on),
-            held=task.blocked,
-        )
-
-
-def _list_of(each: Open, *, now: datetime, is_waiting: bool) -> str | None:
-    """Return the list that something of one's own or nobody's belongs to, if to any."""
-    if each.agent:
-        return "claims"
-    if each.deadline_at is not None and each.deadline_at < now:
-        return "overdue"
-    if each.scheduled_at is not None and each.scheduled_at <= now:
-        return "due"
-    is_undated = each.scheduled_at is None
-    is_ready = each.is_free and not is_waiting and (each.is_next or is_undated)
-    return "ready" if is_ready else None
-
-
-def _since(each: Open, now: datetime) -> datetime | None:
-    """Return since when something is overdue, else due."""
-    if each.deadline_at is not None and each.deadline_at < now:
-        return each.deadline_at
-    is_due = each.scheduled_at is not None and each.scheduled_at <= now
-    return each.scheduled_at if is_due else None
-
-
-def _is_new(
-    each: Open,
-    done: Mapping[str, datetime | None],
-    last_run_at: datetime | None,
-    ready_before: Collection[str] | None,
-) -> bool:
-    """Tell whether something became ready after the agent's last run."""
-    if ready_before is not None:
-        return each.key not in ready_before
-    if last_run_at is None:
-        return False
-    ends = [done[name] for name in each.blockers]
-    return any(end is not None and end > last_run_at for end in ends)
-
-
-def _order(pair: tuple[Open, Item]) -> tuple[float, bool, str]:
-    """Return where something stands in its list: the longest due, then NEXT, then priority."""
-    each, item = pair
-    return (item.at.timestamp() if item.at else 0, not each.is_next, each.rank)
-
-
-def _titled(handed: Handed) -> Iterator[tuple[str, Sequence[Item]]]:
-    """Yield the lists of a prompt with their titles."""
-    yield "Your open claims", handed.claims
-    yield "Overdue", handed.overdue
-    yield "Due", handed.due
-    yield "Unblocked since your last run", handed.unblocked
-    yield "Ready", handed.ready
-
-
-def _lines(found: Sequence[Item], zone_name: str) -> str:
-    """Return a list of things as lines; of a long one, how many are left out."""
-    lines = [_line(item, zone_name) for item in found[:MOST_SHOWN]]
-    if len(found) > MOST_SHOWN:
-        lines.append(f"- and {len(found) - MOST_SHOWN} more")
-    return "\n".join(lines)
+def _capped(lines: Sequence[str]) -> str:
+    """Return lines as one text; of a long list, how many are left out."""
+    more = [f"- and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
+    return "\n".join([*lines[:MOST_SHOWN], *more])
 
 
 def _line(item: Item, zone_name: str) -> str:
@@ -365,24 +296,10 @@ def _line(item: Item, zone_name: str) -> str:
     return f"- {shown(item.title)} ({shown(item.where)}){since}{waits}"
 
 
-def _times(handed: Handed) -> str:
-    """Return what time it is, and when the agent last ran."""
-    now = f"It is {moment_text(handed.now, handed.zone)}."
-    if handed.last_run_at is None:
-        return f"{now} This is your first run."
-    return f"{now} Your last run began {moment_text(handed.last_run_at, handed.zone)}."
-
-
-def _kept(handed: Handed) -> str:
-    """Return the workflows as lines, each with its receipt."""
-    lines = []
-    for each in handed.appointments[:MOST_SHOWN]:
-        said = each.status or "no receipt yet"
-        if each.planned_at is not None:
-            said += f", planned {moment_text(each.planned_at, handed.zone)}"
-        if each.next_at is not None:
-            said += f"; next {moment_text(each.next_at, handed.zone)}"
-        lines.append(f"- {shown(each.title)} ({shown(str(each.origin))}): {said}")
-    if len(handed.appointments) > MOST_SHOWN:
-        lines.append(f"- and {len(handed.appointments) - MOST_SHOWN} more")
-    return "\n".join(lines)
+def _kept(each: Appointment, zone_name: str) -> str:
+    said = each.status or "no receipt yet"
+    if each.planned_at is not None:
+        said += f", planned {moment_text(each.planned_at, zone_name)}"
+    if each.next_at is not None:
+        said += f"; next {moment_text(each.next_at, zone_name)}"
+    return f"- {shown(each.title)} ({shown(str(each.origin))}): {said}"

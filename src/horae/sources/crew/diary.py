@@ -1,24 +1,20 @@
-"""What a rest leaves behind: a page for `rem/`, made of facts alone, without a model.
-
-Same facts, same page: what was done, what is stuck, what is due next, what to carry. The
-carry is handed to the agent when it wakes again.
-"""
+"""The page of a rest in `rem/`, made of facts alone: done, stuck, due next, and what to carry."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.receipt import BAD, ENDS, Status, shown
 from horae.core.text import moment_text
 from horae.org.document import read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from horae.sources.crew.briefing import Handed, Item
+    from horae.sources.crew.briefing import Handed
 
 FOLDER: Final = "rem"
 MOST_LISTED: Final = 30  # lines of one heading
@@ -28,8 +24,7 @@ _CARRY: Final = "Carry"
 _NOTHING: Final = "- nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """What went into the repository."""
 
     at: datetime
@@ -37,8 +32,7 @@ class Commit:
     subject: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """A run that ended."""
 
     at: datetime
@@ -47,8 +41,7 @@ class Ran:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DiaryEntry:
+class DiaryEntry(NamedTuple):
     """A moment to come."""
 
     at: datetime
@@ -76,10 +69,9 @@ def rest_file(now: datetime) -> str:
 
 
 def is_quiet(facts: DiaryFacts) -> bool:
-    """Tell whether nothing happened since the last rest.
+    """Tell whether nothing happened since the last rest, so that it writes no page.
 
-    Such a rest writes no page and counts as one that found no work, so that an idle agent's
-    streak goes on through its rests.
+    Such a rest found no work: an idle agent's streak goes on through its rests.
     """
     return not facts.commits and all(run.status is Status.NO_WORK for run in facts.runs)
 
@@ -92,7 +84,15 @@ def rest_text(facts: DiaryFacts, *, agent: str, now: datetime, zone_name: str = 
         "Due next": _due(facts, zone_name),
         _CARRY: _carry(facts, zone_name),
     }
-    return head + "".join(f"\n* {title}\n{_listed(lines)}" for title, lines in pages.items())
+    text = head
+    for title, lines in pages.items():
+        found = list(lines)
+        # As a list, so that no line can be read as a heading or a date.
+        kept = [f"- {line}\n" for line in found[:MOST_LISTED]]
+        if len(found) > MOST_LISTED:
+            kept.append(f"- and {len(found) - MOST_LISTED} more\n")
+        text += f"\n* {title}\n" + ("".join(kept) or f"{_NOTHING}\n")
+    return text
 
 
 def carry_of(text: str) -> str:
@@ -122,7 +122,8 @@ def _stuck(facts: DiaryFacts) -> Iterator[str]:
     for title, (count, reason) in _bad_ends(facts.runs).items():
         times = "once" if count == 1 else f"{count} times in a row"
         yield f"{title}: failed {times}{f', last: {reason}' if reason else ''}"
-    for item in _items(facts):
+    handed = facts.handed
+    for item in (*handed.claims, *handed.overdue, *handed.due) if handed else ():
         if item.waits_for:
             yield f"{shown(item.title)}: waits for {shown(', '.join(item.waits_for))}"
 
@@ -165,18 +166,3 @@ def _carry(facts: DiaryFacts, zone_name: str) -> Iterator[str]:
         yield f"start with {shown(item.title)} ({shown(item.where)}){since}"
     for item in handed.unblocked[:MOST_CARRIED]:
         yield f"start {shown(item.title)} ({shown(item.where)}): it is no longer blocked"
-
-
-def _items(facts: DiaryFacts) -> Iterator[Item]:
-    """Yield what the agent would be told of and may have to wait for."""
-    if facts.handed is not None:
-        yield from (*facts.handed.claims, *facts.handed.overdue, *facts.handed.due)
-
-
-def _listed(lines: Iterable[str]) -> str:
-    """Return lines as a list of a page, so that none can be read as a heading or a date."""
-    found = list(lines)
-    kept = [f"- {line}\n" for line in found[:MOST_LISTED]]
-    if len(found) > MOST_LISTED:
-        kept.append(f"- and {len(found) - MOST_LISTED} more\n")
-    return "".join(kept) or f"{_NOTHING}\n"

@@ -49,18 +49,9 @@ _LONGEST: Final = timedelta(days=31)
     help="The outcomes of the ticks: done, no_work, failed, killed, separated by commas. "
     "The last one repeats.",
 )
+@click.option("--from", "start", metavar="STATE", help="The current state; default: the start.")
 @click.option(
-    "--from",
-    "start",
-    metavar="STATE",
-    help="The current state; default: the start.",
-)
-@click.option(
-    "--every",
-    metavar="LENGTH",
-    default="1h",
-    show_default=True,
-    help="The interval of the agent.",
+    "--every", metavar="LENGTH", default="1h", show_default=True, help="The interval of the agent."
 )
 @form_options
 def lifecycle(
@@ -93,7 +84,8 @@ def lifecycle(
         position = _position(day, start, hits)
         found = (*found, *check_gates(day, every=pace))
         ticks = predict(day, position, assumed, now=_DAWN, every=pace, count=count)
-        _print(ticks, output)
+        rows = [_data(number, tick) for number, tick in enumerate(ticks, 1)]
+        print_rows(output, rows, lambda: _print_table(ticks))
     for each in found:
         echo(f"horae: {each}" + (f"; {each.fix}" if each.fix else ""), err=True)
     has_errors = any(each.severity is Severity.ERROR for each in found)
@@ -132,13 +124,8 @@ def _position(day: Lifecycle, start: str | None, hits: int | None) -> Position:
     return position if hits is None else Position(position.state, hits)
 
 
-def _print(ticks: list[ForecastTick], output: Output) -> None:
-    rows = [_data(number, tick) for number, tick in enumerate(ticks, 1)]
-    print_rows(output, rows, lambda: _print_table(ticks))
-
-
 def _data(number: int, tick: ForecastTick) -> dict[str, object]:
-    """Return a tick as plain data; lengths are in seconds."""
+    """Return a tick as data; lengths are in seconds."""
     return {
         "tick": number,
         "after": (tick.at - _DAWN).total_seconds(),
@@ -155,7 +142,6 @@ def _data(number: int, tick: ForecastTick) -> dict[str, object]:
 
 
 def _print_table(ticks: list[ForecastTick]) -> None:
-    """Print one line per tick, in columns."""
     rows = [("tick", "after", "state", "ends", "then", "next in")]
     for number, tick in enumerate(ticks, 1):
         if tick.wait is not None:

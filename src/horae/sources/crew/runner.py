@@ -1,9 +1,8 @@
-"""The keeper at work: one tick of an agent, from its line in the manifest to its commits.
+"""One tick of an agent, from its line in the manifest to its commits.
 
-A tick is a run like any other; what is special is what happens around it. In this order: the
-last run is written down, the origin is pulled, the day is consulted, the agent is told what is
-due and runs in a clone of its own, its commits are delivered, and its place in the day moves
-with the outcome. No loop is here: when the next tick comes, the ledger knows.
+In this order: the last run is written down, the origin is pulled, the lifecycle is read, the
+agent is told what is due and runs in a clone of its own, its commits are delivered, and its
+position in the lifecycle moves with the outcome.
 """
 
 from __future__ import annotations
@@ -88,7 +87,6 @@ if TYPE_CHECKING:
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Agent, Registry
-    from horae.sources.board.task import Task
     from horae.sources.board.tasks import CommittedBoard
     from horae.sources.crew.briefing import Handed
     from horae.sources.crew.lifecycle import Lifecycle, State
@@ -174,26 +172,37 @@ class KeeperRunner:
         # Work that was not delivered is still not, until the next delivery says otherwise.
         kept = {name: why for name, why in memory.troubles.items() if self._lasts(name)}
         memory = replace(begun(memory, made, now=now), troubles={**kept, **pulled})
-        story = _TickRun(member, lifecycle, memory, made.beat, made.state, made.reason)
+        story = _Tick(self, member, lifecycle, memory, made.beat, made.state, made.reason, told)
         if made.beat is not Beat.WAKE:
             await asyncio.to_thread(self._note, job, story)
-            return _Still(self, story, told)
+            return story
         if obstacle is not None:
             raise HeldBackError(obstacle)
         tree = await self._trees.make(member.name)
         if tree.trouble:
             troubles = {**memory.troubles, "tree": tree.trouble}
-            story = replace(story, memory=replace(memory, troubles=troubles))
+            story.memory = replace(memory, troubles=troubles)
         await asyncio.to_thread(self._note, job, story)
         known = write_memory(going(remembered, lifecycle, now=now))
         await self._ledger.remember(job.filed.entry, known, term=self._term)
-        return await self._wake(job, story, replace(agent, directory=tree.path), told)
+        timeout = member.timeout or agent.definition.timeout
+        timeout = timeout or self._keeping.timeout or self._place.timeout
+        story.run = await hold_agent(
+            self._registry,
+            replace(agent, directory=tree.path),
+            prompt(told, mode=member.mode or self._keeping.mode, state=story.state),
+            run=job.run,
+            processes=self._processes,
+            place=self._place,
+            timeout=timeout,
+            facts=facts_of(job, self._place, timeout=timeout, api=agent.definition.api),
+        )
+        return story
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         """Return how a tick ended that an engine before this one made; None is unknown.
 
-        What it began as was written down, so its place in the day and the gate of its state
-        hold, and if its end is known the day goes on and its work is delivered.
+        Its note says what it began as. If its end is known, its work is delivered.
         """
         directory = self._place.directory_of(run)
         found = await look_back_agent(self._processes, directory, run.number)
@@ -213,7 +222,7 @@ class KeeperRunner:
         if note.beat in {Beat.GATED, Beat.ASLEEP}:  # there was nothing to interrupt
             how = Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, note.reason))
         state = None if lifecycle is None else lifecycle.states.get(note.state)
-        story = _TickRun(member, lifecycle, note.memory, note.beat, state, note.reason)
+        story = _Tick(self, member, lifecycle, note.memory, note.beat, state, note.reason)
         return await self.over(story, how)
 
     async def obstacle(self, filed: Filed) -> str | None:
@@ -221,14 +230,14 @@ class KeeperRunner:
         says = await self._ledger.text(filed.digest)
         return None if says is None else (await self._who(filed, says))[2]
 
-    async def began(self, story: _TickRun) -> None:
+    async def began(self, story: _Tick) -> None:
         """Let the file of a state say that it began; its gate counts from here."""
         at = None if story.state is None else story.memory.began.get(story.state.name)
         if story.state is not None and at is not None:
             name = ran_file(story.state.name, self._suffix(story.member))
             await self._mirror(self._state(name), seconds_text(at))
 
-    async def over(self, story: _TickRun, how: Ended) -> Ended:
+    async def over(self, story: _Tick, how: Ended) -> Ended:
         """Return an end with what the agent remembers after it, and where its work went."""
         facts = dict(how.facts)
         memory = story.memory
@@ -242,30 +251,26 @@ class KeeperRunner:
                 troubles[_DELIVERY] = str(brought.undelivered)
             memory = replace(memory, troubles=troubles)
         facts.update({"troubles": dict(memory.troubles)} if memory.troubles else {})
-        day = await self._day_after(story)
+        try:  # an edit made while it ran counts already
+            day = await asyncio.to_thread(self._lifecycle, story.member)
+        except RunError:
+            day = story.lifecycle
         memory = ended(memory, story.beat, day, how.outcome, now=self._clock.now())
         memory = mirrored(memory, name=self._suffix(story.member))
         is_counted = how.is_counted and story.beat is not Beat.GATED
         return replace(how, facts=facts, memory=write_memory(memory), is_counted=is_counted)
 
-    async def _day_after(self, story: _TickRun) -> Lifecycle | None:
-        """Return the day that a tick steps in: an edit made while it ran counts already."""
-        try:
-            return await asyncio.to_thread(self._lifecycle, story.member)
-        except RunError:
-            return story.lifecycle
-
-    async def rest(self, story: _TickRun, told: Handed) -> tuple[Ended, AgentMemory]:
+    async def rest(self, story: _Tick) -> Ended:
         """Write the page of a rest from what is known; one in which nothing happened has none."""
-        now, since = self._clock.now(), story.memory.rested_at
-        facts = await self._facts(since, told)
+        now = self._clock.now()
+        facts = await self._facts(story.memory.rested_at, story.told)
         if is_quiet(facts):
             words = "nothing has happened since the last rest"
-            return Ended(Status.NO_WORK, Reason(ReasonCode.REST_QUIET, words)), story.memory
+            return Ended(Status.NO_WORK, Reason(ReasonCode.REST_QUIET, words))
         text = rest_text(facts, agent=story.member.name, now=now, zone_name=self._keeping.zone_name)
         words = await self._write_page(rest_file(now), text, f"{_REST}{story.member.name}")
-        how = Ended(Status.DONE, Reason(ReasonCode.REST_WRITTEN, words))
-        return how, replace(story.memory, carry=carry_of(text))
+        story.memory = replace(story.memory, carry=carry_of(text))
+        return Ended(Status.DONE, Reason(ReasonCode.REST_WRITTEN, words))
 
     async def settle(self, filed: Filed) -> None:
         """Let the files of an agent's state say what the ledger says."""
@@ -281,26 +286,24 @@ class KeeperRunner:
             if may_mirror(memory, name, found):
                 await asyncio.to_thread(mirror, path, text.partition("\n")[0])
 
-    # What a tick needs to know
-
     async def _who(self, filed: Filed, says: str) -> tuple[Member, Agent, str | None]:
-        """Return whose tick it is, who that is now, and why it cannot run, if it cannot.
+        """Return whose tick it is, the agent, and why it cannot run, if it cannot.
 
-        It is a member as the manifest had it when that was decided; one that cannot run so is
-        taken as the manifest has it now, since that may be how somebody helped it.
+        It is a member as the manifest had it when the tick was decided. One that cannot run so
+        is taken as the manifest has it now, since that may be the remedy.
         """
-        member = _member(says)
-        agent = await asyncio.to_thread(self._roster.agent, member)
-        obstacle = await why_unable(self._registry, agent, self._place)
-        known = None if obstacle is None else await self._ledger.entry(filed.entry)
+
+        async def read(text: str) -> tuple[Member, Agent, str | None]:
+            member = _member(text)
+            agent = await asyncio.to_thread(self._roster.agent, member)
+            return member, agent, await why_unable(self._registry, agent, self._place)
+
+        found = await read(says)
+        known = None if found[2] is None else await self._ledger.entry(filed.entry)
         if known is None or known.mark.body == filed.digest:
-            return member, agent, obstacle
+            return found
         now_says = await self._ledger.text(known.mark.body)
-        if now_says is None:
-            return member, agent, obstacle
-        member = _member(now_says)
-        agent = await asyncio.to_thread(self._roster.agent, member)
-        return member, agent, await why_unable(self._registry, agent, self._place)
+        return found if now_says is None else await read(now_says)
 
     async def _remembered(
         self, job: Job, member: Member, lifecycle: Lifecycle | None
@@ -309,26 +312,24 @@ class KeeperRunner:
         memory = read_memory("" if job.listed is None else job.listed.memory)
         if lifecycle is None or not self._keeping.has_files:
             return memory
-        taken = await asyncio.to_thread(self._look_at_files, memory, lifecycle, member)
+
+        def look_at_files() -> TakenOver:
+            suffix = self._suffix(member)
+            found = {name: _text_of(self._state(name)) for name in state_files(lifecycle, suffix)}
+            texts = {name: text for name, text in found.items() if text is not None}
+            taken = take_over(memory, lifecycle, texts, name=suffix)
+            for name in taken.bad:
+                mirror(self._state(f"{name}.bad"), texts[name])
+                mirror(self._state(name), memory.mirrors.get(name, "").partition("\n")[0])
+            return taken
+
+        taken = await asyncio.to_thread(look_at_files)
         for kind, names in (("state_edited", taken.edited), ("state_set_aside", taken.bad)):
             for name in names:
                 facts = {"agent": member.name, "file": name}
                 now, entry = self._clock.now(), job.filed.entry
                 await self._ledger.note(kind, now=now, term=self._term, entry=entry, facts=facts)
         return taken.memory
-
-    def _look_at_files(
-        self, memory: AgentMemory, lifecycle: Lifecycle, member: Member
-    ) -> TakenOver:
-        """Take over what people wrote, and set aside what nobody can read."""
-        suffix = self._suffix(member)
-        found = {name: _text_of(self._state(name)) for name in state_files(lifecycle, suffix)}
-        texts = {name: text for name, text in found.items() if text is not None}
-        taken = take_over(memory, lifecycle, texts, name=suffix)
-        for name in taken.bad:
-            mirror(self._state(f"{name}.bad"), texts[name])
-            mirror(self._state(name), memory.mirrors.get(name, "").partition("\n")[0])
-        return taken
 
     async def _pull(self) -> dict[str, str]:
         """Bring the plan root up to date; whatever comes of it, the tick goes on."""
@@ -340,15 +341,14 @@ class KeeperRunner:
         return {"pull": why_left(pulled)} if is_trouble else {}
 
     def _lifecycle(self, member: Member) -> Lifecycle | None:
-        """Return an agent's day as it is written now; one without states is none."""
+        """Return an agent's lifecycle as it is written now; one without states is none."""
         if member.lifecycle is None:
             return None
         path = self._roster.beside(member.lifecycle)
         try:
-            day = parse_lifecycle(read_plan(path).text, str(path)).lifecycle
+            return parse_lifecycle(read_plan(path).text, str(path)).lifecycle
         except PlanFileError as error:
             raise RunError(f"the lifecycle cannot be read: {error}") from None
-        return day
 
     async def _told(self, member: Member, memory: AgentMemory, now: datetime) -> Handed:
         plans = await asyncio.to_thread(self._plans)
@@ -371,8 +371,22 @@ class KeeperRunner:
             cards = await self._board.read()
         except (HoraeError, OSError):
             return []
-        put_away = [BoardTask(number, "", "archived") for number in sorted(cards.archived)]
-        return [*put_away, *(_as_handed(task, name) for task in cards.tasks)]
+        found = [BoardTask(number, "", "archived") for number in sorted(cards.archived)]
+        for task in cards.tasks:
+            assignee = task.text("assignee")
+            other = "" if assignee is None or assignee == name else assignee
+            told = BoardTask(
+                task.id,
+                task.title,
+                task.status,
+                task.numbers("depends_on"),
+                moment(task.scheduled_for),
+                blocked_text(task) or "",
+                task.text("claimed_by") or other,
+                moment(task.text("completed")),
+            )
+            found.append(told)
+        return found
 
     def _plans(self) -> list[tuple[str, Plan]]:
         """Return every plan beneath the root that can be read."""
@@ -399,25 +413,7 @@ class KeeperRunner:
             found.append(Appointment(known.mark.title, origin, status, planned_at, known.next_at))
         return found
 
-    # What a tick does
-
-    async def _wake(self, job: Job, story: _TickRun, agent: Agent, told: Handed) -> Held:
-        """Make the run of an agent that is woken."""
-        member, own = story.member, agent.definition.timeout
-        timeout = member.timeout or own or self._keeping.timeout or self._place.timeout
-        run = await hold_agent(
-            self._registry,
-            agent,
-            prompt(told, mode=member.mode or self._keeping.mode, state=story.state),
-            run=job.run,
-            processes=self._processes,
-            place=self._place,
-            timeout=timeout,
-            facts=facts_of(job, self._place, timeout=timeout, api=agent.definition.api),
-        )
-        return _Awake(self, story, run)
-
-    async def _facts(self, since: datetime | None, told: Handed) -> DiaryFacts:
+    async def _facts(self, since: datetime | None, told: Handed | None) -> DiaryFacts:
         """Return what happened since the last rest, and what comes."""
         commits: list[Commit] = []
         if is_repository(self._place.root):
@@ -469,7 +465,7 @@ class KeeperRunner:
 
     # Files of state
 
-    def _note(self, job: Job, story: _TickRun) -> None:
+    def _note(self, job: Job, story: _Tick) -> None:
         """Write down beside its output what a tick begins as; a crash leaves only that."""
         directory = self._place.directory_of(job.run)
         directory.mkdir(0o700, parents=True, exist_ok=True)
@@ -496,86 +492,56 @@ class KeeperRunner:
         return self._place.data / name
 
 
-@dataclass(frozen=True, slots=True)
-class _TickRun:
-    """A tick under way: whose it is, in which day, and what it began with."""
+@dataclass(slots=True, eq=False)
+class _Tick:
+    """A tick under way; without a run of its agent it is a rest, or nothing at all."""
 
+    keeper: KeeperRunner
     member: Member
     lifecycle: Lifecycle | None
     memory: AgentMemory
     beat: Beat
     state: State | None
     reason: str
-
-
-class _Awake:
-    """A tick that runs its agent."""
-
-    def __init__(self, keeper: KeeperRunner, story: _TickRun, run: Held) -> None:
-        self._keeper = keeper
-        self._story = story
-        self._run = run
-        self._is_let_go = False
-        self._is_cancelled = False
+    told: Handed | None = None
+    run: Held | None = None
+    is_let_go: bool = False
+    is_cancelled: bool = False
 
     @property
     def process(self) -> Process:
-        return self._run.process
+        return _NOBODY if self.run is None else self.run.process
 
     def go(self) -> None:
-        """Let it begin."""
-        self._is_let_go = True
-        self._run.go()
+        self.is_let_go = True
+        if self.run is not None:
+            self.run.go()
 
     def cancel(self, reason: str) -> None:
-        """End it and all that it started."""
-        self._is_cancelled = True
-        self._run.cancel(reason)
+        """End the agent; a tick without one is over at once."""
+        self.is_cancelled = True
+        if self.run is not None:
+            self.run.cancel(reason)
 
     async def ended(self) -> Ended:
         """Return how it ended, and what the agent remembers after it."""
-        if not self._is_let_go:
-            return await self._run.ended()
-        await self._keeper.began(self._story)
-        how = await self._run.ended()
-        if self._is_cancelled:  # whatever it says of itself, it holds its place
-            how = replace(how, outcome=Status.KILLED)
-        return await self._keeper.over(self._story, how)
-
-
-class _Still:
-    """A tick that starts no process: a rest, or nothing at all."""
-
-    process = _NOBODY
-
-    def __init__(self, keeper: KeeperRunner, story: _TickRun, told: Handed) -> None:
-        self._keeper = keeper
-        self._story = story
-        self._told = told
-        self._is_let_go = False
-
-    def go(self) -> None:
-        """Let it begin."""
-        self._is_let_go = True
-
-    def cancel(self, reason: str) -> None:
-        """Do nothing: it is over at once."""
-
-    async def ended(self) -> Ended:
-        """Return how it ended, and what the agent remembers after it."""
-        story = self._story
-        if not self._is_let_go:
-            return Ended(Status.KILLED, NEVER_STARTED)
-        if story.beat is not Beat.REST:
-            idle = Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, story.reason))
-            return await self._keeper.over(story, idle)
-        await self._keeper.began(story)
-        try:
-            how, memory = await self._keeper.rest(story, self._told)
-        except (HoraeError, OSError) as error:
-            failed = Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
-            how, memory = failed, story.memory
-        return await self._keeper.over(replace(story, memory=memory), how)
+        if not self.is_let_go:
+            never = Ended(Status.KILLED, NEVER_STARTED)
+            return never if self.run is None else await self.run.ended()
+        if self.beat in {Beat.WAKE, Beat.REST}:
+            await self.keeper.began(self)
+        if self.run is not None:
+            how = await self.run.ended()
+            if self.is_cancelled:  # whatever it says of itself, it holds its place
+                how = replace(how, outcome=Status.KILLED)
+        elif self.beat is Beat.REST:
+            try:
+                how = await self.keeper.rest(self)
+            except (HoraeError, OSError) as error:
+                how = Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
+        else:
+            how = Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, self.reason))
+        return await self.keeper.over(self, how)
 
 
 def mirror(path: Path, text: str) -> None:
@@ -601,22 +567,6 @@ def _member(text: str) -> Member:
     if not members:
         raise RunError("the manifest does not define this member")
     return members[0]
-
-
-def _as_handed(task: Task, name: str) -> BoardTask:
-    """Return a task as an agent is told of it; one that is for another is that one's."""
-    assignee = task.text("assignee")
-    is_for_others = assignee is not None and assignee != name
-    return BoardTask(
-        task.id,
-        task.title,
-        task.status,
-        task.numbers("depends_on"),
-        moment(task.scheduled_for),
-        blocked_text(task) or "",
-        task.text("claimed_by") or (assignee or "" if is_for_others else ""),
-        moment(task.text("completed")),
-    )
 
 
 def _text_of(path: Path, *, most: int = _LONGEST_STATE) -> str | None:

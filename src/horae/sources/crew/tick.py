@@ -1,9 +1,7 @@
-"""The keeper: what one tick of an agent does, and what the agent remembers after it.
+"""What one tick of an agent does, and what the agent remembers after it.
 
-A tick consults the day as it is written now. The state may still be shut by its gate, may be
-a rest, or wakes the agent, unless it sleeps until something is due and nothing is. What it
-remembers moves with the outcome: where it stands, when each state last began, what to carry
-on, what of its work needs a person, and what the files said that mirror all this.
+A tick reads the lifecycle as it is written now. The state may still be shut by its gate, may be
+a rest, or wakes the agent, unless that sleeps until something is due.
 """
 
 from __future__ import annotations
@@ -91,7 +89,8 @@ def tick(
         state = lifecycle.states[here.state]
         wait = gate(lifecycle, here, ran_at=memory.began.get(here.state), now=now)
         if wait is not None:
-            return TickPlan(Beat.GATED, state, f"{here.state} may begin again in {_long(wait)}")
+            left = format_duration(timedelta(seconds=max(1, round(wait.total_seconds()))))
+            return TickPlan(Beat.GATED, state, f"{here.state} may begin again in {left}")
         if state.kind is StateKind.REM:
             return TickPlan(Beat.REST, state)
     if sleeps:
@@ -118,23 +117,24 @@ def ended(
     here = standing(lifecycle, memory.position)
     if outcome is not None and beat not in _STILL:
         here = step(lifecycle, here, outcome)
-        rested_at = now if beat is Beat.REST else memory.rested_at
-        memory = replace(memory, rested_at=rested_at)
-    state = lifecycle.states[here.state]
+        memory = replace(memory, rested_at=now if beat is Beat.REST else memory.rested_at)
     began = {name: at for name, at in memory.began.items() if name in lifecycle.states}
-    return replace(memory, position=here, kind=state.kind, following=state.next, began=began)
+    return _at(replace(memory, began=began), lifecycle, here)
 
 
 def going(memory: AgentMemory, lifecycle: Lifecycle | None, *, now: datetime) -> AgentMemory:
-    """Return what is known of an agent while it runs: since when, and where it is in its day.
+    """Return what is known of an agent while it runs: since when, and its position.
 
     Only that: a run that is never let go leaves the gate of its state as it was.
     """
-    if lifecycle is None:
-        return replace(memory, last_run_at=now, kind="", following="")
-    here = standing(lifecycle, memory.position)
+    memory = replace(memory, last_run_at=now, kind="", following="")
+    return memory if lifecycle is None else _at(memory, lifecycle, memory.position)
+
+
+def _at(memory: AgentMemory, lifecycle: Lifecycle, position: Position | None) -> AgentMemory:
+    here = standing(lifecycle, position)
     state = lifecycle.states[here.state]
-    return replace(memory, last_run_at=now, position=here, kind=state.kind, following=state.next)
+    return replace(memory, position=here, kind=state.kind, following=state.next)
 
 
 def agent_state(text: str) -> AgentState:
@@ -172,8 +172,7 @@ def take_over(
 ) -> TakenOver:
     """Return what is remembered after a look at the files of an agent's state.
 
-    What we wrote ourselves says nothing new, anything else is a person's word and counts,
-    unless it cannot be understood: then what is remembered stands.
+    A text that we did not write ourselves is a person's and counts, if it can be understood.
     """
     edited: list[str] = []
     bad: list[str] = []
@@ -203,9 +202,9 @@ def take_over(
 
 
 def mirrored(memory: AgentMemory, *, name: str | None) -> AgentMemory:
-    """Return the same with what its files are to say; the text before stays known.
+    """Return the memory with what its files are to say.
 
-    A crash may leave a file as it was before the tick.
+    The text before stays known: a crash may leave a file as it was before the tick.
     """
     texts = {ran_file(state, name): seconds_text(at) for state, at in memory.began.items()}
     if memory.position is not None:
@@ -235,35 +234,31 @@ def _flat(text: str) -> str:
 
 
 def left_on(machine: str) -> str:
-    """Return what it is called that nobody knows what an agent left on a machine."""
+    """Return the name of the trouble that an agent may have left work on a lost machine."""
     return f"{_LEFT}{machine}"
 
 
 def machine_left(trouble: str) -> str | None:
-    """Return the machine of such a trouble; None: it is another one.
-
-    >>> machine_left(left_on("east")), machine_left("delivery")
-    ('east', None)
-    """
+    """Return the machine of such a trouble; None: it is another one."""
     return trouble.removeprefix(_LEFT) if trouble.startswith(_LEFT) else None
+
+
+_TIMES: Final = {"last_run_at": "last_run", "woken_at": "woken", "rested_at": "rested"}
 
 
 def read_memory(text: str) -> AgentMemory:
     """Return what was remembered; what cannot be read is forgotten."""
     data = _table(text)
-    position = data.get("position")
-    times = {name: _moment(value) for name, value in _named(data.get("began")).items()}
+    began = {name: _moment(value) for name, value in _named(data.get("began")).items()}
     return AgentMemory(
-        parse_position(position) if isinstance(position, str) else None,
+        parse_position(_text(data.get("position"))),
         _text(data.get("kind")),
         _text(data.get("following")),
-        _moment(data.get("last_run")),
-        _moment(data.get("woken")),
-        {name: at for name, at in times.items() if at is not None},
-        _moment(data.get("rested")),
-        _text(data.get("carry"))[:MOST_CARRIED],
-        _named(data.get("troubles")),
-        _named(data.get("mirrors")),
+        began={name: at for name, at in began.items() if at is not None},
+        carry=_text(data.get("carry"))[:MOST_CARRIED],
+        troubles=_named(data.get("troubles")),
+        mirrors=_named(data.get("mirrors")),
+        **{name: _moment(data.get(key)) for name, key in _TIMES.items()},
     )
 
 
@@ -273,23 +268,22 @@ def write_memory(memory: AgentMemory) -> str:
     >>> read_memory(write_memory(AgentMemory(Position("wake_add", 2)))).position
     Position(state='wake_add', hits=2)
     """
+    times = {key: getattr(memory, name) for name, key in _TIMES.items()}
     data = {
         "position": None if memory.position is None else str(memory.position),
         "kind": memory.kind,
         "following": memory.following,
-        "last_run": _stamp(memory.last_run_at),
-        "woken": _stamp(memory.woken_at),
         "began": {name: key_time(at) for name, at in memory.began.items()},
-        "rested": _stamp(memory.rested_at),
         "carry": memory.carry[:MOST_CARRIED],
         "troubles": {name: why[:MOST_SAID] for name, why in memory.troubles.items()},
         "mirrors": dict(memory.mirrors),
+        **{key: key_time(at) for key, at in times.items() if at is not None},
     }
     return json.dumps({name: value for name, value in data.items() if value}, sort_keys=True)
 
 
 class Note(NamedTuple):
-    """What is written down beside the run of a tick, for whoever finds it after a crash."""
+    """What is written down beside the run of a tick, to be found after a crash."""
 
     beat: Beat
     state: str
@@ -298,7 +292,7 @@ class Note(NamedTuple):
 
 
 def read_note(text: str) -> Note | None:
-    """Return what was written down about a tick; None if that cannot be read."""
+    """Return the note about a tick; None if it cannot be read."""
     data = _table(text)
     try:
         beat = Beat(_text(data.get("beat")))
@@ -309,7 +303,7 @@ def read_note(text: str) -> Note | None:
 
 
 def write_note(note: Note) -> str:
-    """Return what is to be known of a tick after a crash, as one line.
+    """Return the note about a tick as one line.
 
     >>> read_note(write_note(Note(Beat.REST, "rem", "", AgentMemory()))).state
     'rem'
@@ -339,11 +333,3 @@ def _moment(value: object) -> datetime | None:
         return parse_rfc3339(_text(value)).astimezone(UTC)
     except (Rfc3339Error, OverflowError):
         return None
-
-
-def _stamp(moment: datetime | None) -> str | None:
-    return None if moment is None else key_time(moment)
-
-
-def _long(wait: timedelta) -> str:
-    return format_duration(timedelta(seconds=max(1, round(wait.total_seconds()))))
