@@ -24,13 +24,10 @@ _SQL: Final = theme("access")
 
 
 class BookTokens:
-    """The named tokens of a ledger."""
-
     def __init__(self, ledger: BookLedger) -> None:
         self._ledger = ledger
 
     async def add(self, token: Token, digest: str) -> bool:
-        """Keep a new token; False: its name is taken."""
         words = " ".join(scope_words(token.scopes))
         values = {
             "name": token.name,
@@ -74,7 +71,6 @@ class BookTokens:
         return await self._ledger.write(ANYBODY, drop)
 
     async def touch(self, name: str, *, now: datetime) -> None:
-        """Write down that a token was used, at most once a minute."""
         values = {"name": name, "now": micros(now), "before": micros(now - TOUCHED)}
         await self._ledger.write(ANYBODY, lambda book: book.execute(_SQL["touch_token"], values))
 

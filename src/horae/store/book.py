@@ -101,8 +101,6 @@ class Arrival(NamedTuple):
 
 
 class ReceiptState(NamedTuple):
-    """Where a receipt stands."""
-
     number: int
     entry: int
     status: Status
@@ -142,8 +140,6 @@ class _Draft(NamedTuple):
 
 
 class _EntryMark(NamedTuple):
-    """What an entry carries after a decision, as it is written."""
-
     number: int
     accounted_to: int | None
     ended_at: int | None
@@ -151,15 +147,11 @@ class _EntryMark(NamedTuple):
 
 
 class _Ticks(NamedTuple):
-    """How many ticks more an entry has had."""
-
     number: int
     ticks: int = 1
 
 
 class _EventRow(NamedTuple):
-    """Something that happened, as it is written."""
-
     at: int
     kind: str
     facts: str
@@ -169,8 +161,6 @@ class _EventRow(NamedTuple):
 
 
 class _ReceiptRow(NamedTuple):
-    """A receipt as it is written."""
-
     number: int
     entry: int
     key: str
@@ -194,8 +184,6 @@ class _ReceiptRow(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """How a receipt moves, as it is written."""
-
     number: int
     was: str
     status: str
@@ -209,15 +197,11 @@ class _Move(NamedTuple):
 
 
 class _ReceiptMove(NamedTuple):
-    """How a receipt moves, and what is told of it."""
-
     row: _Move
     event: _EventRow
 
 
 class _OpenRun(NamedTuple):
-    """A run that begins, as it is written."""
-
     number: int
     receipt: int
     attempt: int
@@ -227,8 +211,6 @@ class _OpenRun(NamedTuple):
 
 
 class _Identity(NamedTuple):
-    """Which process a run is, as it is written."""
-
     number: int
     pid: int
     pid_started: int
@@ -266,7 +248,6 @@ class Book:
             self.actor = was
 
     def term(self) -> int:
-        """Return the term in which the ledger may be written."""
         return int(self.execute(_TERM["current"]).fetchone()[0])
 
     # Entries
@@ -305,31 +286,25 @@ class Book:
         return gone
 
     def coming(self, *, limit: int = 20) -> list[Listed]:
-        """Return the armed entries with a next moment, the earliest first."""
         return [listed(row) for row in self.execute(_ENTRY["coming"], {"limit": limit})]
 
     def count_entries(self, *, due_before: datetime) -> EntryCounts:
-        """Return how many entries may fire, and how many were due before a moment."""
         values = {"due_before": micros(due_before)}
         row = self.execute(_ENTRY["counts"], values).fetchone()
         return EntryCounts(row["armed"], row["overdue"])
 
     def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]:
-        """Return the first entries of which something can be said."""
         rows = self.execute(_ENTRY[f"that_are_{trait}"], {"limit": limit})
         return [listed(row) for row in rows]
 
     def followers(self) -> list[Listed]:
-        """Return what is armed and follows others."""
         return [listed(row) for row in self.execute(_ENTRY["followers"])]
 
     def due(self, *, now: datetime, limit: int = 1000) -> list[DueEntry]:
-        """Return what is armed and has come due."""
         rows = self.execute(_ENTRY["due"], {"now": micros(now), "limit": limit})
         return [due_of(row) for row in rows]
 
     def wake_at(self) -> datetime | None:
-        """Return when the next moment of all comes, or the next pause ends."""
         coming = [each for each in self.execute(_ENTRY["wake_at"]).fetchone() if each is not None]
         return moment(min(coming)) if coming else None
 
@@ -345,11 +320,9 @@ class Book:
         return [row["file"] for row in self.execute(_ENTRY["files"], {"source": source})]
 
     def knows(self, source: str) -> bool:
-        """Tell whether a source has entries that are not gone."""
         return self.execute(_ENTRY["one_of_source"], {"source": source}).fetchone() is not None
 
     def loose(self, source: str) -> list[str]:
-        """Return the files of a source with entries of which no commit is known."""
         return [row["file"] for row in self.execute(_ENTRY["loose"], {"source": source})]
 
     def commit_files(self, source: str, files: Sequence[str], commit: str) -> None:
@@ -359,19 +332,16 @@ class Book:
             self.execute_many(_ENTRY["commit_file"], values)
 
     def rows_in(self, source: str, files: Sequence[str] | None) -> list[sqlite3.Row]:
-        """Return what is there in some files of a source, or in all, as it is written."""
         if files is None:
             return self.execute(_ENTRY["present"], {"source": source}).fetchall()
         values = {"source": source, "files": json.dumps(files)}
         return self.execute(_ENTRY["in_files"], values).fetchall() if files else []
 
     def rows_at(self, source: str, addresses: Collection[str]) -> list[sqlite3.Row]:
-        """Return what stands or stood at some addresses of a source, as it is written."""
         values = {"source": source, "addresses": json.dumps(list(addresses))}
         return self.execute(_ENTRY["at_addresses"], values).fetchall() if addresses else []
 
     def missing_rows(self, source: str) -> list[sqlite3.Row]:
-        """Return what the last scans of a source have missed, as it is written."""
         return self.execute(_ENTRY["missing"], {"source": source}).fetchall()
 
     def insert_entries(
@@ -403,7 +373,6 @@ class Book:
         self._tell_all(events)
 
     def update_entry(self, number: int, facts: Mapping[str, object], entry: Entry | None) -> None:
-        """Write down where an entry stands now, and what it is, if it is armed."""
         coming = None if entry is None else next_at(entry)
         self.execute(_ENTRY["update"], {**facts, "number": number, "next_at": coming})
 
@@ -413,7 +382,6 @@ class Book:
         return self._file(self._drafts(entry, decision.receipts), now)
 
     def decide(self, steps: Sequence[EntryStep], *, now: datetime) -> list[Filed]:
-        """Write the decisions whose entries are still as they were; return the new receipts."""
         found = self._standing(step.entry.number for step in steps)
         stands = {row[0]: row for row in found if row["is_armed"]}
         taken = self._taken(
@@ -454,7 +422,6 @@ class Book:
         self.execute(_ENTRY["account"], {**values, "next_at": None})
 
     def miss(self, number: int, *, now: datetime) -> None:
-        """Note that scans miss an entry from now on."""
         self.execute(_ENTRY["miss"], {"number": number, "now": micros(now)})
 
     def unmiss(self, numbers: Sequence[int]) -> None:
@@ -463,11 +430,9 @@ class Book:
             self.execute_many(_ENTRY["unmiss"], [{"number": number} for number in numbers])
 
     def mark_gone(self, number: int, *, now: datetime) -> None:
-        """Note that an entry is no longer where it was."""
         self.execute(_ENTRY["gone"], {"number": number, "now": micros(now)})
 
     def pause(self, number: int, *, now: datetime, note: str, until: datetime | None) -> bool:
-        """Let an entry rest, if it is there and does not rest yet."""
         values = {
             "number": number,
             "now": micros(now),
@@ -478,11 +443,9 @@ class Book:
         return self.execute(_ENTRY["pause"], values).rowcount == 1
 
     def remember(self, number: int, memory: str) -> None:
-        """Let an entry's next run know something."""
         self.execute(_ENTRY["remember"], {"number": number, "memory": memory})
 
     def resume(self, number: int) -> bool:
-        """End an entry's rest."""
         return self.execute(_ENTRY["resume"], {"number": number}).rowcount == 1
 
     def index(self, source: str) -> dict[str, str]:
@@ -526,7 +489,6 @@ class Book:
         parent: int | None = None,
         agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
-        """File what somebody asked for, or return what the same keys were given before."""
         row = self.execute(_ENTRY["one"], {"number": number}).fetchone()
         if row is None:
             return []
@@ -579,7 +541,6 @@ class Book:
         return True
 
     def _move_all(self, moves: Sequence[_ReceiptMove]) -> None:
-        """Change where receipts stand, and tell of it."""
         self._write_all(_RECEIPT["move"], [each.row for each in moves])
         self._tell_all([each.event for each in moves])
 
@@ -602,24 +563,20 @@ class Book:
         return self.move(stands, Status.WAITING, reason=reason, now=now)
 
     def skip_pending(self, entry: int, *, reason: Reason, now: datetime) -> None:
-        """Skip what would still start of an entry."""
         for row in self.execute(_RECEIPT["pending_of_entry"], {"entry": entry}).fetchall():
             self.finish(filed_of(row), Status.SKIPPED, reason=reason, now=now)
 
     def has_open(self, entry: int) -> bool:
-        """Tell whether an entry has a receipt that is not final."""
         return self.execute(_RECEIPT["has_open"], {"entry": entry}).fetchone() is not None
 
     def open_receipts(self) -> list[Filed]:
         return [filed_of(row) for row in self.execute(_RECEIPT["open"])]
 
     def settle(self, numbers: Iterable[int], *, now: datetime) -> int:
-        """Note that all that follows from final receipts is done."""
         values = [{"number": number, "now": micros(now)} for number in numbers]
         return max(0, self.execute_many(_RECEIPT["settle"], values).rowcount)
 
     def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
-        """Return the final receipts after a number that are not settled."""
         values = {"after": after, "limit": limit}
         return [filed_of(row) for row in self.execute(_RECEIPT["unsettled"], values)]
 
@@ -653,7 +610,6 @@ class Book:
         return ReceiptPage(page, page[-1].number if len(found) > limit else None)
 
     def late(self, *, since: datetime, by: timedelta, limit: int = 1000) -> list[Filed]:
-        """Return what ran and was decided late, newest first."""
         values = {"since": micros(since), "by": by // timedelta(microseconds=1), "limit": limit}
         return [filed_of(row) for row in self.execute(_RECEIPT["late"], values)]
 
@@ -737,7 +693,6 @@ class Book:
         memory: str | None = None,
         is_counted: bool = True,
     ) -> Filed | None:
-        """Write down how a run ended and what follows, all of it together."""
         row = self.execute(_RECEIPT["of_run"], {"number": number}).fetchone()
         if row is None or outcome not in ENDS:
             return None
@@ -782,7 +737,6 @@ class Book:
         exit_code: int | None = None,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        """End a run; its receipt is moved by whoever ends it."""
         values = {
             "number": number,
             "outcome": outcome,
@@ -799,7 +753,6 @@ class Book:
         return None if row is None else run_of(row)
 
     def open_runs(self) -> list[tuple[Filed, Run]]:
-        """Return the runs that have not ended, each with its receipt."""
         found = []
         for row in self.execute(_RUN["all_open"]).fetchall():
             filed = self.receipt(row["receipt"])
@@ -825,15 +778,12 @@ class Book:
         receipt: int | None = None,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        """Write down what happened."""
         self._tell_all([_EventRow(micros(now), kind, compact(facts or {}), entry, receipt)])
 
     def newest_event(self) -> int:
-        """Return the number of the last event; 0 is none."""
         return int(self.execute(_EVENT["newest"]).fetchone()[0])
 
     def fresh_at(self) -> datetime | None:
-        """Return when this ledger was begun in place of a lost one; None: it was not."""
         first = self.events_after(0, limit=1)
         return first[0].at if first and first[0].kind == FRESH_LEDGER else None
 
@@ -871,7 +821,6 @@ class Book:
         return Followed(filed, event, next(reversed(self.runs_of(filed.number)), None))
 
     def jobs(self, asked: Sequence[tuple[Filed, Run]]) -> list[Job | None]:
-        """Do for several runs what `job` does for one, in the order that they are given."""
         wanted = {"digests": json.dumps([filed.digest for filed, _ in asked])}
         texts = {row[0]: _text(row[1]) for row in self.execute(_SEVERAL["texts"], wanted)}
         wanted = {"numbers": json.dumps([filed.entry for filed, _ in asked])}
@@ -910,25 +859,21 @@ class Book:
         return int(self.execute(theme["numbers"], {"count": count}).fetchone()[0]) + 1
 
     def _write_all(self, query: str, rows: Sequence[_Row | _EventRow]) -> None:
-        """Change, or write, several rows."""
         if rows and self._takes_tuples:
             self.execute_many(by_place(query, rows[0]._fields), rows)
         elif rows:
             self.execute_many(query, [each._asdict() for each in rows])
 
     def _tell_all(self, events: Sequence[_EventRow]) -> None:
-        """Write down what happened."""
         if self.actor != ENGINE:
             events = [each._replace(actor=self.actor) for each in events]
         self._write_all(_EVENT["insert"], events)
 
     def _standing(self, numbers: Iterable[int]) -> list[sqlite3.Row]:
-        """Return where some entries stand, and what their receipts are to carry."""
         values = {"numbers": json.dumps([*numbers])}
         return self.execute(_ENTRY["standing"], values).fetchall()
 
     def _taken(self, keys: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
-        """Return which keys of entries have their receipts."""
         wanted = [*keys]
         if not wanted:
             return set()
@@ -939,7 +884,6 @@ class Book:
         return self._stands("standing", number)
 
     def _stands(self, query: str, number: int) -> ReceiptState | None:
-        """Return where a receipt stands, asked for in one of two ways."""
         row = self.execute(_RECEIPT[query], {"number": number}).fetchone()
         return None if row is None else ReceiptState(row[0], row[1], Status(row[2]), row[3], row[4])
 
@@ -1052,7 +996,6 @@ def _told_facts(reason: str, code: str, status: str) -> str:
 
 
 def _moved(stands: ReceiptState, status: Status, *, reason: Reason, now: datetime) -> _ReceiptMove:
-    """Return how a receipt moves that has neither ended nor waits."""
     was, code = stands.status.value, reason.code
     row = _Move(stands.number, was, status.value, reason, code, stands.attempts)
     return _ReceiptMove(row, _told(stands, status, reason, micros(now)))
@@ -1089,7 +1032,6 @@ def _watermark(entry: Entry, decision: Decision) -> _EntryMark:
 
 
 def _is_forward(was: int | None, then: int | None) -> bool:
-    """Tell whether a watermark stays or goes forward."""
     return was is not None and then is not None and then >= was
 
 

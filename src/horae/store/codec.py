@@ -83,7 +83,6 @@ def plain(text: str) -> str:
 
 
 def compact(data: Mapping[str, object]) -> str:
-    """Return plain data as JSON, the same for the same data."""
     return _ENCODER.encode(data) if data else "{}"
 
 
@@ -163,7 +162,6 @@ def read_entry(row: Sequence[Any]) -> Entry:
 
 
 def read_rule(text: str) -> Rule:
-    """Return only the rule of an entry that was written down, without its counts."""
     return _read_spec(text).rule
 
 
@@ -178,7 +176,6 @@ def write_agents(agents: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=1024)
 def read_agents(text: str) -> tuple[str, ...]:
-    """Return the names of agents that were written down."""
     return tuple(json.loads(text))
 
 
@@ -201,7 +198,6 @@ class _RuleSpec(NamedTuple):
 # A loop reads the same entries again and again, and most plans use few rules.
 @lru_cache(maxsize=65_536)
 def _read_spec(text: str) -> _RuleSpec:
-    """Return what was written down of an entry."""
     data = json.loads(text)
     return _RuleSpec(
         _rule(data["rule"]),
@@ -260,7 +256,6 @@ def _policy_data(policy: Policy) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Return the value of a policy as plain data."""
     match value:
         case timedelta():
             return value // _TINY

@@ -118,7 +118,6 @@ def prepare(directory: Path) -> None:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make a folder for files of ours, readable by its owner alone."""
     with sqlite_errors(str(folder)):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -177,7 +176,6 @@ def open_reader(path: Path, *, patience: timedelta) -> sqlite3.Connection:
 
 
 def open_memory(*, patience: timedelta) -> sqlite3.Connection:
-    """Return a new ledger that is gone when it is closed."""
     connection = _connect(MEMORY, patience)
     migrate(connection)
     return connection
@@ -200,7 +198,6 @@ class Checkup:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until all of it was read."""
         self._is_wanted.set()
         self._thread.join()
 
@@ -260,7 +257,6 @@ def _check_pages(connection: sqlite3.Connection, place: str) -> None:
 
 
 def migrate(connection: sqlite3.Connection, *, seal: Seal | None = None) -> None:
-    """Bring the schema up to our version; each step happens as a whole or not at all."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     for number, script in enumerate(migrations()[version:], start=version + 1):
         if version and seal is not None and script.startswith(_SEAL):
@@ -446,7 +442,6 @@ def _damaged(place: str, reason: str) -> LedgerDamagedError:
 
 
 def _write_once(directory: Path, name: str) -> None:
-    """Write one of our own small files unless it is there."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
     with suppress(FileExistsError):  # it says the same
         descriptor = os.open(directory / name, flags, 0o600)
@@ -459,14 +454,12 @@ def _write_once(directory: Path, name: str) -> None:
 
 
 def _create(path: Path) -> None:
-    """Make an empty file that its owner alone can read; SQLite fills it."""
     with suppress(FileNotFoundError):  # there is nothing to remove
         os.remove(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
 
 
 def _sync(path: Path) -> None:
-    """Have the disk keep a file, or the names in a directory."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -118,7 +118,6 @@ class Lock:
             _HELD[_file(os.fstat(descriptor))] = os.getpid()
 
     def release(self) -> None:
-        """Let others have the directory."""
         if self._descriptor is None:
             return
         descriptor, self._descriptor = self._descriptor, None
@@ -187,7 +186,6 @@ def _file(status: os.stat_result) -> tuple[int, int]:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Tell whether a file has its name still."""
     try:
         return _file(path.lstat()) == _file(os.fstat(descriptor))
     except OSError:
@@ -195,7 +193,6 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    """Lock the whole file without waiting."""
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -222,7 +219,6 @@ def _held_by(descriptor: int, path: Path) -> DataLockedError:
 
 
 def _holder(descriptor: int) -> int | None:
-    """Return the number of the process that has the lock."""
     if sys.platform == "linux":
         ask = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, ask))

@@ -57,7 +57,6 @@ def highest(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def given_by(path: Path) -> dict[str, int]:
-    """Return the numbers that a ledger has given; none if it cannot be read."""
     with suppress(sqlite3.Error):  # a damaged ledger gives none
         uri = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -94,6 +93,5 @@ def _begun(directory: Path) -> dict[str, int]:
 
 
 def _read(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return the last number of each kind."""
     rows = connection.execute(_QUERIES["last_numbers"])
     return {name: number for name, number in rows if name in _KINDS}

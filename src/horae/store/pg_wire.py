@@ -50,8 +50,6 @@ _TRY_AGAIN: Final = "try again when the database answers"
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long each kind of waiting may last."""
-
     connect: timedelta = timedelta(seconds=5)
     statement: timedelta = timedelta(seconds=30)
     lock: timedelta = timedelta(seconds=10)
@@ -60,7 +58,6 @@ class Timeouts:
 
     @property
     def answer(self) -> timedelta:
-        """How long a server may say nothing."""
         return self.statement + self.silence
 
 
@@ -80,7 +77,6 @@ class DatabaseAddress:
 
     @classmethod
     def of(cls, url: str, schema: str) -> DatabaseAddress:
-        """Return the address that a URL or a list of settings says."""
         try:
             parts = conninfo_to_dict(url)
         except psycopg.Error:
@@ -122,7 +118,6 @@ class PostgresRow(tuple[Any, ...]):
         return tuple.__getitem__(self, key)
 
     def keys(self) -> list[str]:
-        """Return the names of its columns."""
         return [*self.places]
 
 
@@ -142,7 +137,7 @@ def _row_factory(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], PostgresRow]:
 
 
 class _SilentError(psycopg.OperationalError):
-    """The server has said nothing for too long."""
+    pass
 
 
 class _StrDumper(StrDumperUnknown):
@@ -181,8 +176,6 @@ def _answered(
 
 
 class _SplitQuery(NamedTuple):
-    """A query as psycopg takes it."""
-
     one: str
     many: str | None
     names: tuple[str, ...]  # what `many` is told of each row
@@ -227,14 +220,12 @@ class PostgresConnection:
 
     @property
     def raw(self) -> _Connection:
-        """The connection itself, opened."""
         if self._connection is None:
             self._connection = self._connect()
         return self._connection
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection that has not failed."""
         return self._connection is not None and not self._connection.broken
 
     @property
@@ -250,7 +241,6 @@ class PostgresConnection:
         return 0 if self._connection is None else self._connection.info.backend_pid
 
     def execute(self, query: str, values: Mapping[str, Any] | None = None) -> Cursor[PostgresRow]:
-        """Do one query."""
         cursor: Cursor[PostgresRow] = self.raw.execute(_said(query).one, values or {})
         found = cursor.pgresult
         if found is not None and not found.nfields:
@@ -299,14 +289,12 @@ class PostgresConnection:
             self.close()
 
     def close(self) -> None:
-        """Close it; what was not committed is undone."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(psycopg.Error):  # it is lost already
                 connection.close()
 
     def _connect(self) -> _Connection:
-        """Return a new connection, with our limits and in our schema."""
         times = self.timeouts
         connection = _Connection.connect(
             self.address.url,
@@ -367,7 +355,6 @@ class PostgresConnection:
 
 
 def _written(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows as one text that a query of many takes."""
     return json.dumps([{name: row[name] for name in names} for row in rows], default=bytes.hex)
 
 

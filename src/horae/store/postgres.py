@@ -151,7 +151,6 @@ class PostgresLedger(BookLedger):
         return ledger
 
     async def close(self) -> None:
-        """Finish what is under way, and leave the database."""
         await self.leases.close()
         await self._reading.do(self._reader.close)
         await self._writing.do(self._writer.close)
@@ -159,7 +158,6 @@ class PostgresLedger(BookLedger):
             line.rest()
 
     async def read(self, work: Callable[[Book], T]) -> T:
-        """Read without waiting for whoever writes."""
         return await self._reading.join(QueuedCall(work), self._look)
 
     async def write(
@@ -207,13 +205,11 @@ class PostgresLedger(BookLedger):
         return machines_of(await self.leases.members())
 
     async def under_way(self) -> list[Filed]:
-        """Return the receipts that run, or wait for a machine that was told to run them."""
         return await self.read(
             lambda book: [filed_of(row) for row in book.execute(_MEMBER["under_way"])]
         )
 
     async def assigned_to(self, machine: str) -> list[Filed]:
-        """Return the receipts that wait for a machine."""
         values = {"machine": plain(machine)}
         return await self.read(
             lambda book: [filed_of(row) for row in book.execute(_MEMBER["assigned_to"], values)]
@@ -227,7 +223,6 @@ class PostgresLedger(BookLedger):
         )
 
     async def lost(self) -> list[LostLease]:
-        """Return the members whose lease is over and whose work is not given away yet."""
         return await self.read(
             lambda book: [
                 LostLease(row[0], row[1], row[2]) for row in book.execute(_MEMBER["lost"])
@@ -271,8 +266,6 @@ class PostgresLedger(BookLedger):
         return known if known is not None else await self.write(ANYBODY, put)
 
     async def share_token(self, token: str, *, now: datetime) -> None:
-        """Let another token be the operator's on all members."""
-
         def put(book: Book) -> None:
             book.execute(_MEMBER["change_secret"], {"name": TOKEN, "value": token})
             book.tell(REVOKED, now=now, facts={"token": OPERATOR})
@@ -285,8 +278,6 @@ class PostgresLedger(BookLedger):
         await self.write(ANYBODY, lambda book: book.execute(_MEMBER["keep_log"], values))
 
     async def log(self, run: int) -> bytes | None:
-        """Return the output of a run that was kept."""
-
         def look(book: Book) -> bytes | None:
             row = book.execute(_MEMBER["log"], {"run": run}).fetchone()
             return None if row is None else bytes(row[0])
@@ -294,7 +285,6 @@ class PostgresLedger(BookLedger):
         return await self.read(look)
 
     async def backup(self, target: Path) -> None:
-        """Raise an error: PostgreSQL has its own means."""
         raise LedgerError(
             self.place,
             f"a ledger on PostgreSQL cannot be copied to {target.name}",
@@ -315,7 +305,6 @@ class PostgresLedger(BookLedger):
             await asyncio.sleep(_AGAIN.total_seconds())
 
     def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        """Read what several asked for; what one cannot be told keeps nothing from the others."""
         wire = self._reader
         book = _book(wire)
         try:
@@ -331,7 +320,6 @@ class PostgresLedger(BookLedger):
                     call.error = error
 
     def _serve(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        """Do what several asked for in one transaction; what one of them spoils is undone alone."""
         from horae.store.pg_wire import postgres_errors
 
         try:
@@ -345,7 +333,6 @@ class PostgresLedger(BookLedger):
                 call.error = error
 
     def _do_together(self, calls: Sequence[QueuedCall[Any]]) -> bool:
-        """Do all of several calls; False: one spoils it or is not to be kept, so none is done."""
         if not all(call.keep for call in calls):
             return False
         check = self._begin(calls)
@@ -426,7 +413,6 @@ class MemberLedger(BookLedger):
         self._ledger = ledger
 
     async def read(self, work: Callable[[Book], T]) -> T:
-        """Read without waiting for whoever writes."""
         return await self._ledger.read(work)
 
     async def write(
@@ -443,10 +429,9 @@ class MemberLedger(BookLedger):
         )
 
     async def close(self) -> None:
-        """Do nothing: the ledger is closed by whoever opened it."""
+        pass
 
     async def backup(self, target: Path) -> None:
-        """Raise an error: PostgreSQL has its own means."""
         await self._ledger.backup(target)
 
     async def open_runs(self) -> list[tuple[Filed, Run]]:
@@ -455,23 +440,18 @@ class MemberLedger(BookLedger):
         return [(filed, run) for filed, run in await super().open_runs() if run.member == name]
 
     async def assign(self, receipt: int, machine: str, *, now: datetime, term: int) -> bool:
-        """Say which machine runs a receipt; only a leader does."""
         return await self._ledger.assign(receipt, machine, now=now, term=term)
 
     async def machines(self) -> tuple[Machine, ...]:
         return await self._ledger.machines()
 
     async def under_way(self) -> list[Filed]:
-        """Return the receipts that run, or wait for a machine that was told to run them."""
         return await self._ledger.under_way()
 
     async def assigned_to(self, machine: str) -> list[Filed]:
-        """Return the receipts that wait for a machine."""
         return await self._ledger.assigned_to(machine)
 
     async def share_token(self, token: str, *, now: datetime) -> None:
-        """Let another token be the operator's on all members."""
-
         def put(book: Book) -> None:
             book.execute(_MEMBER["change_secret"], {"name": TOKEN, "value": token})
             book.tell(REVOKED, now=now, facts={"token": OPERATOR})
@@ -479,7 +459,6 @@ class MemberLedger(BookLedger):
         await self.write(ANYBODY, put)
 
     async def keep_log(self, run: int, body: bytes) -> None:
-        """Keep the output of a run, for when this machine is gone."""
         await self._ledger.keep_log(run, body)
 
 
@@ -505,7 +484,6 @@ def _nothing(memory: str, _: tuple[str, ...]) -> str:
 def _reap(
     book: Book, lost: NodeJoin, *, now: datetime, remember: Callable[[str, tuple[str, ...]], str]
 ) -> list[int]:
-    """Give away the work of a member that is lost."""
     values: dict[str, object] = lost._asdict()
     if book.execute(_MEMBER["is_back"], values).fetchone() is not None:
         return []

@@ -46,7 +46,6 @@ def _read(kind: str) -> Callable[[Callable[[sqlite3.Row], _Read]], Callable[[sql
 
 @_read("entry")
 def listed(row: sqlite3.Row) -> Listed:
-    """Return the entry that a row holds."""
     paused_at = moment(row["paused_at"])
     until, note, by = moment(row["paused_until"]), row["pause_note"], row["paused_by"]
     pause = paused_at and Pause(paused_at, until, note, by or "")
@@ -73,7 +72,6 @@ def listed(row: sqlite3.Row) -> Listed:
 
 
 def mark_of(row: sqlite3.Row) -> Mark:
-    """Return what the entry of a row can be recognised by."""
     return Mark(row["address"], row["title"], row["rule"], row["body"])
 
 
@@ -87,7 +85,6 @@ def item_of(row: sqlite3.Row) -> Entry | Unarmed:
 
 @_read("entry")
 def entry_of(row: sqlite3.Row) -> Entry:
-    """Return the entry of a row that has one."""
     return read_entry([row[name] for name in ENTRY])
 
 
@@ -141,7 +138,6 @@ def due_of(row: sqlite3.Row) -> DueEntry:
 
 @_read("receipt")
 def filed_of(row: sqlite3.Row) -> Filed:
-    """Return the receipt that a row holds."""
     receipt = Receipt(
         row["key"],
         Status(row["status"]),
@@ -220,7 +216,6 @@ def moved(
 
 @_read("run")
 def run_of(row: sqlite3.Row) -> Run:
-    """Return the run that a row holds."""
     outcome = row["outcome"]
     return Run(
         row["number"],
@@ -239,7 +234,6 @@ def run_of(row: sqlite3.Row) -> Run:
 
 @_read("event")
 def event_of(row: sqlite3.Row) -> Event:
-    """Return the event that a row holds."""
     return Event(
         row["number"],
         moment(int(row["at"])),

@@ -40,7 +40,6 @@ def scan(
     revision: Revision | None,
     patience: timedelta,
 ) -> datetime | None:
-    """Take over what a source holds; return when to look again, if something is missing."""
     ground = _ScanScope(scan, book.index(source))
     found = [_ScannedEntry(_plain_mark(each.mark), each) for each in scan.entries]
     chosen, rows, unsure = _choose(book, source, found, ground)
@@ -197,7 +196,6 @@ class _NewEntries:
         self._new: list[Arrival] = []
 
     def add(self, found: _ScannedEntry, commit: str | None) -> None:
-        """Take in a new entry."""
         item = found.item
         facts = _facts(found, commit)
         if not isinstance(item, Entry):
@@ -214,13 +212,11 @@ class _NewEntries:
             self.write()
 
     def write(self) -> list[int]:
-        """Write down those that are not yet; return their numbers."""
         new, self._new = self._new, []
         return self._book.insert_entries(new, source=self._source, now=self._now) if new else []
 
 
 def _unbegun(entry: Entry) -> Entry:
-    """Return an entry of which nobody has kept anything."""
     if entry.accounted_to is None and entry.ended_at is None:
         return entry
     return replace(entry, accounted_to=None, ended_at=None)
@@ -273,7 +269,6 @@ def _was_good(row: sqlite3.Row) -> bool:
 
 
 def _good(row: sqlite3.Row) -> dict[str, object]:
-    """Return what of an entry is kept while its text cannot be read."""
     return {name: row[name] for name in _GOOD}
 
 
@@ -282,7 +277,6 @@ def _stands(row: sqlite3.Row, facts: Mapping[str, object]) -> bool:
 
 
 def _break_with_file(book: Book, row: sqlite3.Row, why: str, *, now: datetime) -> None:
-    """Keep the last good entry of a file that cannot be understood."""
     if not _was_good(row):
         return
     # A task has several entries, and is said to be broken once: by the one that a clock drives.
@@ -382,7 +376,6 @@ def _keep_text(book: Book, found: _ScannedEntry, *, now: datetime) -> None:
 
 
 def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, object]:
-    """Return what is written down about an entry as it stands."""
     mark, item = found.mark, found.item
     if isinstance(item, Entry):
         what = {"digest": item.digest, "spec": write_entry(item), "unarmed": None}
@@ -403,7 +396,6 @@ def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, object]:
 
 
 def _plain_mark(mark: Mark) -> Mark:
-    """Return a mark as the ledger writes it down."""
     address, title, rule = plain(mark.address), plain(mark.title), plain(mark.rule)
     if (address, title, rule) == (mark.address, mark.title, mark.rule):
         return mark

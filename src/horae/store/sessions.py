@@ -29,13 +29,10 @@ _AGENT: Final = 200  # characters of what a browser calls itself
 
 
 class BookSessions:
-    """The sessions of a ledger."""
-
     def __init__(self, ledger: BookLedger) -> None:
         self._ledger = ledger
 
     async def begin(self, digest: str, *, token: str, agent: str, now: datetime) -> bool:
-        """Keep a new session; False: there is no such token."""
         values = {
             "digest": digest,
             "token": token,
@@ -64,7 +61,6 @@ class BookSessions:
         return await self._ledger.read(look)
 
     async def renew(self, digest: str, *, now: datetime) -> None:
-        """Let a session last from now on, at most once a minute."""
         values = {
             "digest": digest,
             "now": micros(now),

@@ -52,8 +52,6 @@ class _RefusedError(Exception):
 
 
 class _Thread(Protocol):
-    """Where work on a connection is done."""
-
     async def do(self, work: Callable[[], T]) -> T: ...
 
     async def join(self, call: QueuedCall[T], serve: _Serve) -> T: ...
@@ -62,19 +60,16 @@ class _Thread(Protocol):
 
 
 class _Inline:
-    """The caller's own thread."""
-
     async def do(self, work: Callable[[], T]) -> T:
         return work()
 
     async def join(self, call: QueuedCall[T], serve: _Serve) -> T:
-        """Serve it at once, and alone."""
         serve([call])
         call.answer()
         return await call.future
 
     def rest(self) -> None:
-        """Do nothing: there is no thread."""
+        pass
 
 
 class SqliteLedger(BookLedger):
@@ -160,7 +155,6 @@ class SqliteLedger(BookLedger):
         return cls(None, writer=connection, reader=connection, hands=(hand, hand))
 
     async def close(self) -> None:
-        """Finish what is under way, and let others have the data directory."""
         if self._checkup is not None:
             await self._reading.do(self._checkup.stop)
         await self._reading.do(self._reader.close)
@@ -195,14 +189,12 @@ class SqliteLedger(BookLedger):
         return target
 
     def _close_writer(self) -> None:
-        """Close the connection that writes, the last of all."""
         if self._path is None or _file(self._path) != self._file:  # what is there is another's
             self._writer.close()
         else:
             database.close_writer(self._writer, self._path.parent)
 
     async def read(self, work: Callable[[Book], T]) -> T:
-        """Read without waiting for whoever writes."""
         return await self._reading.join(QueuedCall(work), self._look)
 
     async def write(
@@ -213,7 +205,6 @@ class SqliteLedger(BookLedger):
         keep: bool = True,
         is_alone: bool = False,
     ) -> T:
-        """Do all of it or none of it; others that write at the same time share the commit."""
         call = QueuedCall(work, term=term, keep=keep, is_alone=is_alone)
         return await self._writing.join(call, self._serve)
 
@@ -296,7 +287,6 @@ class SqliteLedger(BookLedger):
         execute("RELEASE call")
 
     def _check_term(self, term: int, current: int) -> None:
-        """Raise an error if another engine decides now."""
         if term not in (current, ANYBODY):
             raise StaleTermError(self.place, term=term, current=current)
 
@@ -334,7 +324,6 @@ class SqliteLedger(BookLedger):
 
 
 def _file(path: Path) -> tuple[int, int] | None:
-    """Return which file has a name; None if there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -343,7 +332,6 @@ def _file(path: Path) -> tuple[int, int] | None:
 
 
 def _drop_oldest(folder: Path, keep: int) -> None:
-    """Remove the oldest of our own nightly backups, beyond as many as are kept."""
     with database.sqlite_errors(str(folder)):
         ours = sorted(each for each in folder.iterdir() if _NIGHTLY.fullmatch(each.name))
         for each in ours[: max(0, len(ours) - keep)]:
@@ -425,12 +413,10 @@ def _replace(
 
 
 def _sealing(directory: Path) -> database.Seal:
-    """Return what moves the secrets of an older ledger into files of a data directory."""
     return partial(vault.seal, directory=directory)
 
 
 def _locked(directory: Path, *, now: datetime) -> Lock:
-    """Return the lock on a data directory, which is made if there is none."""
     database.prepare(directory)
     with database.sqlite_errors(str(directory)):
         return Lock.acquire(directory, now=now)

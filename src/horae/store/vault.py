@@ -53,7 +53,6 @@ def keep(directory: Path, name: str, text: str) -> str:
 
 
 def forget(directory: Path, texts: Iterable[str]) -> None:
-    """Remove the files that some texts stand for."""
     for path in (path for text in texts for path in kept_in(text)):
         try:
             os.remove(directory / path)
@@ -134,7 +133,6 @@ def _specs(connection: sqlite3.Connection) -> Iterator[tuple[int, str, dict[str,
 
 
 def _texts(spec: dict[str, Any]) -> dict[str, str]:
-    """Return the fields of a trigger or an agent that may name secrets."""
     config = spec["config"]
     env = config.get("env")
     fields = env if isinstance(env, dict) else {name: config.get(name) for name in WEBHOOK_SECRETS}
