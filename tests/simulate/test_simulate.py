@@ -299,7 +299,7 @@ def test_the_oracle_shares_no_code_with_what_it_judges() -> None:
     tree = ast.parse(Path(oracle.__file__).read_text())
     names = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     # The type of a receipt as it is filed is all that it takes from Horae.
-    assert {name for name in names if name.startswith("horae")} <= {"horae.core.ports"}
+    assert {name for name in names if name.startswith("horae")} <= {"horae.core.receipt"}
 
 
 @pytest.mark.parametrize(
