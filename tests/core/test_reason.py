@@ -7,16 +7,13 @@ import copy
 import inspect
 import pickle
 import re
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import horae
 from horae.core.receipt import Reason, ReasonCode, coded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SOURCE = Path(horae.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs/reference/reasons.md"
@@ -25,9 +22,12 @@ READERS = {"cli/ledger.py", "cluster/queue.py", "sources/workflows/runner.py", "
 HOME = "core/receipt.py"
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text())
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    return [
+        (path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text()))
+        for path in sorted(SOURCE.rglob("*.py"))
+    ]
 
 
 def test_a_reason_is_its_words_and_a_text_made_of_it_has_no_code() -> None:

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +20,8 @@ RECORDS = HERE / "records"
 
 def tell(names: list[str], into: Path, *, talk: bool = False) -> None:
     """Tell stories in a process with a clean environment, and write their records."""
+    from commands import start_command
+
     with tempfile.TemporaryDirectory(prefix="golden-") as made:
         place = Path(made).resolve()
         for name in ("bin", "home", "tmp"):
@@ -42,14 +43,12 @@ def tell(names: list[str], into: Path, *, talk: bool = False) -> None:
             **{f"GIT_{who}_EMAIL": "ada@example.org" for who in ("AUTHOR", "COMMITTER")},
             **{f"GIT_{who}_DATE": "2026-06-05T12:00:00Z" for who in ("AUTHOR", "COMMITTER")},
         }
-        command = [sys.executable, __file__, "--here", str(place), "--into", str(into), *names]
-        command += ["--talk"] if talk else []
-        heard = None if talk else subprocess.PIPE
-        done = subprocess.run(
-            command, env=environ, cwd=place, umask=0o022, check=False, stderr=heard, text=True
-        )
-        if done.returncode:
-            raise RuntimeError(f"the records could not be made:\n{done.stderr or ''}")
+        words = [__file__, "--here", place, "--into", into, *names, *(["--talk"] if talk else [])]
+        with (place / "heard").open("w+") as heard, Path(os.devnull).open() as nothing:
+            files = (nothing.fileno(), 1, 2 if talk else heard.fileno())
+            if start_command(words, at=place, environ=environ, files=files).wait():
+                heard.seek(0)
+                raise RuntimeError(f"the records could not be made:\n{heard.read()}")
 
 
 def _tell_here(place: Path, into: Path, names: list[str], *, talk: bool) -> None:
@@ -57,6 +56,7 @@ def _tell_here(place: Path, into: Path, names: list[str], *, talk: bool) -> None
     from golden.product import Terminal
     from golden.story import TOOLS, Story
 
+    os.umask(0o022)
     path = os.environ.pop("GOLDEN_PATH")
     for name in TOOLS:
         found = shutil.which(name, path=path)
