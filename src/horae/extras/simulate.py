@@ -35,8 +35,6 @@ _DONE: Final = Ended(Status.DONE, Reason(ReasonCode.COMPLETED, "simulated"), 0)
 
 
 class Outage(NamedTuple):
-    """A time without an engine."""
-
     at: datetime
     length: timedelta
 
@@ -132,7 +130,6 @@ class Simulation:
             self.broken = BrokenGuarantee(promise, what, tuple(self._last))
 
     def note_write(self, name: str, args: tuple[Any, ...], answer: object) -> None:
-        """Note a write that the ledger has committed."""
         if name == "running" and answer:
             self._running.add(args[0])
         if name != "wake" or answer:

@@ -205,31 +205,23 @@ async def _ics(front: Front) -> Response:
 
 
 _ICS: Final = "text/calendar; charset=utf-8"
+# fmt: off
 OPERATIONS: Final = (
-    asks(
-        "/api/v1/agenda",
-        Scope.READ,
-        agenda,
-        "from:time to:time fires:Fire[] cursor:str?",
-        moment("from", "start of the window; default: now"),
-        moment("to", "end of the window, exclusive; default: a week after `from`"),
-        text("entry", "only this entry"),
-        limit(100),
-        text("cursor", "cursor of the previous page"),
-        also=(404,),
-    ),
-    asks(
-        "/api/v1/preview",
-        Scope.READ,
-        preview,
-        "words zone next:time[]",
-        text("cron", "a cron expression"),
-        moment("at", "a single time, instead of `cron`"),
-        text("zone", "time zone; default: UTC"),
-        moment("from", "time after which to look for occurrences; default: now"),
-        limit(5),
-    ),
+    asks("/api/v1/agenda", Scope.READ, agenda, "from:time to:time fires:Fire[] cursor:str?",
+         moment("from", "start of the window; default: now"),
+         moment("to", "end of the window, exclusive; default: a week after `from`"),
+         text("entry", "only this entry"),
+         limit(100),
+         text("cursor", "cursor of the previous page"),
+         also=(404,)),
+    asks("/api/v1/preview", Scope.READ, preview, "words zone next:time[]",
+         text("cron", "a cron expression"),
+         moment("at", "a single time, instead of `cron`"),
+         text("zone", "time zone; default: UTC"),
+         moment("from", "time after which to look for occurrences; default: now"),
+         limit(5)),
     asks("/api/v1/calendar", Scope.ADMIN, calendar_path, "path:str url:str?", also=(404,)),
     asks("/calendar.ics", Scope.READ, calendar_ics, "str", kind=_ICS, also=(404,)),
     asks("/calendar/{secret}.ics", Access.SECRET, secret_calendar, "str", kind=_ICS),
 )
+# fmt: on

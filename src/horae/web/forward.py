@@ -88,7 +88,7 @@ async def _forward(
     if found is None:
         raise NoLeaderError("the cluster has no leader")
     other, address = found
-    if asker := dict(scope["headers"]).get(FROM):  # nobody asks twice around
+    if (asker := dict(scope["headers"]).get(FROM)) is not None:  # nobody asks twice around
         sender = asker.decode(errors="replace")[:64]
         raise NoLeaderError(f"{sender} forwarded the request to {name}, which is not the leader")
     try:

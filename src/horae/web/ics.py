@@ -77,9 +77,10 @@ def calendar(
     >>> [line.rstrip() for line in calendar([], start=moment, end=moment, now=moment)][:3]
     ['BEGIN:VCALENDAR', 'VERSION:2.0', 'PRODID:-//Horae//Horae//EN']
     """
+    year = start.astimezone(UTC).year
     shown = [entry for entry in entries if _is_shown(entry, start, end)]
-    clocks = {each: _clock(each, start) for each in sorted({entry.zone for entry in shown})}
-    own = clocks.get(zone_name) or _clock(zone_name, start)
+    clocks = {each: _clock(each, year) for each in sorted({entry.zone for entry in shown})}
+    own = clocks.get(zone_name) or _clock(zone_name, year)
 
     yield from ("BEGIN:VCALENDAR\r\n", "VERSION:2.0\r\n", "PRODID:-//Horae//Horae//EN\r\n")
     yield "CALSCALE:GREGORIAN\r\n"
@@ -89,9 +90,8 @@ def calendar(
     for clock in [clock for clock in clocks.values() if not clock.is_utc] if shown else [own]:
         yield from map(folded, _timezone(clock))
     for entry in shown:
-        clock, about = clocks[entry.zone], _about(entry)
-        for event in _events(entry, clock, own, start=start, end=end):
-            yield from map(folded, _event(event, clock, now=now, about=about))
+        lines = _events(entry, clocks[entry.zone], own, start=start, end=end, now=now)
+        yield from map(folded, lines)
     yield "END:VCALENDAR\r\n"
 
 
@@ -102,8 +102,8 @@ def is_cut(entry: Entry, *, start: datetime, end: datetime, zone_name: str = "UT
     if next(islice(project(entry, start, end), MOST, None), None) is None:
         return False
     first = next(project(entry, start, end))
-    clock, own = _clock(entry.zone, start), _clock(zone_name, start)
-    return _recurrence(entry, first.at, clock, own) is None
+    year = start.astimezone(UTC).year
+    return _recurrence(entry, first.at, _clock(entry.zone, year), _clock(zone_name, year)) is None
 
 
 def folded(line: str) -> str:
@@ -137,14 +137,6 @@ def escaped(text: str) -> str:
     return r"\n".join(_SPECIAL.sub(r"\\\g<0>", line) for line in lines)
 
 
-class _IcsEvent(NamedTuple):
-    uid: str
-    at: datetime
-    recurrence: str | None = None
-    is_estimate: bool = False
-    is_cut: bool = False  # more would follow
-
-
 def _is_shown(entry: Entry, start: datetime, end: datetime) -> bool:
     if not isinstance(entry.rule, CronRule | RepeaterRule | OnceRule):
         return False
@@ -152,43 +144,34 @@ def _is_shown(entry: Entry, start: datetime, end: datetime) -> bool:
 
 
 def _events(
-    entry: Entry, clock: _IcsZone, own: _IcsZone, *, start: datetime, end: datetime
-) -> Iterator[_IcsEvent]:
+    entry: Entry, clock: _IcsZone, own: _IcsZone, *, start: datetime, end: datetime, now: datetime
+) -> Iterator[str]:
+    """Yield the events of an entry: one that recurs, or each of its moments, which take no time."""
     # Programs pass a UID on, also where they hide the rest: so only a hash of the address.
     uid = sha256(entry.address.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    about = _about(entry)
     moments = project(entry, start, end)
     first = next(moments)
     recurrence = _recurrence(entry, first.at, clock, own)
-    if recurrence is not None or isinstance(entry.rule, OnceRule):
-        yield _IcsEvent(f"{uid}@horae", first.at, recurrence)
-        return
-    for number, moment in enumerate(islice(chain([first], moments), MOST), start=1):
-        yield _IcsEvent(
-            f"{uid}-{_utc(moment.at)}@horae",
-            moment.at,
-            is_estimate=moment.is_estimate,
-            is_cut=number == MOST and next(moments, None) is not None,
-        )
-
-
-def _event(
-    event: _IcsEvent, clock: _IcsZone, *, now: datetime, about: Iterable[str]
-) -> Iterator[str]:
-    yield "BEGIN:VEVENT"
-    yield f"UID:{event.uid}"
-    yield f"DTSTAMP:{_utc(now)}"
-    yield f"DTSTART{_when(event.at, clock)}"
-    if event.recurrence is not None:
-        yield f"RRULE:{event.recurrence}"
-    yield from about
-    yield f"STATUS:{'TENTATIVE' if event.is_estimate else 'CONFIRMED'}"
-    yield "TRANSP:TRANSPARENT"
-    if event.is_estimate:
-        yield "COMMENT:An estimate, counted from the end of the previous run."
-    if event.is_cut:
-        note = f"More events follow: a calendar lists at most {MOST:,} per entry."
-        yield f"COMMENT:{escaped(note)}"
-    yield "END:VEVENT"
+    is_one = recurrence is not None or isinstance(entry.rule, OnceRule)
+    listed = [first] if is_one else islice(chain([first], moments), MOST)
+    for number, moment in enumerate(listed, start=1):
+        yield "BEGIN:VEVENT"
+        yield f"UID:{uid}@horae" if is_one else f"UID:{uid}-{_utc(moment.at)}@horae"
+        yield f"DTSTAMP:{_utc(now)}"
+        yield f"DTSTART{_when(moment.at, clock)}"
+        if recurrence is not None:
+            yield f"RRULE:{recurrence}"
+        yield from about
+        is_estimate = moment.is_estimate and not is_one
+        yield f"STATUS:{'TENTATIVE' if is_estimate else 'CONFIRMED'}"
+        yield "TRANSP:TRANSPARENT"
+        if is_estimate:
+            yield "COMMENT:An estimate, counted from the end of the previous run."
+        if number == MOST and next(moments, None) is not None:
+            note = f"More events follow: a calendar lists at most {MOST:,} per entry."
+            yield f"COMMENT:{escaped(note)}"
+        yield "END:VEVENT"
 
 
 def _about(entry: Entry) -> tuple[str, ...]:
@@ -293,13 +276,8 @@ class _IcsZone(NamedTuple):
     changes: tuple[ClockChange, ...]
 
 
-def _clock(name: str, start: datetime) -> _IcsZone:
-    """Return the clock of a zone, for a window that begins at a moment."""
-    return _clock_from(name, start.astimezone(UTC).year)
-
-
 @lru_cache(maxsize=64)  # looking for the changes of a century takes 15 ms
-def _clock_from(name: str, year: int) -> _IcsZone:
+def _clock(name: str, year: int) -> _IcsZone:
     since = datetime(max(year - 1, 2), 1, 1, tzinfo=UTC)
     settled = datetime(min(max(year + _CYCLE, _SETTLED), 9999), 1, 1, tzinfo=UTC)
     place = zone(name)

@@ -266,13 +266,13 @@ def does(
     return Operation("POST", path, access, answer, says, body=body, takes=Takes.FIELDS, **more)
 
 
-def with_tag(operation: Operation, tag: Tagging) -> Operation:
+def with_tag(tag: Tagging | None, operation: Operation) -> Operation:
     """Return a route that says the tag of what it is about, or minds it before an edit.
 
     A tag names a thing as people have made it. What changes by itself, such as when it comes
     next, is not in it: an edit is refused because of another edit, never because time has passed.
     """
-    if operation.method == "GET":
+    if tag is None or operation.method == "GET":
         return replace(operation, tag=tag)
     also = (*operation.also, HTTPStatus.PRECONDITION_FAILED.value)
     return replace(operation, tag=tag, headers=(*operation.headers, "If-Match"), also=also)

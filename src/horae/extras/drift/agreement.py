@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -70,12 +71,10 @@ class RuleFacts(NamedTuple):
 
     @property
     def day_gap(self) -> int:
-        """How many days lie between one and the next, as a rule."""
         return usual(gaps([day.toordinal() for day in self.days])) or 0
 
     @property
     def is_most_days(self) -> bool:
-        """Whether it fires on most days: on weekdays at least."""
         return self.share_of(WEEK) > 0.7
 
     def share_of(self, weekdays: frozenset[int]) -> float:
@@ -95,7 +94,6 @@ def facts_of(rule: Rule) -> RuleFacts:
 
 
 def _shares(days: Sequence[date]) -> tuple[tuple[int, int], ...]:
-    """Return for each weekday on how many days a rule fired, and how many its months had."""
     if not days:
         return ((0, 0),) * 7
     fired = Counter(day.weekday() for day in days)
@@ -126,7 +124,6 @@ def _cron_facts(rule: Cron) -> RuleFacts:
 
 
 def fields_of(rule: Cron) -> Fields:
-    """Return the fields of a cron rule, nicknames written out."""
     texts = rule.expression.split()
     if len(texts) == 1:
         texts = NICKNAMES[texts[0].upper()].split()
@@ -142,23 +139,17 @@ def _stamp_facts(rule: Stamped) -> RuleFacts:
     if repeater is None:
         return RuleFacts((anchor.date(),), (minute,), is_once=True, has_time=rule.has_time)
     if repeater.unit is Unit.HOUR and repeater.count % 24:
-        return _hour_facts(anchor, repeater.count)
+        count = repeater.count
+        minutes = {(minute + 60 * hour) % 1440 for hour in range(0, 24, count)}
+        first = min(anchor.toordinal(), date.max.toordinal() - 60)
+        days = tuple(date.fromordinal(first + n) for n in range(0, 60, max(1, count // 24)))
+        return RuleFacts(days, tuple(sorted(minutes)) if 24 % count == 0 else (), count * 60)
     walls = (repeater.nth(anchor, n) for n in range(9 if repeater.unit is Unit.YEAR else 60))
     days = tuple(wall.date() for wall in walls if wall is not None)
     return RuleFacts(days, (minute,), has_time=rule.has_time)
 
 
-def _hour_facts(anchor: datetime, count: int) -> RuleFacts:
-    minutes = {
-        (anchor.hour * 60 + anchor.minute + 60 * hour) % 1440 for hour in range(0, 24, count)
-    }
-    first = min(anchor.toordinal(), date.max.toordinal() - 60)
-    days = [date.fromordinal(first + day) for day in range(0, 60, max(1, count // 24))]
-    return RuleFacts(tuple(days), tuple(sorted(minutes)) if 24 % count == 0 else (), count * 60)
-
-
 def together(each: Sequence[RuleFacts]) -> RuleFacts:
-    """Return what several rules do, of which any fires."""
     times = sorted({minute for facts in each for minute in facts.times})
     days = sorted({day for facts in each for day in facts.days})
     return RuleFacts(tuple(days), tuple(times), usual(gaps(times)), shares=_shares(days))
@@ -169,7 +160,6 @@ def gaps(values: Sequence[int]) -> list[int]:
 
 
 def usual(values: Iterable[int]) -> int | None:
-    """Return the commonest of some values, None if there are none."""
     return next((value for value, _ in Counter(values).most_common(1)), None)
 
 
@@ -218,7 +208,7 @@ def is_kept_by(when: SpokenTime, whole: SpokenTime, said: SpokenTime, facts: Rul
         and (when.times_per is None or _keeps_count(when.times_per, whole, facts))
         and (not when.weekdays or _keeps_weekdays(when, whole, said, facts))
         and (not when.days or _keeps_days(when.days, said.days, facts))
-        and (when.nth is None or all(_is_nth(day, when.nth) for day in facts.days))
+        and (when.nth is None or all(day == _nth_day(day, when.nth) for day in facts.days))
         and (not when.months or when.months == facts.months)
         and (not when.times or _keeps_times(when.times, whole, facts))
         and (when.part is None or bool(when.times) or is_in_part(when.part, facts))
@@ -228,7 +218,12 @@ def is_kept_by(when: SpokenTime, whole: SpokenTime, said: SpokenTime, facts: Rul
 def _keeps_rhythm(every: Often, whole: SpokenTime, facts: RuleFacts) -> bool:
     count, period = every
     if period in SHORT:
-        return _beats(every, facts) and (whole.names_days or facts.is_most_days)
+        if period is Period.SECOND:
+            is_kept = facts.step == 1 and usual(gaps(facts.seconds)) == count
+        else:
+            minutes = count * (60 if period is Period.HOUR else 1)
+            is_kept = facts.step == minutes and len(facts.seconds) == 1
+        return is_kept and (whole.names_days or facts.is_most_days)
     if not (facts.is_calm or whole.times):
         return False
     match period:
@@ -251,14 +246,6 @@ def _keeps_rhythm(every: Often, whole: SpokenTime, facts: RuleFacts) -> bool:
             return len(set(years)) == len(years) and usual(gaps(years)) in (count, None)
 
 
-def _beats(often: Often, facts: RuleFacts) -> bool:
-    """Whether a rule fires every so many seconds, minutes or hours of its days."""
-    if often.period is Period.SECOND:
-        return facts.step == 1 and usual(gaps(facts.seconds)) == often.n
-    minutes = often.n * (60 if often.period is Period.HOUR else 1)
-    return facts.step == minutes and len(facts.seconds) == 1
-
-
 def _keeps_months(count: int, facts: RuleFacts, *, is_single: bool) -> bool:
     months = Counter(day.year * 12 + day.month for day in facts.days)
     if is_single and usual(months.values()) != 1:
@@ -269,7 +256,6 @@ def _keeps_months(count: int, facts: RuleFacts, *, is_single: bool) -> bool:
 
 
 def _keeps_count(often: Often, whole: SpokenTime, facts: RuleFacts) -> bool:
-    """Whether a rule fires so many times in a period."""
     count, period = often
     a_day = len(facts.times) or 1440 // (facts.step or 1440)
     match period:
@@ -302,24 +288,18 @@ def _keeps_weekdays(
 def _keeps_days(days: frozenset[int], said: frozenset[int], facts: RuleFacts) -> bool:
     if facts.is_shifted:
         return all(any(abs(at.day - day) < 3 for day in days) for at in facts.days)
-    fired = {-1 if -1 in said and _is_last(day) else day.day for day in facts.days}
+    fired = {-1 if -1 in said and day.day == _length(day) else day.day for day in facts.days}
     return fired in (days, said)
 
 
-def _is_last(day: date) -> bool:
-    return day.day == _month_length(day)
+def _length(month: date) -> int:
+    return monthrange(month.year, month.month)[1]
 
 
-def _is_nth(day: date, nth: Nth) -> bool:
-    days = (day.replace(day=n) for n in range(1, _month_length(day) + 1))
+def _nth_day(month: date, nth: Nth) -> date | None:
+    days = (month.replace(day=n) for n in range(1, _length(month) + 1))
     found = [each for each in days if each.weekday() in nth.weekdays]
-    return found[nth.n - (nth.n > 0) :][:1] == [day]
-
-
-def _month_length(day: date) -> int:
-    if day.month == 12:
-        return 31
-    return (day.replace(month=day.month + 1, day=1) - timedelta(days=1)).day
+    return next(iter(found[nth.n - (nth.n > 0) :]), None)
 
 
 def _keeps_times(times: frozenset[TimeOfDay], whole: SpokenTime, facts: RuleFacts) -> bool:
@@ -337,7 +317,6 @@ def fired_at(clock: TimeOfDay, facts: RuleFacts) -> int | None:
 
 
 def is_in_part(part: str, facts: RuleFacts) -> bool:
-    """Tell whether all times of a rule lie in a part of the day."""
     first, last = PARTS[part]
     is_within = bool(facts.times) and all(first <= minute <= last for minute in facts.times)
     return is_within or not facts.has_time

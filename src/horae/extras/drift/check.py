@@ -99,7 +99,6 @@ def drift(text: str, rule: SpokenRule, *more: SpokenRule, own: Collection[str] =
 
 
 def _spans(text: str, sentences: Collection[str]) -> list[tuple[int, int]]:
-    """Return where sentences stand in a text, each whole, in whatever lines."""
     return [
         found.span()
         for sentence in sentences
@@ -123,7 +122,6 @@ def claims(text: str) -> list[TimeClaim]:
 
 
 def check_drift(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:
-    """Yield the words of title and text that the rule does not keep."""
     headline = workflow.headline
     spoken = _spoken_of(headline, rule)
     if not spoken:
@@ -141,7 +139,6 @@ def check_drift(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:
 
 
 def _spoken_of(headline: Headline, rule: Rule) -> tuple[Cron | Stamped, ...]:
-    """Return the rule in the form that words are compared with."""
     stamp = headline.scheduled
     match rule:
         case CronRule(crons) if not any(cron.never for cron in crons):

@@ -35,13 +35,11 @@ class PhrasePlace(NamedTuple):
 
     @property
     def is_row(self) -> bool:
-        """Whether it names several days one by one."""
         opener = self.sentence.low(self.start)
         return len(self.when.weekdays) > 1 and not opener.startswith(("on", "w", "business"))
 
     @property
     def is_bare_hour(self) -> bool:
-        """Whether all it says is `at` and a number."""
         words = self.sentence.words[self.start + 1 : self.end]
         return self.kind is Manner.TIME and all(word.low.isdecimal() for word in words)
 
@@ -102,7 +100,9 @@ def _place(
 def _manner(place: PhrasePlace) -> ClaimManner | None:
     """Return how a phrase speaks of this schedule, None if it does not."""
     left = _unlabelled(place)
-    if left is None or place.sentence.is_question or _is_hedged(place) or _is_blocked(left):
+    is_arrow = place.after in ("-", "=") and place.sentence.low(place.end + 1) == ">"
+    is_hedged = is_arrow or place.after in lexicon.HEDGES or place.before in ("or", "nor")
+    if left is None or place.sentence.is_question or is_hedged or _is_blocked(left):
         return None
     left = _trimmed(left)
     if place.kind is Manner.ADVERB:
@@ -114,7 +114,6 @@ def _manner(place: PhrasePlace) -> ClaimManner | None:
 
 
 def _unlabelled(place: PhrasePlace) -> list[str] | None:
-    """Return the words since a label such as `Schedule:`; None if it speaks of something else."""
     left = place.left
     if ":" not in left:
         return left
@@ -125,14 +124,7 @@ def _unlabelled(place: PhrasePlace) -> list[str] | None:
     return left[cut:]
 
 
-def _is_hedged(place: PhrasePlace) -> bool:
-    """Whether the words next to a phrase leave it open."""
-    is_arrow = place.after in ("-", "=") and place.sentence.low(place.end + 1) == ">"
-    return is_arrow or place.after in lexicon.HEDGES or place.before in ("or", "nor")
-
-
 def _is_blocked(left: list[str]) -> bool:
-    """Whether words before a phrase keep it from being a statement of how it is."""
     return any(
         low in lexicon.BLOCKERS
         or low.endswith("n't")
@@ -142,7 +134,6 @@ def _is_blocked(left: list[str]) -> bool:
 
 
 def _trimmed(left: list[str]) -> list[str]:
-    """Return words without the marks and fillers they begin with."""
     for index, low in enumerate(left):
         if (low[0].isalnum() or low == MASK) and low not in lexicon.FILLERS:
             return left[index:]
@@ -192,7 +183,6 @@ def _is_own_clause(sentence: Sentence, index: int) -> bool:
 
 
 def _is_passive(low: str, before: str) -> bool:
-    """Whether a word says what is done to something: `is sent`, `are checked`."""
     if before not in ("is", "are", "be", "gets", "get") or low in lexicon.QUALITIES:
         return False
     return (
@@ -203,7 +193,6 @@ def _is_passive(low: str, before: str) -> bool:
 
 
 def _may_follow(place: PhrasePlace, left: list[str]) -> bool:
-    """Whether the word before a phrase lets it say when."""
     before = place.before
     if before in lexicon.QUALITIES or before in ("every", "each", "than") or number_of(before):
         return False
@@ -237,7 +226,6 @@ def _may_follow_bare(place: PhrasePlace, left: list[str]) -> bool:
 
 
 def _is_time_of_day(place: PhrasePlace, left: list[str]) -> bool:
-    """Whether a number after `at` is a time of every day, rather than a level or one day's."""
     if any(c.isdigit() for c in place.before):
         return False
     if not place.is_bare_hour or place.is_second or place.before in lexicon.RUNNING:
@@ -265,8 +253,9 @@ def _manner_of_adverb(place: PhrasePlace, left: list[str]) -> ClaimManner | None
 
 
 def _manner_of_adjective(place: PhrasePlace, left: list[str]) -> ClaimManner | None:
-    """Return how `daily` speaks before a noun: `Daily backup`, `This is a daily job`."""
-    nouns = _nouns(place)
+    words = [word.low for word in place.sentence.words[place.end : place.end + 5]]
+    other = lexicon.FOLLOWING | {"of"}
+    nouns = list(takewhile(lambda low: low[0].isalnum() and low not in other, words))
     if not nouns or not _is_named_for(place, nouns):
         return None
     rest = (place.sentence.low(place.end + len(nouns) + step) for step in range(2))
@@ -278,17 +267,6 @@ def _manner_of_adjective(place: PhrasePlace, left: list[str]) -> ClaimManner | N
         return ClaimManner.SAID
     is_object = left[0] in lexicon.SENDING and left[1:] in ([], ["the"], ["our"], ["a"])
     return ClaimManner.NAME if is_object and nouns[-1] in lexicon.ACTIVITIES else None
-
-
-def _nouns(place: PhrasePlace) -> list[str]:
-    """Return the words after an adjective, up to one that is no noun."""
-    words = place.sentence.words[place.end : place.end + 5]
-    return [
-        word.low
-        for word in takewhile(
-            lambda word: word.low[0].isalnum() and word.low not in lexicon.FOLLOWING | {"of"}, words
-        )
-    ]
 
 
 def _is_named_for(place: PhrasePlace, nouns: list[str]) -> bool:
@@ -303,20 +281,16 @@ def _is_named_for(place: PhrasePlace, nouns: list[str]) -> bool:
     if others and head in lexicon.ABOUT_OTHERS:
         return False
     is_slow = place.when.every in lexicon.RARE
-    if head not in lexicon.ACTIVITIES and (is_slow or not _is_deed(head)):
+    if head not in lexicon.ACTIVITIES and (
+        is_slow or not (_is_verb(head) or head.endswith(("tion", "sion")))
+    ):
         return False
     # "Daily Planet clippings": a capital that its neighbours do not have makes a name.
     words = [word.text for word in place.sentence.words[place.end : place.end + len(nouns)]]
     return not (words[0][0].isupper() and any(word[0].islower() for word in words))
 
 
-def _is_deed(noun: str) -> bool:
-    """Whether a noun is something that is done, and so can be done daily: `scan`, `cleaning`."""
-    return _is_verb(noun) or noun.endswith(("tion", "sion"))
-
-
 def _is_verb(low: str) -> bool:
-    """Whether a word can be an order or say what this does: `copy`, `copies`, `copying`."""
     if low in lexicon.VERBS or (low.endswith("ing") and len(low) > 5):
         return True
     stems = (low.removesuffix("s"), low.removesuffix("es"), low.removesuffix("ies") + "y")
@@ -342,7 +316,6 @@ def _is_own(place: PhrasePlace, left: list[str]) -> bool:
 
 
 def _is_this(opener: str, subject: str) -> bool:
-    """Whether two words point at what is scheduled here: `this runs`, `the job`."""
     if opener == "this":
         return subject in lexicon.SELF | lexicon.ACTIVITIES | lexicon.AUXILIARIES or _is_verb(
             subject

@@ -21,7 +21,7 @@ from horae.extras.drift.when import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from horae.extras.drift.sentence import Sentence
 
@@ -143,8 +143,6 @@ _FIRST: Final = re.compile(
 
 
 class _Reader(NamedTuple):
-    """One form of words: its kind, its pattern, and what to make of a match."""
-
     kind: Manner
     pattern: str
     build: Callable[[re.Match[str]], SpokenTime | None]
@@ -199,23 +197,21 @@ def _continued(sentence: Sentence, phrase: Phrase) -> Phrase | None:
     index = phrase.end + has_comma
     if left_out := _read((_LEFT_OUT,), sentence, index):
         return _without(phrase, left_out)
-    following = _read(_followers(phrase.when), sentence, index)
+    when = phrase.when
+    is_weekly = when.every is not None and when.every.period is Period.WEEK
+    readers = (
+        *((_OFFICE_HOURS,) if when.is_within_day else ()),
+        *_FOLLOWERS,
+        *((_ONE_DAY,) if is_weekly else ()),
+    )
+    following = _read(readers, sentence, index)
     if following is None or (has_comma and following.kind is Manner.ADVERB):
         return None
     joined = join(phrase.when, following.when)
     return Phrase(following.end, joined, phrase.kind) if joined else None
 
 
-def _followers(when: SpokenTime) -> Iterator[_Reader]:
-    if when.is_within_day:
-        yield _OFFICE_HOURS
-    yield from _FOLLOWERS
-    if when.every and when.every.period is Period.WEEK:
-        yield _ONE_DAY
-
-
 def _without(phrase: Phrase, left_out: Phrase) -> Phrase | None:
-    """Return `every day` with `except Sunday`."""
     assert phrase.when is not None
     assert left_out.when is not None
     if phrase.when.every not in (None, Often(1, Period.DAY)):
@@ -229,6 +225,12 @@ def join(one: SpokenTime, other: SpokenTime | None) -> SpokenTime | None:
     if other is None or _clash(one, other):
         return None
     part = one.part or other.part
+
+    def settled(clock: TimeOfDay) -> TimeOfDay:  # 6 in the evening is 18:00
+        if part is None or not clock.is_vague:
+            return clock
+        return TimeOfDay(clock.minute % 720 + (0 if part == "morning" else 720))
+
     when = SpokenTime(
         every=one.every or other.every,
         times_per=one.times_per or other.times_per,
@@ -236,7 +238,7 @@ def join(one: SpokenTime, other: SpokenTime | None) -> SpokenTime | None:
         days=one.days | other.days,
         nth=one.nth or other.nth,
         months=one.months | other.months,
-        times=frozenset(_settled(clock, part) for clock in one.times | other.times),
+        times=frozenset(map(settled, one.times | other.times)),
         part=part,
         hours=one.hours or other.hours,
         zone=one.zone or other.zone,
@@ -246,7 +248,6 @@ def join(one: SpokenTime, other: SpokenTime | None) -> SpokenTime | None:
 
 
 def _clash(one: SpokenTime, other: SpokenTime) -> bool:
-    """Whether two phrases speak of the same thing."""
     return bool(
         (one.every and other.every and one.every != other.every)
         or (one.times_per and other.times_per)
@@ -283,15 +284,7 @@ def _counted(when: SpokenTime, times_per: Often) -> SpokenTime | None:
     return when if not when.times and (is_within or not when.names_days) else None
 
 
-def _settled(clock: TimeOfDay, part: str | None) -> TimeOfDay:
-    """Return a time as the part of the day has it: 6 in the evening is 18:00."""
-    if part is None or not clock.is_vague:
-        return clock
-    return TimeOfDay(clock.minute % 720 + (0 if part == "morning" else 720))
-
-
 def _zone(sentence: Sentence, index: int) -> tuple[str | None, int]:
-    """Return the zone that is named after a time, and where its name ends."""
     start = sentence.places[index] if index < len(sentence.places) else len(sentence.cased)
     match = _ZONE.match(sentence.cased, start)
     return (match["zone"], sentence.index_at(match.end())) if match else (None, index)
@@ -373,7 +366,6 @@ def _part(match: re.Match[str]) -> str | None:
 
 
 def _times_in(match: re.Match[str]) -> SpokenTime | None:
-    """Build `twice a day` and `twice daily`; once is the same as every."""
     groups = match.groupdict()
     often = FREQUENCIES[groups["often"]] if groups.get("often") else None
     period = often.period if often else _UNITS[groups["unit"]]
@@ -426,9 +418,8 @@ def _month_day(match: re.Match[str]) -> SpokenTime | None:
 
 
 def _months(match: re.Match[str]) -> SpokenTime:
-    return SpokenTime(
-        months=frozenset(_MONTHS[name] for name in re.findall(_MONTH, match["months"]))
-    )
+    names = re.findall(_MONTH, match["months"])
+    return SpokenTime(months=frozenset(_MONTHS[name] for name in names))
 
 
 def _times_of_day(match: re.Match[str]) -> SpokenTime | None:
@@ -468,20 +459,8 @@ def _office_hours(match: re.Match[str]) -> SpokenTime | None:
     return SpokenTime(hours=(first, last)) if first < last < 24 else None
 
 
-def _part_of_day(match: re.Match[str]) -> SpokenTime:
-    return SpokenTime(part=match["part"])
-
-
 def _named_days(match: re.Match[str]) -> SpokenTime:
     return SpokenTime(weekdays=_weekdays(match["days"]), part=_part(match))
-
-
-def _every_other_day(match: re.Match[str]) -> SpokenTime:
-    return SpokenTime(every=Often(2, Period.WEEK), weekdays=frozenset({_DAYS[match["days"]]}))
-
-
-def _constant(count: int, period: Period) -> Callable[[re.Match[str]], SpokenTime]:
-    return lambda _: SpokenTime(every=Often(count, period))
 
 
 _DAYS_SAID: Final = f"(?P<days>{_DAY_SET}|{_DAY_ROW})"
@@ -493,12 +472,17 @@ _EVERY_FORMS: Final = (
     (f"{_NTH_SAID}{_MONTHLY}", _nth),
     (f"(?P<n>first|1st|last) (?P<day>{_NTH_DAY})(?P<month>)", _nth),
     (f"{_DATES_SAID}{_MONTHLY}", _dates),
-    (f"other (?P<days>{_DAY})", _every_other_day),
+    (
+        f"other (?P<days>{_DAY})",
+        lambda found: SpokenTime(
+            every=Often(2, Period.WEEK), weekdays=frozenset({_DAYS[found["days"]]})
+        ),
+    ),
     (f"(?P<part>{_PART}|{_any(_NAMED_TIMES)})", _every_part),
     (f"{_DAYS_SAID}(?: (?P<part>{_PART}))?", _named_days),
-    ("half(?: an)?[ -]hour", _constant(30, Period.MINUTE)),
-    ("quarter(?! (?:hour|of))", _constant(3, Period.MONTH)),
-    ("fortnight", _constant(2, Period.WEEK)),
+    ("half(?: an)?[ -]hour", lambda _: SpokenTime(every=Often(30, Period.MINUTE))),
+    ("quarter(?! (?:hour|of))", lambda _: SpokenTime(every=Often(3, Period.MONTH))),
+    ("fortnight", lambda _: SpokenTime(every=Often(2, Period.WEEK))),
     (f"(?:(?P<n>{_NUMBER}|{_ORDINAL}) )?(?P<unit>{_LONG_UNIT})", _every_period),
     (f"(?P<n>[0-9]{{1,3}})(?P<unit>{_any(_UNITS)})", _every_period),
     (f"(?P<date>{_MONTH_DAY})", _month_day),
@@ -526,7 +510,9 @@ _FOLLOWERS: Final = (
     _Reader(Manner.DATE, f"on (?:the )?(?P<dates>{_DATES})", _dates),
     _Reader(Manner.DATE, f"on (?:the )?(?P<date>{_MONTH_DAY})", _month_day),
     _Reader(Manner.DATE, f"(?:in|of) {_MONTHS_SAID}", _months),
-    _Reader(Manner.TIME, f"in the (?P<part>{_any(PARTS)})", _part_of_day),
+    _Reader(
+        Manner.TIME, f"in the (?P<part>{_any(PARTS)})", lambda found: SpokenTime(part=found["part"])
+    ),
     _ADVERB,
 )
 _LEFT_OUT: Final = _Reader(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ _LONGEST: Final = 100  # words that a sentence may have
 
 
 class _Word(NamedTuple):
-    """A word or a mark, as written and in lower case; what is quoted has no letters."""
-
     text: str
     low: str
     start: int
@@ -36,11 +34,9 @@ class Sentence:
     is_question: bool
 
     def low(self, index: int) -> str:
-        """Return a word in lower case, and nothing past the end."""
         return self.words[index].low if 0 <= index < len(self.words) else ""
 
     def index_at(self, place: int) -> int:
-        """Return the index of the first word that begins at a place of the line or later."""
         return bisect_left(self.places, place)
 
 
@@ -85,22 +81,29 @@ def sentences_of(text: str) -> Iterator[Sentence]:
         for begin, stop in pairwise([0, *stops]):
             if not _TRIGGER.search(masked, begin, stop):
                 continue
-            words = _words(text, masked, start, begin, stop)
-            if words:
+            found = list(islice(_WORD.finditer(masked, begin, stop), _LONGEST + 1))
+            if not 0 < len(found) <= _LONGEST:
+                continue
+            words = []
+            for match in found:
+                first, last = start + match.start(), start + match.end()
+                low = match[0].lower().replace("’", "'")
+                # A letter whose small form is longer would move all that follows in the line.
+                low = low if len(low) == last - first else match[0]
+                if low[0] == MASK:
+                    words.append(_Word(MASK, MASK, first, last))
+                else:
+                    words.append(_Word(text[first:last], low, first, last))
+            yield Sentence(
+                words,
+                " ".join(word.low for word in words),
+                " ".join(word.text for word in words),
+                [0, *accumulate(len(word.low) + 1 for word in words[:-1])],
+                words[0].start,
                 # A line that ends like a sentence is one, and not a headline.
-                is_alone = is_title and len(stops) == 1
-                yield _sentence(words, is_alone, is_question=masked[stop - 1] == "?")
-
-
-def _sentence(words: Sequence[_Word], is_title: bool, *, is_question: bool) -> Sentence:
-    places = []
-    place = 0
-    for word in words:
-        places.append(place)
-        place += len(word.low) + 1
-    line = " ".join(word.low for word in words)
-    cased = " ".join(word.text for word in words)
-    return Sentence(words, line, cased, places, words[0].start, is_title, is_question)
+                is_title=is_title and len(stops) == 1,
+                is_question=masked[stop - 1] == "?",
+            )
 
 
 def _stops(masked: str) -> Iterator[int]:
@@ -108,23 +111,6 @@ def _stops(masked: str) -> Iterator[int]:
         head = masked[max(0, stop.start() - 8) : stop.start()]
         if stop[0] != "." or not _ABBREVIATED.search(head):
             yield stop.end()
-
-
-def _words(text: str, masked: str, offset: int, begin: int, stop: int) -> list[_Word]:
-    """Return the words of a sentence; none if they are too many to be one."""
-    found = list(islice(_WORD.finditer(masked, begin, stop), _LONGEST + 1))
-    if len(found) > _LONGEST:
-        return []
-    return [_word(text, match, offset) for match in found]
-
-
-def _word(text: str, match: re.Match[str], offset: int) -> _Word:
-    start, end = offset + match.start(), offset + match.end()
-    if match[0][0] == MASK:
-        return _Word(MASK, MASK, start, end)
-    low = match[0].lower().replace("’", "'")
-    # A letter whose small form is longer would move all that follows in the line.
-    return _Word(text[start:end], low if len(low) == end - start else match[0], start, end)
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int, bool]]:

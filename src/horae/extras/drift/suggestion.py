@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 def suggested(when: SpokenTime, rule: Rule, facts: RuleFacts) -> str | None:
     """Return the rule that words would mean, in the form of the one that is there."""
     if isinstance(rule, Cron):
-        return _cron_for(when, fields_of(rule), facts) or _repeater_for(when)
+        found = _cron_for(when, fields_of(rule), facts)
+        if found or when.every is None or when.every.period not in _REPEATED:
+            return found
+        # A timestamp repeats as no cron rule can.
+        return str(Repeater(RepeaterKind.CATCH_UP, when.every.n, _REPEATED[when.every.period]))
     return _stamp_for(when, rule, facts) or _cron_for(when, _as_fields(rule), facts)
 
 
@@ -32,15 +36,7 @@ _REPEATED: Final = {
 }
 
 
-def _repeater_for(when: SpokenTime) -> str | None:
-    """Return how a timestamp repeats that says what no cron rule can."""
-    if when.every is None or when.every.period not in _REPEATED:
-        return None
-    return str(Repeater(RepeaterKind.CATCH_UP, when.every.n, _REPEATED[when.every.period]))
-
-
 def _as_fields(rule: Stamped) -> Fields:
-    """Return a timestamp as a cron rule, as near as it comes."""
     anchor = rule.anchor
     fields = Fields(str(anchor.minute), str(anchor.hour))
     match rule.repeater.unit if rule.repeater else None:
@@ -55,7 +51,6 @@ def _as_fields(rule: Stamped) -> Fields:
 
 
 def _cron_for(when: SpokenTime, fields: Fields, facts: RuleFacts) -> str | None:
-    """Return the cron rule for some words, with all that they do not speak of kept."""
     dated = _with_days(when, fields, facts)
     timed = _with_times(when, dated, facts) if dated else []
     return "; ".join(str(each) for each in timed) or None
@@ -63,7 +58,8 @@ def _cron_for(when: SpokenTime, fields: Fields, facts: RuleFacts) -> str | None:
 
 def _with_days(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields | None:
     if when.months:
-        fields = fields._replace(month=_spelt_months(when.months))
+        names = [MONTH_NAMES[month - 1][:3].upper() for month in sorted(when.months)]
+        fields = fields._replace(month=",".join(names))
     if when.weekdays:
         is_rarer = when.every and when.every.period not in SHORT
         return None if is_rarer else _on_weekdays(when, fields, facts)
@@ -182,16 +178,19 @@ def _on_one_day(fields: Fields) -> Fields:
 
 
 def _with_times(when: SpokenTime, fields: Fields, facts: RuleFacts) -> list[Fields]:
-    """Return the fields with the times of some words: one rule, or several if one cannot."""
     if when.times:
         fired = [(clock, fired_at(clock, facts)) for clock in when.times]
         return _at_minutes((clock.minute if at is None else at for clock, at in fired), fields)
     if when.part and not is_in_part(when.part, facts):
         return _at_minutes(_moved_into(when.part, facts), fields)
     if when.times_per and when.times_per.period in (Period.HOUR, Period.MINUTE):
-        return _beating(_interval(when.times_per), when, fields, facts)
+        count, period = when.times_per
+        smaller = Period.MINUTE if period is Period.HOUR else Period.SECOND
+        return _beating(Often(0 if 60 % count else 60 // count, smaller), when, fields, facts)
     if when.times_per and when.times_per.period is Period.DAY:
-        return _at_minutes(_spread(when.times_per.n, facts), fields)
+        count, first = when.times_per.n, facts.times[0] if facts.times else 0
+        spread = () if 24 % count else range(first, first + 1440, 1440 // count)
+        return _at_minutes((at % 1440 for at in spread), fields)
     if when.every and when.every.period in SHORT:
         return _beating(when.every, when, fields, facts)
     is_one_time = when.is_literal or when.times_per is not None
@@ -212,18 +211,16 @@ def _at_minutes(minutes: Iterable[int], fields: Fields) -> list[Fields]:
         hours.setdefault(at % 60, []).append(at // 60)
     same: dict[str, list[int]] = {}
     for minute, each in hours.items():
-        same.setdefault(_listed(each), []).append(minute)
-    fields = _on_the_minute(fields)
-    return [fields._replace(minute=_listed(sorted(at)), hour=hour) for hour, at in same.items()]
+        same.setdefault(",".join(map(str, each)), []).append(minute)
+    second = _one_second(fields)
+    return [
+        fields._replace(second=second, minute=",".join(map(str, sorted(at))), hour=hour)
+        for hour, at in same.items()
+    ]
 
 
-def _on_the_minute(fields: Fields) -> Fields:
-    is_single = not fields.second or fields.second.isdigit()
-    return fields if is_single else fields._replace(second="0")
-
-
-def _listed(numbers: Iterable[int]) -> str:
-    return ",".join(str(number) for number in numbers)
+def _one_second(fields: Fields) -> str:
+    return fields.second if not fields.second or fields.second.isdigit() else "0"
 
 
 def _moved_into(part: str, facts: RuleFacts) -> list[int]:
@@ -236,23 +233,11 @@ def _moved_into(part: str, facts: RuleFacts) -> list[int]:
     return [{"morning": 9, "afternoon": 15, "evening": 18}[part] * 60 + minute]
 
 
-def _spread(count: int, facts: RuleFacts) -> list[int]:
-    first = facts.times[0] if facts.times else 0
-    return [] if 24 % count else [(first + at) % 1440 for at in range(0, 1440, 1440 // count)]
-
-
-def _interval(often: Often) -> Often:
-    """Return the interval of so many times in an hour or a minute; none has a count of 0."""
-    smaller = Period.MINUTE if often.period is Period.HOUR else Period.SECOND
-    return Often(0 if 60 % often.n else 60 // often.n, smaller)
-
-
 def _beating(often: Often, when: SpokenTime, fields: Fields, facts: RuleFacts) -> list[Fields]:
-    """Return the fields that fire every so many seconds, minutes or hours."""
     count, period = often
     if not count or (24 if period is Period.HOUR else 60) % count:
         return []
-    step = "" if count == 1 else f"/{count}"
+    step, second = "" if count == 1 else f"/{count}", _one_second(fields)
     is_span = "-" in fields.hour and "," not in fields.hour
     hours = f"{when.hours[0]}-{when.hours[1]}" if when.hours else "*"
     if not when.hours and is_span and facts.times:
@@ -261,10 +246,10 @@ def _beating(often: Often, when: SpokenTime, fields: Fields, facts: RuleFacts) -
         case Period.SECOND:
             return [fields._replace(second=f"*{step}", minute="*", hour=hours)]
         case Period.MINUTE:
-            return [_on_the_minute(fields)._replace(minute=f"*{step}", hour=hours)]
+            return [fields._replace(second=second, minute=f"*{step}", hour=hours)]
         case _:
             minute = fields.minute if fields.minute.isdigit() else "0"
-            return [_on_the_minute(fields)._replace(minute=minute, hour=f"{hours}{step}")]
+            return [fields._replace(second=second, minute=minute, hour=f"{hours}{step}")]
 
 
 def _spelt(weekdays: frozenset[int], like: str) -> str:
@@ -284,12 +269,7 @@ def _spelt(weekdays: frozenset[int], like: str) -> str:
     return f"{names[0]}-{names[-1]}" if is_row else ",".join(names)
 
 
-def _spelt_months(months: frozenset[int]) -> str:
-    return ",".join(MONTH_NAMES[month - 1][:3].upper() for month in sorted(months))
-
-
 def _stamp_for(when: SpokenTime, rule: Stamped, facts: RuleFacts) -> str | None:
-    """Return the repeater or the timestamp for some words; None if no timestamp says it."""
     if not _is_simple(when):
         return None
     repeater = _repeater(when, rule.repeater)
@@ -317,7 +297,6 @@ def _is_simple(when: SpokenTime) -> bool:
 
 
 def _repeater(when: SpokenTime, old: Repeater | None) -> Repeater | None:
-    """Return how a timestamp repeats that keeps to some words."""
     every = when.every
     if every is None:
         named = (
@@ -335,26 +314,21 @@ def _repeater(when: SpokenTime, old: Repeater | None) -> Repeater | None:
 
 
 def _moved(when: SpokenTime, anchor: datetime, facts: RuleFacts) -> datetime | None:
-    """Return the first wall time, from the anchor's day on, that fits the words."""
     minutes = [clock.minute for clock in when.times if fired_at(clock, facts) is None]
     if when.part and not when.times and not is_in_part(when.part, facts):
         minutes = _moved_into(when.part, facts)
     if minutes:
         anchor = anchor.replace(hour=minutes[0] // 60, minute=minutes[0] % 60)
     try:
-        while not _fits(when, anchor):
+        while not (
+            (not when.weekdays or anchor.weekday() in when.weekdays)
+            and (not when.days or anchor.day in when.days)
+            and (not when.months or anchor.month in when.months)
+        ):
             anchor += timedelta(days=1)
     except OverflowError:
         return None
     return anchor
-
-
-def _fits(when: SpokenTime, anchor: datetime) -> bool:
-    return (
-        (not when.weekdays or anchor.weekday() in when.weekdays)
-        and (not when.days or anchor.day in when.days)
-        and (not when.months or anchor.month in when.months)
-    )
 
 
 def in_words(rule: Rule) -> str:

@@ -86,7 +86,6 @@ class SpokenTime:
 
     @property
     def is_within_day(self) -> bool:
-        """Whether the words say how often in an hour or in a day."""
         often = self.every or self.times_per
         return often is not None and often.period in SHORT
 

@@ -86,7 +86,6 @@ def _proven(given: ExportedRule) -> ExportedRule:
 
 
 def _crons(entry: Entry) -> list[str]:
-    """Return an entry's rule as cron expressions of ours."""
     for each in PROPERTIES:
         if each.unfit and each.of(entry.policy) != each.default:
             raise UnfitError(each.unfit, _OWN)
@@ -150,7 +149,6 @@ def _five(expression: str) -> str:
 
 
 def _closed(field: str, high: int) -> str:
-    """Return a field whose steps all have a range or a star before them."""
     return ",".join(re.sub(r"\A([0-9A-Z]+)/", rf"\1-{high}/", item) for item in field.split(","))
 
 

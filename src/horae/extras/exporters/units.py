@@ -111,7 +111,6 @@ def systemd_unit(place: EngineUnit) -> str:
 
 
 def _who(place: EngineUnit, start: str) -> list[str]:
-    """Return under whom the engine runs, and where it may write."""
     if place.user:
         return [start, f"User={place.user}", f"ReadWritePaths={_word(place.root)}"]
     # A user of its own may read the plan and writes only into /var/lib/horae.

@@ -336,7 +336,6 @@ class ProgramReader:
         return TriggerRule(place, fires, stamp=f"<{wall:%Y-%m-%d %a %H:%M}>")
 
     def _moment(self, value: Literal, place: str) -> datetime | None:
-        """Return a moment that is written as a text or a datetime; None is none."""
         if isinstance(value, str):
             try:
                 value = datetime.fromisoformat(value)

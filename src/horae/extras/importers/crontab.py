@@ -31,7 +31,6 @@ from horae.timing.zone import zone
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from datetime import date
 
     from horae.extras.importers.rule import IsDay
 
@@ -63,14 +62,23 @@ USERS: Final = frozenset({"root", "nobody", "www-data"})
 
 
 class CrontabLine(NamedTuple):
-    """A line of jobs: its number, its five fields and where they stand, who, and what."""
+    """A line of jobs: its five fields and where they stand, who, and what."""
 
-    number: int
     texts: tuple[str, ...]
     columns: tuple[int, ...]
     user: str
     rest: str
     column: int  # of the command
+
+    def rule(self) -> ForeignRule:
+        try:
+            return foreign_rule(self.texts)
+        except UnfitError as error:
+            # The error begins with the name of the field that cannot be read.
+            words = [dialect.word for dialect in DIALECTS]
+            word = next((each for each in reversed(words) if error.what.startswith(each)), words[0])
+            column = self.columns[words.index(word)] + error.offset
+            raise UnfitError(error.what, error.remedy, offset=column) from None
 
 
 def read_crontab(
@@ -90,8 +98,6 @@ def read_crontab(
 
 
 class CrontabReader:
-    """Reads line by line: variables hold from where they stand."""
-
     def __init__(self, zone_name: str, *, is_system: bool, users: Collection[str]) -> None:
         self._zone = zone_name
         self._is_system = is_system
@@ -135,10 +141,16 @@ class CrontabReader:
             what = f"there are more than {_MOST_VARIABLES} variables"
             self.reading.refuse(number, 1, what, "set them in a script")
             return
+        try:
+            if name in _ZONES:
+                zone(value.removeprefix(":"))
+        except ScheduleError as error:
+            self._variables.pop(name, None)
+            remedy = "the jobs below use the previous time zone; write one such as Europe/Berlin"
+            self.reading.refuse(number, found.start(2) + 1, str(error), remedy)
+            return
         self._variables[name] = value
-        if name in _ZONES and not self._takes_zone(number, found.start(2) + 1, value):
-            del self._variables[name]
-        elif name == "CRON_TZ" and value.removeprefix(":") != self._zone:
+        if name == "CRON_TZ" and value.removeprefix(":") != self._zone:
             what = (
                 f"CRON_TZ={value}: the jobs below run in this time zone, as under cronie; Debian's "
                 "and Ubuntu's cron ignore it and use the system time zone"
@@ -153,69 +165,43 @@ class CrontabReader:
             remedy = f"add `:JITTER: {value}m` where needed"
             self.reading.note(number, 1, f"RANDOM_DELAY={value} is not imported", remedy)
 
-    def _takes_zone(self, number: int, column: int, value: str) -> bool:
-        try:
-            zone(value.removeprefix(":"))
-        except ScheduleError as error:
-            remedy = "the jobs below use the previous time zone; write one such as Europe/Berlin"
-            self.reading.refuse(number, column, str(error), remedy)
-            return False
-        return True
-
     def _take_job(self, number: int, line: str) -> None:
         try:
-            found = self._divided(number, line)
+            found = self._divided(line)
+            rule = found.rule()
         except UnfitError as error:
             self.reading.refuse(number, error.offset, error.what, error.remedy)
             return
-        try:
-            rule = foreign_rule(found.texts)
-        except UnfitError as error:
-            column = self._column_of(found, error)
-            self.reading.refuse(number, column, error.what, error.remedy)
-            return
         zone_name = self._variables.get("CRON_TZ", self._zone).removeprefix(":")
-        title = self._comment[:_LONGEST_TITLE].strip() or title_of(found.rest)
-        notes = []
         if found.user:
-            notes.append(f"Ran as {found.user}.")
             what = f"runs as {found.user} under cron, and as the engine's user here"
             self.reading.note(
                 number, found.column, what, f"prefix the command with `sudo -nu {found.user}`"
             )
-        command = command_of(found.rest, self._variables)
         if is_plain(found.rest):
             self._elsewhere.append((number, found.column))
         self.reading.jobs.append(
             ForeignJob(
                 number,
-                title,
+                self._comment[:_LONGEST_TITLE].strip() or title_of(found.rest),
                 fires_of((rule,), zone_name),
                 zone_name,
-                command,
+                command_of(found.rest, self._variables),
                 " ".join(plain_days(found.texts)),
                 props=_POLICY,
-                notes=tuple(notes),
+                notes=(f"Ran as {found.user}.",) if found.user else (),
             )
         )
 
-    def _column_of(self, line: CrontabLine, error: UnfitError) -> int:
-        """Return where a field stands that cannot be read."""
-        words = [dialect.word for dialect in DIALECTS]
-        word = next((each for each in reversed(words) if error.what.startswith(each)), words[0])
-        return line.columns[words.index(word)] + error.offset
-
-    def _divided(self, number: int, line: str) -> CrontabLine:
+    def _divided(self, line: str) -> CrontabLine:
         fields = list(_FIELD.finditer(line))
         first = fields[0]
-        if first[0].startswith("@"):
-            texts = self._nickname(first)
-            count = 1
-        else:
-            count = 5
-            texts = tuple(each[0] for each in fields[:5])
-            if texts[0].startswith("-"):  # cronie and SUSE: do not log it
-                texts = (texts[0][1:], *texts[1:])
+        is_nickname = first[0].startswith("@")
+        count, texts = 1 if is_nickname else 5, tuple(each[0] for each in fields[:5])
+        if is_nickname:
+            texts = _nickname(first)
+        elif texts[0].startswith("-"):  # cronie and SUSE: do not log it
+            texts = (texts[0][1:], *texts[1:])
         needed = count + 1 + self._is_system
         if len(fields) < needed:
             many = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
@@ -233,24 +219,24 @@ class CrontabReader:
             remedy = "use --system if each line of this file names a user, as in /etc/crontab"
             raise UnfitError(what, remedy, offset=first_word.start() + 1)
         command = fields[count + self._is_system]
-        places = [each.start() + 1 for each in fields[:5]]
-        columns = tuple(places) if count == 5 else (first.start() + 1,) * 5
+        columns = tuple(each.start() + 1 for each in (fields[:5] if count == 5 else [first] * 5))
         rest = line[command.start() :].rstrip(" \t")
-        return CrontabLine(number, texts, columns, user, rest, command.start() + 1)
+        return CrontabLine(texts, columns, user, rest, command.start() + 1)
 
-    def _nickname(self, found: re.Match[str]) -> tuple[str, ...]:
-        word = found[0]
-        column = found.start() + 1
-        if word.islower() and (rule := NICKNAMES.get(word.upper())):
-            return tuple(rule.split())
-        if word == "@reboot":
-            remedy = "start the job with a systemd service, or give it a schedule"
-            raise UnfitError("@reboot is not a time", remedy, offset=column)
-        if word.startswith("@every"):
-            remedy = "write '* * * * *' for every minute, or a :SCHEDULE: of six fields for seconds"
-            raise UnfitError(f"{word} is not standard cron", remedy, offset=column)
-        known = ", ".join(NICKNAMES).lower()
-        raise UnfitError(f"{word} is not a cron nickname", f"write one of {known}", offset=column)
+
+def _nickname(found: re.Match[str]) -> tuple[str, ...]:
+    word = found[0]
+    column = found.start() + 1
+    if word.islower() and (rule := NICKNAMES.get(word.upper())):
+        return tuple(rule.split())
+    if word == "@reboot":
+        remedy = "start the job with a systemd service, or give it a schedule"
+        raise UnfitError("@reboot is not a time", remedy, offset=column)
+    if word.startswith("@every"):
+        remedy = "write '* * * * *' for every minute, or a :SCHEDULE: of six fields for seconds"
+        raise UnfitError(f"{word} is not standard cron", remedy, offset=column)
+    known = ", ".join(NICKNAMES).lower()
+    raise UnfitError(f"{word} is not a cron nickname", f"write one of {known}", offset=column)
 
 
 @lru_cache(maxsize=2_000)
@@ -279,25 +265,17 @@ def days_of(
     day_text: str, weekday_text: str, days: frozenset[int], weekdays: frozenset[int]
 ) -> IsDay:
     """Return on which days cron fires: on either, unless one field begins with a star."""
-
-    def by_date(day: date) -> bool:
-        return day.day in days
-
-    def by_weekday(day: date) -> bool:
-        number = day.isoweekday() % 7
-        return number in weekdays or (number == 0 and 7 in weekdays)
-
+    sundays_first = {each % 7 for each in weekdays}
     if "*" not in (day_text[0], weekday_text[0]):
-        return lambda day: by_date(day) or by_weekday(day)
-    restricted = len(days) < 31 and len({each % 7 for each in weekdays}) < 7
-    if restricted:
+        return lambda day: day.day in days or day.isoweekday() % 7 in sundays_first
+    if len(days) < 31 and len(sundays_first) < 7:
         what = f"weekday {weekday_text!r} and day {day_text!r} must both match"
         remedy = (
             "cron needs both if a field begins with *, and horae runs if either matches; list "
             "the days without *, or test the other field in the command"
         )
         raise UnfitError(what, remedy)
-    return lambda day: by_date(day) and by_weekday(day)
+    return lambda day: day.day in days and day.isoweekday() % 7 in sundays_first
 
 
 def plain_days(texts: Sequence[str], dialects: tuple[Dialect, ...] = DIALECTS) -> list[str]:
@@ -334,9 +312,8 @@ def command_of(text: str, variables: Mapping[str, str]) -> str:
         lines.pop()  # cron ends the input with one newline, not with two
     shell = variables.get("SHELL", "") or "sh"
     given = {name: value for name, value in variables.items() if name not in _KEPT}
-    if is_plain(text):
-        words = command
-    else:
+    words = command
+    if not is_plain(text):
         if lines:
             told = " ".join(map(shlex.quote, lines))
             command = f'printf "%s\\n" {told} | {shell} -c {shlex.quote(command)}'

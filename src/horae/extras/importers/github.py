@@ -68,7 +68,6 @@ def read_workflow(text: str, *, name: str) -> Reading:
 
 
 def _rules(items: list[Data], first: int, reading: Reading) -> dict[str, ForeignRule]:
-    """Return the rules of a schedule by their text."""
     found: dict[str, ForeignRule] = {}
     for item in items:
         if not isinstance(item, YamlMap) or not isinstance(cron := item.get("cron"), str):
@@ -80,8 +79,11 @@ def _rules(items: list[Data], first: int, reading: Reading) -> dict[str, Foreign
             reading.refuse(*item.places[extra][:2], what, "remove it")
             continue
         texts, place = cron.split(), item.places["cron"][:2]
+        if len(texts) != 5:
+            reading.refuse(*place, f"the cron has {len(texts)} fields", "GitHub uses five")
+            continue
         try:
-            rule = _rule(texts)
+            rule = foreign_rule(tuple(texts), _DIALECTS)  # in UTC no clock changes
         except UnfitError as error:
             reading.refuse(*place, error.what, error.remedy)
             continue
@@ -90,12 +92,6 @@ def _rules(items: list[Data], first: int, reading: Reading) -> dict[str, Foreign
             what = "GitHub runs a schedule at most every five minutes; horae runs it as written"
             reading.note(*place, what, "write */5 for every five minutes")
     return found
-
-
-def _rule(texts: list[str]) -> ForeignRule:
-    if len(texts) != 5:
-        raise UnfitError(f"the cron has {len(texts)} fields", "GitHub uses five")
-    return foreign_rule(tuple(texts), _DIALECTS)  # in UTC no clock changes
 
 
 def _job(
@@ -197,7 +193,6 @@ def _exports(env: Data) -> Iterator[str]:
 
 
 def _in_order(jobs: Mapping[str, Data]) -> list[str]:
-    """Return the jobs so that each comes after those it needs."""
     done: list[str] = []
     left = list(jobs)
     while left:

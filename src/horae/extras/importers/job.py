@@ -119,8 +119,6 @@ def shortened(text: str) -> str:
 
 
 class OneSidedTime(NamedTuple):
-    """A time near a clock change that only one of the two schedulers has."""
-
     at: datetime
     is_ours: bool
 
@@ -211,7 +209,6 @@ def in_words(entry: Entry) -> str:
 
 
 def headline_text(job: ForeignJob, *, said: str) -> str:
-    """Return a job as it stands in a plan; *said* is its rule in words."""
     tag = " :workflow:" if job.script else ""
     lines = [f"* {job.title}{tag}"]
     if job.stamp:
@@ -262,7 +259,6 @@ Meaning: TypeAlias = tuple[str | None, str, str | None]
 
 
 def meanings(plan: Plan) -> dict[Meaning, Headline]:
-    """Return the headlines of a plan that have a rule, by what they run and when."""
     found: dict[Meaning, Headline] = {}
     for each in plan.headlines:
         if rule_text(each):
@@ -271,7 +267,6 @@ def meanings(plan: Plan) -> dict[Meaning, Headline]:
 
 
 def clone_of(text: str, known: Mapping[Meaning, Headline]) -> Headline | None:
-    """Return the headline that says the same and that is known already."""
     return known.get(_meaning(read(text).headlines[0]))
 
 
@@ -290,7 +285,6 @@ def _last(moments: Sequence[datetime], most: int) -> datetime:
 
 
 def _odd_around(entry: Entry, fires: Fires, change: datetime) -> dict[datetime, bool]:
-    """Return the times around a clock change that only one of the two has."""
     start, end = change - _AROUND, change + _AROUND
     ours = [each.at for each in islice(project(entry, start, end), FIRES)]
     return _odd(ours, fires(start, FIRES, end), FIRES)
@@ -305,7 +299,6 @@ def _refusal(proof: Proof) -> str:
 
 
 def _entry(text: str) -> Entry | str:
-    """Return the entry that a headline's text is read as, or why it is none."""
     try:
         found = list(entries_of(read(text), file="-", zone_name="UTC"))
     except HoraeError as error:
@@ -317,7 +310,6 @@ def _entry(text: str) -> Entry | str:
 
 
 def _plain(job: ForeignJob) -> str:
-    """Return a title that is read back as it is written."""
     title = _BLANKS.sub(" ", job.title).strip()[:_LONGEST_TITLE].strip()
     headline = read(f"* {title}\n").headlines
     is_plain = (
@@ -349,6 +341,5 @@ def short_id(title: str) -> str:
 
 
 def _free(name: str, taken: Collection[str], form: str) -> str:
-    """Return a name that is not taken, with a number if need be."""
     numbered = (form.format(name, number) for number in count(2))
     return name if name not in taken else next(each for each in numbered if each not in taken)

@@ -83,7 +83,6 @@ class ForeignRule:
     years: frozenset[int] | None = None
 
     def cron(self, day: str, weekday: str) -> str:
-        """Return the rule as our cron, with these two day fields."""
         fields = [spelt(self.minutes, 0, 59), spelt(self.hours, 0, 23), day]
         fields += [spelt(self.months, 1, 12), weekday]
         second = spelt(self.seconds, 0, 59)
@@ -94,7 +93,6 @@ class ForeignRule:
     def times(
         self, zone_name: str, after: datetime, end: datetime | None = None
     ) -> Iterator[datetime]:
-        """Yield the times of the rule after another, in UTC."""
         place, after = ZoneInfo(zone_name), after.astimezone(UTC)
         for day in self._days(after.astimezone(place).date() - _DAY):
             if end is not None and day > end.astimezone(place).date():
@@ -152,7 +150,6 @@ def _days_of(is_day: IsDay, weekday: int, length: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=20_000)
 def _offset(zone_name: str, day: date) -> timedelta | None:
-    """Return how far a zone is from UTC on a day; None if that changes."""
     start = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone_name))
     offset = start.utcoffset()
     return offset if offset == (start + _DAY).utcoffset() else None

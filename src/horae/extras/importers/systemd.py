@@ -293,7 +293,6 @@ def _events(
 
 
 def _instead(value: str) -> str:
-    """Return the rule that comes nearest to a length."""
     length = milliseconds(value)
     minutes, rest = divmod(length or 1, 60_000)
     if not rest and minutes and 60 % minutes == 0:
