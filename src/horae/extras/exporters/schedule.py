@@ -22,17 +22,18 @@ from horae.extras.importers.rule import (
     UnfitError,
     fires_of,
     numbers,
+    weekday_text,
 )
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from horae.core.entry import Entry
     from horae.extras.importers.job import Proof
+    from horae.extras.importers.rule import Fires
 
 _SECOND: Final = Dialect("second", 0, 59)
 _MINUTE: Final = Dialect("minute", 0, 59)
@@ -58,7 +59,7 @@ def to_crontab(entry: Entry, *, now: datetime) -> ExportedRule:
     """Return the five fields of each line that a crontab needs; raises UnfitError."""
     rules = tuple(dict.fromkeys(_five(each) for each in _crons(entry)))
     fires = fires_of(tuple(foreign_rule(tuple(rule.split())) for rule in rules), entry.zone)
-    return _proven(ExportedRule(rules, prove(entry, fires, now=now)))
+    return _proven(entry, rules, fires, now)
 
 
 def to_calendar(entry: Entry, *, now: datetime) -> ExportedRule:
@@ -70,17 +71,17 @@ def to_calendar(entry: Entry, *, now: datetime) -> ExportedRule:
         events = [event for cron in _crons(entry) for event in calendar_of(cron)]
     rules = tuple(dict.fromkeys(f"{event} {entry.zone}" for event in events))
     fires = fires_of(tuple(read_event(rule).rule for rule in rules), entry.zone)
-    return _proven(ExportedRule(rules, prove(entry, fires, now=now)))
+    return _proven(entry, rules, fires, now)
 
 
 def makes_good(entry: Entry) -> bool:
     return entry.policy.catchup is not CatchUp.NONE
 
 
-def _proven(given: ExportedRule) -> ExportedRule:
-    proof = given.proof
+def _proven(entry: Entry, rules: tuple[str, ...], fires: Fires, now: datetime) -> ExportedRule:
+    proof = prove(entry, fires, now=now)
     if proof.holds:
-        return given
+        return ExportedRule(rules, proof)
     first = f", first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}" if proof.differing else ""
     raise UnfitError(f"the scheduled times would differ{first}", _OWN)
 
@@ -143,25 +144,19 @@ def _five(expression: str) -> str:
         raise UnfitError("the schedule has a year field, which cron does not support", _OWN)
     if re.search(r"L|W|#", fields[2]) or re.search(r"[0-9A-Z](?:L\b|#)", fields[4]):
         raise UnfitError("the schedule uses L, W or #, which cron does not support", _OWN)
+    # In a crontab each step has a range or a star before it.
     bounds = (59, 23, 31, 12, 7)
-    texts = [_closed(field, high) for field, high in zip(fields, bounds, strict=True)]
-    return " ".join(texts)
-
-
-def _closed(field: str, high: int) -> str:
-    return ",".join(re.sub(r"\A([0-9A-Z]+)/", rf"\1-{high}/", item) for item in field.split(","))
+    return " ".join(
+        re.sub(r"(?<![^,])([0-9A-Z]+)/", rf"\1-{high}/", field)
+        for field, high in zip(fields, bounds, strict=True)
+    )
 
 
 def calendar_of(expression: str) -> list[str]:
     """Return the calendar events of systemd for an expression of ours; raises UnfitError."""
     second, minute, hour, day, month, weekday, year = _seven(expression)
-    time = ":".join(
-        _listed(numbers(text, dialect), dialect)
-        for text, dialect in ((hour, _HOUR), (minute, _MINUTE), (second, _SECOND))
-    )
-    first = "*" if year == "*" else _listed(numbers(year, _YEAR), _YEAR)
-    months = _listed(numbers(month, _MONTH), _MONTH)
-    ends = f"{first}-{months}"
+    time = f"{_listed(hour, _HOUR)}:{_listed(minute, _MINUTE)}:{_listed(second, _SECOND)}"
+    ends = f"{'*' if year == '*' else _listed(year, _YEAR)}-{_listed(month, _MONTH)}"
     if day == "*" and weekday == "*":
         return [f"{ends}-* {time}"]
     return [f"{part.format(ends)} {time}" for part in (*_dates(day), *_weekdays(weekday))]
@@ -176,7 +171,7 @@ def _dates(field: str) -> list[str]:
             "the schedule uses W (nearest weekday), which systemd does not support", _OWN
         )
     plain = ",".join(item for item in items if not item.startswith("L"))
-    found = [f"{{}}-{_listed(numbers(plain, _DAY), _DAY)}"] if plain else []
+    found = [f"{{}}-{_listed(plain, _DAY)}"] if plain else []
     last = [int(item[2:] or 0) + 1 for item in items if item.startswith("L")]
     return found + ([f"{{}}~{','.join(f'{each:02}' for each in sorted(last))}"] if last else [])
 
@@ -196,8 +191,8 @@ def _weekdays(field: str) -> list[str]:
         else:
             plain.append(item)
     if plain:
-        named = {each % 7 or 7 for each in numbers(",".join(plain), _WEEKDAY)}
-        found.insert(0, f"{_day_list(sorted(named))} {{}}-*")
+        named = frozenset(each % 7 for each in numbers(",".join(plain), _WEEKDAY))
+        found.insert(0, f"{weekday_text(named, _DAY_NAMES, '..')} {{}}-*")
     return found
 
 
@@ -209,14 +204,8 @@ def _number(text: str) -> int:
     return min(numbers(text, _WEEKDAY))
 
 
-def _day_list(days: Sequence[int]) -> str:
-    if len(days) > 2 and days[-1] - days[0] == len(days) - 1:
-        return f"{_DAY_NAMES[days[0]]}..{_DAY_NAMES[days[-1] % 7]}"
-    return ",".join(_DAY_NAMES[day % 7] for day in days)
-
-
-def _listed(values: frozenset[int], dialect: Dialect) -> str:
-    ordered = sorted(values)
+def _listed(text: str, dialect: Dialect) -> str:
+    ordered = sorted(numbers(text, dialect))
     if len(ordered) == dialect.high - dialect.low + 1:
         return "*"
     gaps = {b - a for a, b in pairwise(ordered)}

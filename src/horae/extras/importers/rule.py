@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -199,7 +199,11 @@ def numbers(text: str, dialect: Dialect) -> frozenset[int]:
 
 def _item(item: str, dialect: Dialect) -> set[int]:
     body, slash, text = item.partition("/")
-    step = _step(text, item, dialect) if slash else 1
+    if slash and (not _NUMBER.fullmatch(text) or int(text) == 0):
+        raise UnfitError(
+            f"{dialect.word} {item!r} has no step after /", "write a number of at least 1"
+        )
+    step = int(text) if slash else 1
     if body == "*":
         if slash and not dialect.has_star_step:
             raise UnfitError(
@@ -227,14 +231,6 @@ def _item(item: str, dialect: Dialect) -> set[int]:
     return set(range(low, high + 1, step))
 
 
-def _step(text: str, item: str, dialect: Dialect) -> int:
-    if not _NUMBER.fullmatch(text) or int(text) == 0:
-        raise UnfitError(
-            f"{dialect.word} {item!r} has no step after /", "write a number of at least 1"
-        )
-    return int(text)
-
-
 def _number(text: str, item: str, dialect: Dialect) -> int:
     if (value := dialect.names.get(text.lower())) is not None:
         return value
@@ -256,29 +252,18 @@ def spelt(values: frozenset[int], low: int, high: int) -> str:
     ('*/15', '1-3,9')
     """
     ordered = sorted(values)
+    steps = {b - a for a, b in pairwise(ordered)}
     if len(ordered) == high - low + 1:
         return "*"
-    if len(ordered) > 2 and len(set(_steps(ordered))) == 1 and (step := _steps(ordered)[0]) > 1:
+    if len(ordered) > 2 and len(steps) == 1 and (step := steps.pop()) > 1:
         if ordered[0] == low and ordered[-1] + step > high:
             return f"*/{step}"
         return f"{ordered[0]}-{ordered[-1]}/{step}"
-    runs: list[list[int]] = []
-    for number in ordered:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(_run(run) for run in runs)
-
-
-def _steps(ordered: Sequence[int]) -> list[int]:
-    return [b - a for a, b in pairwise(ordered)]
-
-
-def _run(run: Sequence[int]) -> str:
-    if len(run) > 2:
-        return f"{run[0]}-{run[-1]}"
-    return ",".join(map(str, run))
+    rows = groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
+    runs = [[number for _, number in row] for _, row in rows]
+    return ",".join(
+        f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs
+    )
 
 
 _EVERY_DAY: Final = frozenset(range(1, 32))
@@ -316,15 +301,15 @@ def day_fields(
     )
 
 
-def weekday_text(weekdays: frozenset[int]) -> str:
+def weekday_text(
+    weekdays: frozenset[int], names: Sequence[str] = CRON_NAMES, dash: str = "-"
+) -> str:
     """Return the weekday field for days that count from 0, which is Sunday.
 
     >>> weekday_text(frozenset({1, 2, 3, 4, 5})), weekday_text(frozenset({0, 6}))
     ('MON-FRI', 'SAT,SUN')
     """
-    if len(weekdays) == 7:
-        return "*"
     ordered = sorted(day or 7 for day in weekdays)
     if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:
-        return f"{CRON_NAMES[ordered[0]]}-{CRON_NAMES[ordered[-1] % 7]}"
-    return ",".join(CRON_NAMES[day % 7] for day in ordered)
+        return f"{names[ordered[0]]}{dash}{names[ordered[-1] % 7]}"
+    return ",".join(names[day % 7] for day in ordered)
