@@ -208,7 +208,7 @@ async def on_no_method(request: Request, error: Exception) -> Response:
 
 
 async def on_leave(_: Request, __: Exception) -> Response:
-    return Response(status_code=HTTPStatus.BAD_REQUEST)
+    return Response(status_code=HTTPStatus.BAD_REQUEST)  # which nobody reads
 
 
 async def on_bug(request: Request, error: Exception) -> Response:

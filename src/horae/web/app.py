@@ -83,6 +83,13 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         zone_name=app.zone_name,
         term=app.context.term,
     )
+
+    async def commits() -> list[dict[str, Any]]:
+        return [
+            {"sha": c.sha, "ts": int(c.at.timestamp()), "author": c.author, "msg": c.subject}
+            for c in await Git(app.root).log(limit=30)
+        ]
+
     front = Front(
         service=app.service,
         engine=app.engine,
@@ -102,7 +109,7 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
             ledger=app.ledger,
             changed=lambda: app.engine.request("board"),
         ),
-        changes=partial(_commits, Git(app.root)) if is_repository(app.root) else None,
+        changes=commits if is_repository(app.root) else None,
         nodes=nodes,
         settings=app.settings,
         is_public=app.config.server_public,
@@ -118,18 +125,6 @@ async def _refuse_unready(context: Context, name: str) -> None:
     why = await ready.of_agent(name) if name else ready.of_nobody()
     if why is not None:
         raise CannotRunError(name or "the request", why)
-
-
-async def _commits(git: Git) -> list[dict[str, Any]]:
-    return [
-        {
-            "sha": each.sha,
-            "ts": int(each.at.timestamp()),
-            "author": each.author,
-            "msg": each.subject,
-        }
-        for each in await git.log(limit=30)
-    ]
 
 
 class WebServer:
@@ -159,9 +154,11 @@ class WebServer:
 
     async def serve(self, stop: asyncio.Event) -> None:
         app = self._app
-        near = attended(
-            self._made, self.keys, operation_of=operation_of, actor_of=self._local_actor
-        )
+
+        async def actor_of(user: int, run: str) -> str:
+            return await local_actor(app.ledger, uid=user, run=run)
+
+        near = attended(self._made, self.keys, operation_of=operation_of, actor_of=actor_of)
         answering = [serve_socket(near, app.data, stop=stop)]
         if self._listener is not None:
             proxies = Proxies.of(app.config.server_trusted_proxies or ())
@@ -170,9 +167,6 @@ class WebServer:
             )
             answering.append(serve_tcp(guard, self._listener, stop=stop, proxies=proxies))
         await asyncio.gather(*answering)
-
-    async def _local_actor(self, user: int, run: str) -> str:
-        return await local_actor(self._app.ledger, uid=user, run=run)
 
 
 def papers_of(app: App) -> Papers:
@@ -185,9 +179,7 @@ def papers_of(app: App) -> Papers:
 
     async def day(found: Listed) -> Lifecycle | None:
         item = found.item
-        if not isinstance(item, Entry):
-            return None
-        text = await app.ledger.text(item.digest)
+        text = await app.ledger.text(item.digest) if isinstance(item, Entry) else None
         return None if text is None else await asyncio.to_thread(_day, text, item.origin.file)
 
     return Papers(plans=plans, plan=plan, day=day)

@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -45,6 +45,9 @@ SLOWED: Final = 1.0  # seconds until the next one is answered
 WAITING: Final = 16  # of those at a time; each has a connection meanwhile
 PEERS: Final = 1000  # so many peers are remembered
 
+_NO_KEY: Final = (
+    "the token is missing, wrong or revoked; `horae token show` prints the operator token"
+)
 _READS: Final = frozenset({"GET", "HEAD"})
 _LOGIN: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Horae</title>
@@ -96,25 +99,22 @@ def attended(
     async def attended_app(scope: Incoming, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         try:
-            caller = await found(scope, headers)
+            with _reading():
+                if headers.getlist("authorization"):
+                    caller = await _bearer(keys, headers)
+                else:
+                    run = "".join(headers.getlist(RUN))
+                    actor = await actor_of(scope["state"].get(USER, os.geteuid()), run)
+                    caller = Caller(actor, frozenset({Scope.ADMIN}), asyncio.Event())
+            operation = operation_of(scope["method"], scope["path"])
+            caller = _checked(
+                caller, needed_scope(operation, scope["method"]), "HORAE_TOKEN is wrong or revoked"
+            )
         except GuardError as error:
             await refused(error, scope["path"], error.status)(scope, _nothing, send)
             return
         with acting(caller.actor):
             await app(with_caller(scope, caller), _until(caller, receive), send)
-
-    async def found(scope: Incoming, headers: Headers) -> Caller:
-        with _reading():
-            if not headers.getlist("authorization"):
-                run = "".join(headers.getlist(RUN))
-                actor = await actor_of(scope["state"].get(USER, os.geteuid()), run)
-                return Caller(actor, frozenset({Scope.ADMIN}), asyncio.Event())
-            caller = await _bearer(keys, headers)
-        if caller is None:
-            raise GuardError(HTTPStatus.UNAUTHORIZED, "HORAE_TOKEN is wrong or revoked")
-        operation = operation_of(scope["method"], scope["path"])
-        _check_scope(caller, needed_scope(operation, scope["method"]))
-        return caller
 
     return attended_app
 
@@ -163,9 +163,9 @@ class Guard:
                         caller = await _bearer(self._keys, headers)
                     elif cookie is not None:
                         caller = await self._keys.session(cookie[1])
-                if caller is None:
-                    await self._refuse_key(scope, headers, is_session=cookie is not None)
-                _check_scope(caller, needed)
+                if caller is None and (headers.getlist("authorization") or cookie is not None):
+                    await self._slow_down(scope, headers)
+                caller = _checked(caller, needed, _NO_KEY)
         except GuardError as error:
             await self._refuse(error, scope, send, cookie)
             return
@@ -202,24 +202,19 @@ class Guard:
                     return key, value
         return None
 
-    async def _refuse_key(self, scope: Incoming, headers: Headers, *, is_session: bool) -> NoReturn:
-        """Raise an error if the token is wrong, and not at once if that is not the first time."""
-        is_guess = headers.getlist("authorization") or is_session
+    async def _slow_down(self, scope: Incoming, headers: Headers) -> None:
+        """Let a wrong token wait if it is not the first of its peer, or refuse it at once."""
         near = scope["client"][0] if scope.get("client") else ""
-        peer = self._proxies.asking(near, headers.getlist("x-forwarded-for"))
-        if is_guess and self._is_one_more(peer):
-            if self._waiting >= WAITING:
-                reason = "too many wrong tokens; `horae token show` prints the right one"
-                raise GuardError(HTTPStatus.TOO_MANY_REQUESTS, reason)
-            self._waiting += 1
-            try:
-                await asyncio.sleep(SLOWED)
-            finally:
-                self._waiting -= 1
-        reason = (
-            "the token is missing, wrong or revoked; `horae token show` prints the operator token"
-        )
-        raise GuardError(HTTPStatus.UNAUTHORIZED, reason)
+        if not self._is_one_more(self._proxies.asking(near, headers.getlist("x-forwarded-for"))):
+            return
+        if self._waiting >= WAITING:
+            reason = "too many wrong tokens; `horae token show` prints the right one"
+            raise GuardError(HTTPStatus.TOO_MANY_REQUESTS, reason)
+        self._waiting += 1
+        try:
+            await asyncio.sleep(SLOWED)
+        finally:
+            self._waiting -= 1
 
     def _is_one_more(self, peer: str) -> bool:
         """Note a wrong token; tell whether its peer came with too many before it."""
@@ -305,9 +300,12 @@ def needed_scope(operation: Operation | None, method: str) -> Scope | None:
     return Scope.READ if method in _READS else Scope.ADMIN
 
 
-def _check_scope(caller: Caller, needed: Scope | None) -> None:
+def _checked(caller: Caller | None, needed: Scope | None, otherwise: str) -> Caller:
+    if caller is None:
+        raise GuardError(HTTPStatus.UNAUTHORIZED, otherwise)
     if needed is not None and not allows(caller.scopes, needed):
         raise MissingScopeError(caller.actor, caller.scopes, needed)
+    return caller
 
 
 async def _bearer(keys: Keys, headers: Headers) -> Caller | None:

@@ -138,35 +138,29 @@ class Field:
 
     def schema(self, *, is_query: bool) -> Schema:
         """Return what it may be, in the words of JSON Schema."""
-        one = self._one(is_query=is_query)
-        if self.is_many:
-            return {"type": "array", "items": one}
-        if is_query or self.is_needed or self.kind is FieldKind.THING:
-            return one
-        return {"anyOf": [one, {"type": "null"}]}
-
-    def _one(self, *, is_query: bool) -> Schema:
+        one: Schema = {"type": "string"}
         match self.kind:
             case FieldKind.TEXT:
-                return {"type": "string", "maxLength": ASKED if is_query else TEXT}
-            case FieldKind.LONG:
-                return {"type": "string"}
+                one["maxLength"] = ASKED if is_query else TEXT
             case FieldKind.NUMBER:
-                return {"type": "integer", "minimum": 0, "maximum": LARGEST}
+                one = {"type": "integer", "minimum": 0, "maximum": LARGEST}
             case FieldKind.LIMIT:
-                default = {} if self.default is None else {"default": self.default}
-                return {"type": "integer", "minimum": 1, "maximum": PAGE, **default}
+                one = {"type": "integer", "minimum": 1, "maximum": PAGE, "default": self.default}
+            case FieldKind.FLAG if is_query:
+                one["enum"] = ["0", "1", "false", "true"]
             case FieldKind.FLAG:
-                flags = ["0", "1", "false", "true"]
-                return {"type": "string", "enum": flags} if is_query else {"type": "boolean"}
+                one = {"type": "boolean"}
             case FieldKind.MOMENT:
-                return {"type": "string", "format": "date-time"}
+                one["format"] = "date-time"
             case FieldKind.END:
-                return {"type": "string", "examples": ["2h", "2026-06-06T09:00:00Z"]}
+                one["examples"] = ["2h", "2026-06-06T09:00:00Z"]
             case FieldKind.WORD:
-                return {"type": "string", "enum": list(self.words)}
+                one["enum"] = list(self.words)
             case FieldKind.THING:
                 return {}
+        if self.is_many:
+            return {"type": "array", "items": one}
+        return one if is_query or self.is_needed else {"anyOf": [one, {"type": "null"}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,26 +219,12 @@ def limit(default: int, about: str = "maximum number of results") -> Field:
     return Field("limit", FieldKind.LIMIT, about, default=default)
 
 
-def text(name: str, about: str) -> Field:
-    return Field(name, FieldKind.TEXT, about)
+def _of_kind(kind: FieldKind) -> Callable[[str, str], Field]:
+    return lambda name, about: Field(name, kind, about)
 
 
-def number(name: str, about: str) -> Field:
-    return Field(name, FieldKind.NUMBER, about)
-
-
-def flag(name: str, about: str) -> Field:
-    return Field(name, FieldKind.FLAG, about)
-
-
-def moment(name: str, about: str) -> Field:
-    return Field(name, FieldKind.MOMENT, about)
-
-
-def thing(name: str, about: str) -> Field:
-    return Field(name, FieldKind.THING, about)
-
-
+text, number, flag = map(_of_kind, (FieldKind.TEXT, FieldKind.NUMBER, FieldKind.FLAG))
+moment, thing = map(_of_kind, (FieldKind.MOMENT, FieldKind.THING))
 CURSOR: Final = number("cursor", "cursor of the previous page")
 NOTE: Final = text("note", "note to record")
 
@@ -377,10 +357,9 @@ class RequestFields:
         return self.text(name, most=BODY)
 
     def needed(self, name: str) -> str:
-        text = self.text(name)
-        if not text:
-            raise RequestError(f"{name} is missing")
-        return text
+        if text := self.text(name):
+            return text
+        raise RequestError(f"{name} is missing")
 
     def number(self, name: str) -> int | None:
         """Return a whole number; in a query it is written in digits."""
@@ -395,11 +374,9 @@ class RequestFields:
 
     def limit(self, default: int) -> int:
         limit = self.number("limit")
-        if limit is None:
-            return default
-        if not 1 <= limit <= PAGE:
+        if limit is not None and not 1 <= limit <= PAGE:
             raise RequestError(f"limit must be from 1 to {PAGE}, not {limit}")
-        return limit
+        return default if limit is None else limit
 
     def flag(self, name: str) -> bool:
         """Return whether something is wanted; in a query it is 0 or 1."""
@@ -421,10 +398,9 @@ class RequestFields:
         return moment.astimezone(UTC)
 
     def needed_moment(self, name: str) -> datetime:
-        moment = self.moment(name)
-        if moment is None:
-            raise RequestError(f"{name} is missing; write it like 2026-06-06T09:00:00Z")
-        return moment
+        if moment := self.moment(name):
+            return moment
+        raise RequestError(f"{name} is missing; write it like 2026-06-06T09:00:00Z")
 
     def end(self, name: str) -> datetime | timedelta | None:
         """Return when something ends: a moment, or a length of time like 2h."""

@@ -53,7 +53,11 @@ class Feed:
 
     async def listen(self, after: int, *, heartbeat: float = HEARTBEAT) -> AsyncIterator[bytes]:
         """Yield the events after a number, and then each new one, for ever."""
-        self._begin(after)
+        self._listeners += 1
+        if self._looking is None:
+            self._newest.clear()
+            self._last = after
+            self._looking = asyncio.create_task(self._look())
         try:
             yield b"retry: 1000\n\n"
             while True:
@@ -68,20 +72,10 @@ class Feed:
                 except TimeoutError:
                     yield b": still here\n\n"
         finally:
-            self._end()
-
-    def _begin(self, after: int) -> None:
-        self._listeners += 1
-        if self._looking is None:
-            self._newest.clear()
-            self._last = after
-            self._looking = asyncio.create_task(self._look())
-
-    def _end(self) -> None:
-        self._listeners -= 1
-        if self._listeners == 0 and self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+            self._listeners -= 1
+            if self._listeners == 0 and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
 
     async def _after(self, number: int) -> list[tuple[int, bytes]]:
         """Return some events after a number, from those that are shared if they go back so far."""
@@ -94,8 +88,13 @@ class Feed:
             return await self._read(number)
 
     async def _read(self, number: int) -> list[tuple[int, bytes]]:
-        said = await self._service.events(after=number, limit=_BATCH)
-        return [(each["event"], event_text(each)) for each in _events(said.data())]
+        said: dict[str, Any] = (await self._service.events(after=number, limit=_BATCH)).data()
+        found = []
+        for event in said["events"]:
+            data = json.dumps(event, default=str, separators=(",", ":"))
+            text = f"id: {event['event']}\nevent: {event['kind']}\ndata: {data}\n\n"
+            found.append((event["event"], text.encode()))
+        return found
 
     async def _look(self) -> None:
         while True:
@@ -108,16 +107,6 @@ class Feed:
             except Exception as error:  # a ledger that cannot be read now may be read later
                 log.debug("cannot read events for the stream: %s", error)
             await asyncio.sleep(_LOOK)
-
-
-def event_text(event: dict[str, Any]) -> bytes:
-    data = json.dumps(event, default=str, separators=(",", ":"))
-    return f"id: {event['event']}\nevent: {event['kind']}\ndata: {data}\n\n".encode()
-
-
-def _events(data: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = data["events"]
-    return found
 
 
 async def log_parts(
@@ -145,28 +134,18 @@ async def log_parts(
 def _read(path: Path, start: int, end: int | None) -> tuple[bytes, int]:
     """Return a part of what a run has put out, and where the next begins; nothing: no more."""
     size = CHUNK if end is None else max(0, min(CHUNK, end - start))
+    file, offset, first = path, start, start  # where the part is, and what is there of it
     if start < SEGMENT:
-        part = _part(path, start, min(size, SEGMENT - start))
-        return part, start + len(part)
-    newer = segments(path)
-    if not newer:
-        return _rest(path, start, size)
-    if (first := newer[0] * SEGMENT) > start:
+        size = min(size, SEGMENT - start)
+    elif newer := segments(path):
+        first = max(start, newer[0] * SEGMENT)
+        file, offset = segment(path, start // SEGMENT), start % SEGMENT
+    elif found := _LEFT_OUT.match(_part(path, SEGMENT, 64)):  # the parts are joined
+        first = max(start, SEGMENT + int(found[1]))
+        offset = start - int(found[1]) + len(found[0])
+    if first > start:
         return LEFT_OUT % (first - start), first
-    part = _part(segment(path, start // SEGMENT), start % SEGMENT, size)
-    return part, start + len(part)
-
-
-def _rest(path: Path, start: int, size: int) -> tuple[bytes, int]:
-    """Return a part behind the first MiB of a log whose parts are joined."""
-    found = _LEFT_OUT.match(_part(path, SEGMENT, 64))
-    if found is None:
-        part = _part(path, start, size)
-        return part, start + len(part)
-    left_out = int(found[1])
-    if start < SEGMENT + left_out:
-        return LEFT_OUT % (SEGMENT + left_out - start), SEGMENT + left_out
-    part = _part(path, start - left_out + len(found[0]), size)
+    part = _part(file, offset, size)
     return part, start + len(part)
 
 
