@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.entry import cron_rule
@@ -26,16 +25,12 @@ CARDS: Final = 50  # of one column
 
 
 class _PageCard(NamedTuple):
-    """A task as the board shows it, and its rule in words."""
-
     task: Mapping[str, Any]
     rule: str
     next_at: datetime | None
 
 
 class _Column(NamedTuple):
-    """The tasks of one status; *total* is how many there are."""
-
     name: str
     cards: list[_PageCard]
     total: int
@@ -50,27 +45,25 @@ async def board(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noq
         if error.exit_code != Exit.NOT_FOUND:
             raise
         said = None
-    columns = [] if said is None else await asyncio.to_thread(_columns, said["tasks"])
-    problems = [] if said is None else said["problems"]
-    values: dict[str, object] = {"columns": columns, "problems": problems, "has_board": said}
+    found = {"tasks": [], "problems": []} if said is None else said
+    columns = [] if said is None else await asyncio.to_thread(_columns, found["tasks"])
+    values = {"columns": columns, "problems": found["problems"], "has_board": said}
     return Sheet("board.html", "Board", "board", values)
 
 
 def _columns(tasks: Sequence[Mapping[str, Any]]) -> list[_Column]:
-    """Return the columns of a board; what is put away is not on it."""
+    """Return the columns of a board; archived tasks are not on it."""
     by_status: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for task in tasks:
         by_status[str(task["status"])].append(task)
     known = [name for name in STATUSES if name != "archived"]
-    names = [*known, *sorted(by_status.keys() - set(STATUSES))]
     return [
         _Column(name, [_card(each) for each in by_status[name][:CARDS]], len(by_status[name]))
-        for name in names
+        for name in (*known, *sorted(by_status.keys() - set(STATUSES)))
     ]
 
 
 def _card(task: Mapping[str, Any]) -> _PageCard:
-    coming = [parse_rfc3339(each) for each in islice(task["next"], 1)]
     cron, zone_name = task["cron_schedule"], task["timezone"] or "UTC"
     if not cron:
         return _PageCard(task, "", None)
@@ -78,7 +71,8 @@ def _card(task: Mapping[str, Any]) -> _PageCard:
         rule = words(cron_rule(cron, zone_name=zone_name), zone_name=zone_name)
     except HoraeError as error:
         return _PageCard(task, str(error), None)
-    return _PageCard(task, f"{rule} ({zone_name})", coming[0] if coming else None)
+    coming = parse_rfc3339(task["next"][0]) if task["next"] else None
+    return _PageCard(task, f"{rule} ({zone_name})", coming)
 
 
 VIEWS: Final = (PageView("/board", board, "board", "Board"),)

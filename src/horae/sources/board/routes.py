@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,9 +15,9 @@ from horae.core.scope import Scope
 from horae.errors import Exit, HoraeError
 from horae.files.read import read_plan
 from horae.sources.board.recycle import triggers_of
-from horae.sources.board.rules import CLOSED, TaskStatuses, moment, standing
+from horae.sources.board.rules import CLOSED, TaskStatuses, moment, schedule_changes, standing
 from horae.sources.board.task import TASK_PROPERTIES
-from horae.sources.board.tasks import BoardMissingError, card_data, change
+from horae.sources.board.tasks import BoardMissingError, Cards, card_data, change
 from horae.timing.zone import zone
 from horae.web.answer import as_json
 from horae.web.router import (
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Pause
     from horae.core.ports import Clock, Ledger
-    from horae.sources.board.rules import Changes, Value
+    from horae.sources.board.rules import Changes
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import Board, Card
     from horae.web.router import Front, RequestFields
@@ -62,82 +63,80 @@ class TaskScheduleError(HoraeError):
     exit_code = Exit.USAGE
 
 
+@dataclass(eq=False)
 class BoardRequests:
-    """Shows a board, and gives its tasks other schedules."""
+    """Shows a board, and changes the schedules of its tasks."""
 
-    def __init__(
-        self, board: Board, *, clock: Clock, ledger: Ledger, changed: Callable[[], None]
-    ) -> None:
-        self._board = board
-        self._clock = clock
-        self._ledger = ledger
-        self._changed = changed
+    files: Board
+    _: KW_ONLY
+    clock: Clock
+    ledger: Ledger
+    changed: Callable[[], None]
 
     async def board(self) -> dict[str, Any]:
         """Return the tasks by status, and why those wait that do."""
-        return await asyncio.to_thread(self._read, await self._pauses())
+        pauses = await self._pauses()
+
+        def read() -> dict[str, Any]:
+            try:
+                found = self.files.read()
+            except BoardMissingError:
+                found = Cards((), (), frozenset())
+            ground, now = found.ground, self.clock.now()
+            return {
+                "directory": self.files.directory,
+                "tasks": [_task(each, ground, now, pauses) for each in found.cards],
+                "problems": [str(each) for each in found.problems],
+            }
+
+        return await asyncio.to_thread(read)
 
     async def task(self, number: int) -> tuple[dict[str, Any], str]:
-        """Return one task, and the tag of the text that it stands in."""
+        """Return one task, and the tag of its text."""
         return await asyncio.to_thread(self._one, number, await self._pauses())
 
     async def schedule(
         self, number: int, asked: Mapping[str, Any], *, expected: str | None
     ) -> tuple[dict[str, Any], str]:
-        """Give a task another schedule, if its text still has the tag that is expected."""
-        changes, pauses = _checked(asked), await self._pauses()
+        """Give a task another schedule, if its text still has the expected tag."""
+        wanted, pauses = _checked(asked), await self._pauses()
 
         def work() -> tuple[dict[str, Any], str]:
-            path = self._board.card(number).path
+            path = self.files.card(number).path
 
             def decide(task: Task) -> Changes:
-                # Looked at after the text was read that is edited: if somebody saved in
+                # Compared after the text was read that is edited: if the file is saved in
                 # between, the edit itself is refused, and this is asked again.
                 if expected is not None and self._tag(path) != expected:
                     raise ChangedError
-                return _changes(task, changes, is_cleared=asked["clear"])
+                return schedule_changes(task, wanted, is_cleared=asked["clear"])
 
-            change(path, decide, number=number, root=self._board.directory)
+            change(path, decide, number=number, root=self.files.directory)
             return self._one(number, pauses)
 
         said = await asyncio.to_thread(work)
-        self._changed()
+        self.changed()
         return said
 
     async def _pauses(self) -> _Pauses:
         """Return the pauses of tasks, by the address of their entry."""
-        paused = await self._ledger.entries_that_are(Trait.PAUSED, limit=_MANY)
+        paused = await self.ledger.entries_that_are(Trait.PAUSED, limit=_MANY)
         return {each.mark.address: each.pause for each in paused if each.pause is not None}
 
-    def _read(self, pauses: _Pauses) -> dict[str, Any]:
-        try:
-            found = self._board.read()
-        except BoardMissingError:
-            return {"directory": self._board.directory, "tasks": [], "problems": []}
-        ground = TaskStatuses.of(found.tasks, archived=found.archived)
-        now = self._clock.now()
-        return {
-            "directory": self._board.directory,
-            "tasks": [_task(each, ground, now, pauses) for each in found.cards],
-            "problems": [str(each) for each in found.problems],
-        }
-
     def _one(self, number: int, pauses: _Pauses) -> tuple[dict[str, Any], str]:
-        card = self._board.card(number)
-        found = self._board.read()
-        ground = TaskStatuses.of(found.tasks, archived=found.archived)
-        return _task(card, ground, self._clock.now(), pauses), self._tag(card.path)
+        card = self.files.card(number)
+        ground = self.files.read().ground
+        return _task(card, ground, self.clock.now(), pauses), self._tag(card.path)
 
     def _tag(self, path: str) -> str:
-        return read_plan(path, root=self._board.directory).digest
+        return read_plan(path, root=self.files.directory).digest
 
 
-def _checked(asked: Mapping[str, Any]) -> dict[str, Value | None]:
-    """Return what is to be written, or raise an error that says what is wrong with it."""
+def _checked(asked: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields to write, or raise an error that says what is wrong with them."""
     at, cron, place = asked["at"], asked["cron"], asked["timezone"]
     if at is None and cron is None and not asked["clear"]:
         raise TaskScheduleError("a schedule needs `at`, `cron` or both, or `clear`")
-    properties = {each.key: asked[each.option] for each in TASK_PROPERTIES}
     others = ("at", "cron", "timezone", *_POLICY)
     given = [f"`{name}`" for name in others if asked[name] is not None]
     if asked["clear"] and given:
@@ -150,27 +149,15 @@ def _checked(asked: Mapping[str, Any]) -> dict[str, Value | None]:
         rule = cron_rule(cron, zone_name=place or "UTC")
         if any(each.never for each in rule.crons):
             raise TaskScheduleError(f"cron {cron[:100]!r} matches no date")
-    policy_of({k: v for k, v in properties.items() if v}, zone_name=place or "UTC")
-    wanted = {
-        "scheduled_for": at,
-        "cron_schedule": cron,
-        "timezone": place,
-        **{name: asked[name] for name in _POLICY},
-    }
-    return {name: value for name, value in wanted.items() if value is not None}
-
-
-def _changes(task: Task, wanted: Mapping[str, Value | None], *, is_cleared: bool) -> Changes:
-    if is_cleared:
-        return {"scheduled_for": None, "cron_schedule": None}
-    changes = dict(wanted)
-    if "cron_schedule" in changes and task.cron_schedule is None:
-        changes["cron_last_run"] = None  # a schedule that is new has not come round yet
-    return changes
+    policy = {each.key: asked[each.option] for each in TASK_PROPERTIES}
+    policy_of({key: text for key, text in policy.items() if text}, zone_name=place or "UTC")
+    wanted = {"scheduled_for": at, "cron_schedule": cron, "timezone": place}
+    wanted |= {name: asked[name] for name in _POLICY}
+    return {name: text for name, text in wanted.items() if text is not None}
 
 
 def _task(card: Card, ground: TaskStatuses, now: datetime, pauses: _Pauses) -> dict[str, Any]:
-    """Return a task as plain data, with the next five moments at which it comes back."""
+    """Return a task as JSON has it, with the next five times at which it comes back."""
     task = card.task
     found = None if task.status in CLOSED else standing(task, ground, now=now)
     coming = islice(triggers_of(task, now, pause=pauses.get(f"task:{task.id}")), 5)
@@ -191,12 +178,8 @@ async def task(front: Front, request: Request, _: RequestFields) -> Response:
 
 async def schedule_task(front: Front, request: Request, asked: RequestFields) -> Response:
     """Set or clear the schedule of a task; with If-Match only if the task has not changed."""
-    given = {
-        "at": asked.text("at") or None,
-        "cron": asked.text("cron") or None,
-        "clear": asked.flag("clear"),
-        **{name: asked.text(name) or None for name in ("timezone", *_POLICY)},
-    }
+    texts = ("at", "cron", "timezone", *_POLICY)
+    given = {name: asked.text(name) or None for name in texts} | {"clear": asked.flag("clear")}
     said, tag = await offered(front.tasks, "board").schedule(
         path_number(request), given, expected=expected(request)
     )
