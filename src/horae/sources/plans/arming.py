@@ -1,12 +1,10 @@
-"""From a plan to its entries: every workflow, and whether it is armed.
-
-What cannot fire is listed with its reason, not dropped.
-"""
+"""From a plan to its entries: every workflow, armed or with the reason why not."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -38,8 +36,6 @@ from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-    from datetime import datetime
-    from zoneinfo import ZoneInfo
 
     from horae.core.entry import Rule
     from horae.org.plan import Headline, Plan
@@ -62,7 +58,7 @@ _SLASH: Final = re.compile(r"[\\/]")
 
 
 class RangeError(ScheduleError):
-    """Two timestamps as one, from which nobody can tell how often something is to run."""
+    """A range of timestamps, which does not say how often to run."""
 
     code = "range"
 
@@ -74,13 +70,12 @@ class RangeError(ScheduleError):
 
 def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
     """Return the workflows of a plan, in order, each armed or with the reason why not."""
-    places = plan.places()
-    subtrees = _subtrees(plan)
+    places, headlines = plan.places(), plan.headlines
     names: dict[int, str] = {}
     asked = sorted(agent_blocks(plan), key=lambda each: each[0])
     found = []
     for index, path in _paths(plan):
-        headline = plan.headlines[index]
+        headline = headlines[index]
         lost = _lost(plan, headline, places[index].line)
         if not is_entry(headline) and (lost is None or not lost.is_entry):
             continue
@@ -90,27 +85,30 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
             mark = Mark(str(origin), headline.title, rule_text(headline), "")
             found.append(Scanned(mark, Unarmed(str(origin), origin, headline.title, reason)))
             continue
-        text = "".join(each.text for each in plan.headlines[index : subtrees[index]])
-        address = _address(plan, path, file, names, lost)
-        body = _digest(_body(headline, text))
-        mark = Mark(address, headline.title, rule_text(headline), body)
+        over = index + 1  # after the last headline below
+        while over < len(headlines) and headlines[over].level > headline.level:
+            over += 1
+        text = "".join(each.text for each in headlines[index:over])
+        first, last = (bisect_left(asked, at, key=lambda each: each[0]) for at in (index, over))
         item, broken = _item(
             plan,
             headline,
             path,
-            address=address,
+            address=_address(plan, path, file, names, lost),
             origin=origin,
             zone_name=zone_name,
             digest=_digest(text),
-            asked=_between(asked, index, subtrees[index]) if asked else (),
+            asked=tuple(dict.fromkeys(name for _, name in asked[first:last] if name)),
             lost=lost,
         )
+        body = _digest(_body(headline, text))
+        mark = Mark(item.address, headline.title, rule_text(headline), body)
         found.append(Scanned(mark, item, text, broken))
     return found
 
 
 class _Lost(NamedTuple):
-    """Why the planning line or the drawer of a headline is not read, and what stands in there."""
+    """Why the planning line or the drawer of a headline is not read, and its properties."""
 
     reason: str
     props: dict[str, str]
@@ -128,12 +126,6 @@ def _lost(plan: Plan, headline: Headline, line: int) -> _Lost | None:
     calls = not props.keys().isdisjoint({"COMMAND", "POST"})
     reason = f"{found.message} (line {line + headline.text.count(chr(10), 0, found.at)})"
     return _Lost(reason, props, calls and "agent" not in headline.tags)
-
-
-def _between(asked: Sequence[tuple[int, str | None]], first: int, over: int) -> tuple[str, ...]:
-    """Return the agents that the blocks of some headlines name, each once."""
-    begin, end = (bisect_left(asked, at, key=lambda each: each[0]) for at in (first, over))
-    return tuple(dict.fromkeys(name for _, name in asked[begin:end] if name))
 
 
 def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Unarmed]:
@@ -176,16 +168,19 @@ def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Task]:
             continue
         if headline.state in plan.states.done:
             continue
-        scheduled = _start_of(headline.scheduled, place)
+        stamp, scheduled = headline.scheduled, None
+        if stamp is not None and stamp.active:
+            with suppress(ScheduleError):  # `check` says that it is no date
+                scheduled = instant(parse_at(stamp.at).start, place)
         deadline = end_of(headline.deadline, zone=place)
         if scheduled or deadline:
             yield Task(Origin(file, at.line), headline.title, scheduled, deadline)
 
 
 def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarmed]:
-    """Yield the headlines of some names that are no entries, each with why it never fires.
+    """Yield the headlines that are no entries and have one of the names, with the reason.
 
-    A headline goes by its :ID:, its title or `file:line`; *names* are without case.
+    A headline has its :ID:, its title and `file:line` as names; *names* are casefolded.
     """
     places = plan.places()
     for index, path in _paths(plan):
@@ -198,7 +193,6 @@ def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarme
 
 
 def _why_unfired(headline: Headline) -> str:
-    """Return why a headline that is no entry never fires, and what would make it fire."""
     way = "add :COMMAND: or the tag :workflow:"
     if "component" in headline.tags:
         return "this is a component of a workflow and runs with it"
@@ -215,18 +209,8 @@ def _why_unfired(headline: Headline) -> str:
     return f"there is no schedule; {when}"
 
 
-def _start_of(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
-    """Return the moment an active stamp names, if it names one."""
-    if stamp is None or not stamp.active:
-        return None
-    try:
-        return instant(parse_at(stamp.at).start, place)
-    except ScheduleError:
-        return None
-
-
 def rule_text(headline: Headline) -> str:
-    """Return a headline's when as it is written: cron, stamp, or nothing."""
+    """Return the schedule of a headline as it is written; without one, nothing."""
     for key in ("AFTER", "SCHEDULE"):
         if key in headline.props:
             return headline.props[key]
@@ -235,12 +219,11 @@ def rule_text(headline: Headline) -> str:
 
 
 def rule_of(headline: Headline, *, zone_name: str) -> Rule:
-    """Return the rule that a headline's when means; raises ScheduleError if it means none."""
+    """Return the rule of a headline; raises ScheduleError if it cannot be read."""
     if "AFTER" in headline.props:
         return parse_after(headline.props["AFTER"])
-    cron = headline.props.get("SCHEDULE")
-    if cron is not None:
-        return cron_rule(cron, zone_name=zone_name)
+    if "SCHEDULE" in headline.props:
+        return cron_rule(headline.props["SCHEDULE"], zone_name=zone_name)
     planning = headline.planning
     if planning and planning.scheduled and _RANGE.search(planning.scheduled.text):
         raise RangeError(planning.scheduled.text)
@@ -275,19 +258,21 @@ def _item(
 ) -> tuple[Entry | Unarmed, str]:
     """Return the entry of a headline, or the reason why it cannot fire; and why it is broken.
 
-    It is broken if something in it cannot be read: its when, its work, its policy, or all that
-    its planning line or drawer holds. What rests, or never comes, is so because somebody wrote
-    it so. *asked* are the agents that its blocks name, which only a workflow has.
+    It is broken if its schedule, work, policy, planning line or drawer cannot be read; an entry
+    that is inactive, or never comes, is not. *asked* are the agents that its blocks name.
     """
     place = headline.props.get("TZ", zone_name)
-    reason = _resting(plan, headline, path)
-    broken = "" if reason else _unread_stamp(headline)
+    reason, broken = _resting(plan, headline, path), ""
+    planning = headline.planning
+    if not reason and planning and planning.scheduled and "SCHEDULE" not in headline.props:
+        is_stamp = _first_stamp(headline) is not None
+        broken = "" if is_stamp else f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
     if not reason and not broken:
         try:
             zone(place)
             rule = rule_of(headline, zone_name=place)
             policy = policy_of(headline.props, zone_name=place)
-            work = _work(headline)
+            call = call_of(headline.props)
         except ScheduleError as error:
             broken = str(error)
         else:
@@ -295,13 +280,14 @@ def _item(
             crons = rule.crons if isinstance(rule, CronRule) else ()
             never = next((cron.expression for cron in crons if cron.never), None)
             if never is None and is_entry(headline):
+                work = Work.WORKFLOW if call is None else Work.COMMAND if call.argv else Work.POST
                 entry = Entry(
                     address,
                     origin,
                     headline.title,
                     rule,
                     work=work,
-                    agents=asked if work is Work.WORKFLOW else (),
+                    agents=asked if call is None else (),
                     policy=policy,
                     zone=place,
                     deadline=end_of(headline.deadline, zone=zone(place)),
@@ -313,15 +299,8 @@ def _item(
     return Unarmed(address, origin, headline.title, reason or broken), broken
 
 
-def _work(headline: Headline) -> Work:
-    call = call_of(headline.props)
-    if call is None:
-        return Work.WORKFLOW
-    return Work.COMMAND if call.argv else Work.POST
-
-
 def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
-    """Return why a workflow is not meant to fire, if it is not."""
+    """Return why a workflow is inactive, if it is."""
     if hidden := hidden_by(plan.headlines[index] for index in path):
         return hidden
     if headline.state is not None and headline.state in plan.states.done:
@@ -330,16 +309,6 @@ def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
     if "SCHEDULE" in headline.props or stamp is None or stamp.active:
         return None
     return "SCHEDULED is in square brackets, so it is inactive"
-
-
-def _unread_stamp(headline: Headline) -> str:
-    """Return what is wrong with a SCHEDULED that is no timestamp and would be the rule."""
-    planning = headline.planning
-    if "SCHEDULE" in headline.props or planning is None or planning.scheduled is None:
-        return ""
-    if _first_stamp(headline) is not None:
-        return ""
-    return f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
 
 
 def _paths(plan: Plan) -> Iterator[tuple[int, list[int]]]:
@@ -352,23 +321,12 @@ def _paths(plan: Plan) -> Iterator[tuple[int, list[int]]]:
         yield index, around
 
 
-def _subtrees(plan: Plan) -> list[int]:
-    """Return for each headline the index after the last one below it."""
-    ends = [len(plan.headlines)] * len(plan.headlines)
-    around: list[int] = []
-    for index, headline in enumerate(plan.headlines):
-        while around and plan.headlines[around[-1]].level >= headline.level:
-            ends[around.pop()] = index
-        around.append(index)
-    return ends
-
-
 def _address(
     plan: Plan, path: Sequence[int], file: str, names: dict[int, str], lost: _Lost | None
 ) -> str:
-    """Return where an entry stands: its :ID:, else its file and the titles down to it.
+    """Return the address of an entry: its :ID:, else its file and the titles down to it.
 
-    It is known by its :ID: also if the drawer is not read in which that stands.
+    The :ID: counts also if its drawer is not read.
     """
     name = plan.headlines[path[-1]].props.get("ID")
     if name is None and lost is not None:
@@ -382,13 +340,13 @@ def _address(
 
 
 def _name(title: str) -> str:
-    """Return a title as it stands in addresses: without counts, and cut if it is very long."""
+    """Return a title as a part of addresses: without counts, and cut if it is very long."""
     name = _SLASH.sub(r"\\\g<0>", _COOKIE.sub("", title))
     return name if len(name) <= _LONGEST_NAME else f"{name[:40]}…{_digest(name)}"
 
 
 def _body(headline: Headline, text: str) -> str:
-    """Return what an entry can be known by that has a new title, name or place."""
+    """Return the text by which an entry with a new title, name or place is recognised."""
     drawer, line = headline.drawer, text.find("\n") + 1 or len(text)
     if drawer is None:
         return text[line:].strip()

@@ -1,8 +1,8 @@
-"""A headline changed in its place: its state, its planning line, its properties, and nothing else.
+"""Edits of a headline: its state, its planning line and its properties, and nothing else.
 
 `complete` does what Emacs Org does when a headline is done. One that repeats moves on to its next
-date, is open again and remembers in `:LAST_REPEAT:` when that was; any other gets its done word
-and the moment in `CLOSED:`.
+date, is open again and gets the time in `:LAST_REPEAT:`; any other gets its done state and the
+time in `CLOSED:`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from horae.org.plan import Headline, Plan, Property, Stamp
+    from horae.org.plan import Headline, Plan, Property
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _ACTIVE: Final = re.compile(r"<[0-9]{4}-[0-9]{2}-[0-9]{2}[^<>\n]*+>")
@@ -41,8 +41,6 @@ _SHOWN: Final = 5
 
 
 class HeadlineMissingError(PlanFileError):
-    """A headline that is not in its file."""
-
     code = "headline_missing"
     exit_code = Exit.NOT_FOUND
 
@@ -54,8 +52,6 @@ class HeadlineMissingError(PlanFileError):
 
 
 class HeadlineAmbiguousError(PlanFileError):
-    """A name that several headlines have."""
-
     code = "headline_ambiguous"
     exit_code = Exit.USAGE
 
@@ -76,7 +72,7 @@ class HeadlineVoidError(PlanFileError):
 
 
 class HeadlineStampError(PlanFileError):
-    """A timestamp that repeats, and of which nobody can tell what comes next."""
+    """A timestamp with a repeater that has no next date."""
 
     code = "headline_stamp"
 
@@ -102,7 +98,7 @@ class Sequence(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """What became of a headline that was done."""
+    """A headline that was done, before and after."""
 
     file: str
     line: int
@@ -123,16 +119,23 @@ def complete(
     root: StrPath | None = None,
     limit: int = LIMIT,
 ) -> Completed:
-    """Note in *file* that the headline with this `:ID:` or title is done; return what changed."""
+    """Mark the headline with this `:ID:` or title in *file* as done; return what changed."""
     content = read_plan(file, root=root, limit=limit)
     plan = read(content.text)
     index = find(plan, name, path=content.path)
-    done = _completed(plan, index, content.path, now=now, zone=zone)
-    if done.is_changed:
-        edits = completion(plan, index, now=now, zone=zone, path=content.path)
-        splices = splices_of(plan, index, edits)
-        edit(content.path, splices, expected=content.digest, root=root, limit=limit)
-    return done
+    headline, line = plan.headlines[index], plan.places()[index].line
+    title, state = headline.title, headline.state
+    if state in plan.states.done:
+        return Completed(content.path, line, title, state, state, (), is_changed=False)
+    moves = _moves(plan, index, now=now, zone=zone, path=content.path)
+    edits = completion(plan, index, now=now, zone=zone, path=content.path)
+    splices = splices_of(plan, index, edits)
+    edit(content.path, splices, expected=content.digest, root=root, limit=limit)
+    after = _reopened(plan, headline) if moves else _done_word(plan, headline)
+    has_rule = is_fired(headline) and not {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
+    moved = tuple((headline.text[each.span.start : each.span.end], each.text) for each in moves)
+    is_disarmed = has_rule and not moved
+    return Completed(content.path, line, title, state, after, moved, is_disarmed=is_disarmed)
 
 
 def find(plan: Plan, name: str, *, path: str) -> int:
@@ -142,22 +145,19 @@ def find(plan: Plan, name: str, *, path: str) -> int:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise HeadlineMissingError(path, name, _near(plan, name))
+        from difflib import get_close_matches  # only for the message
+
+        names = {each.props.get("ID", each.title): None for each in plan.headlines[:2000]}
+        names |= {each.title: None for each in plan.headlines[:2000]}
+        near = get_close_matches(name, [each for each in names if each], n=3, cutoff=0.5)
+        raise HeadlineMissingError(path, name, tuple(near))
     places = plan.places()
     lines = tuple(places[n].line for n in found)
     raise HeadlineAmbiguousError(path, name, lines, kind=":ID:" if ids else "title")
 
 
-def _near(plan: Plan, name: str) -> tuple[str, ...]:
-    from difflib import get_close_matches  # only for the message
-
-    names = {each.props.get("ID", each.title): None for each in plan.headlines[:2000]}
-    names |= {each.title: None for each in plan.headlines[:2000]}
-    return tuple(get_close_matches(name, [each for each in names if each], n=3, cutoff=0.5))
-
-
 def sequences(plan: Plan) -> tuple[Sequence, ...]:
-    """Return the state words as the file declares them, and last the two that every file has."""
+    """Return the states as the file declares them, and last the two that every file has."""
     found = []
     for section in (plan.preamble, *(each.text for each in plan.headlines)):
         if "#+" in section:
@@ -168,7 +168,7 @@ def sequences(plan: Plan) -> tuple[Sequence, ...]:
 
 
 def _sequence(value: str) -> Sequence:
-    """Return the words of one declaration.
+    """Return the states of one declaration.
 
     >>> _sequence("NEXT(n) DOING | DONE(d!) DROPPED")[:3]
     (('NEXT', 'DOING'), ('DONE', 'DROPPED'), frozenset({'DONE'}))
@@ -188,76 +188,48 @@ def _sequence(value: str) -> Sequence:
 
 
 def sequence_of(plan: Plan, state: str | None) -> Sequence:
-    """Return the sequence that a state belongs to; one without a state goes by the first."""
+    """Return the sequence of a state; without a state it is the first."""
     known = sequences(plan)
     return next((each for each in known if state in each.open + each.done), known[0])
 
 
-def _completed(plan: Plan, index: int, path: str, *, now: datetime, zone: str) -> Completed:
-    headline = plan.headlines[index]
-    line = plan.places()[index].line
-    if headline.state in plan.states.done:
-        state = headline.state
-        return Completed(path, line, headline.title, state, state, (), is_changed=False)
-    moved = tuple(
-        (headline.text[span.start : span.end], new)
-        for span, new in _moves(plan, index, now=now, zone=zone, path=path)
-    )
-    after = _reopened(plan, headline) if moved else _done_word(plan, headline)
-    has_rule = is_fired(headline) and not {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
-    return Completed(
-        path,
-        line,
-        headline.title,
-        headline.state,
-        after,
-        moved,
-        is_disarmed=has_rule and not moved,
-    )
-
-
 def completion(plan: Plan, index: int, *, now: datetime, zone: str, path: str) -> list[Edit]:
-    """Return the edits that note that a headline was done now."""
+    """Return the edits that mark a headline as done now."""
     headline = plan.headlines[index]
-    moves = list(_moves(plan, index, now=now, zone=zone, path=path))
-    stamp = written(now, zone)
-    record = _record_edits(plan, headline, stamp)
+    moves = _moves(plan, index, now=now, zone=zone, path=path)
+    stamp, word = written(now, zone), _done_word(plan, headline)
+    record = []
+    states = sequence_of(plan, headline.state)
+    if word in states.entered or headline.state in states.left:
+        # As in Org, the newest record is the first line of the text, below planning and drawer.
+        was, quoted = f'"{headline.state}"' if headline.state else "", f'"{word}"'
+        first = _FIRST_LINE.search(headline.text, headline.body)
+        at = first.start() if first else len(headline.text)
+        record = [_line_at(headline, at, f"- State {quoted:<12} from {was:<12} {stamp}")]
     if not moves:
-        word = _done_word(plan, headline)
-        return [*state_edits(headline, word), *_closed_edits(headline, stamp), *record]
+        return [*state_edits(headline, word), _closed_edit(headline, stamp), *record]
     changes: dict[str, str | None] = {"LAST_REPEAT": stamp}
     if headline.state == "DOING":
         # It is free again, also for others.
         changes |= {"AGENT": None, "CLAIMED-UNTIL": None}
     return [
         *state_edits(headline, _reopened(plan, headline)),
-        *(Edit(*move) for move in moves),
+        *moves,
         *_spent_edits(headline),
         *property_edits(headline, changes, path=path),
         *record,
     ]
 
 
-def _record_edits(plan: Plan, headline: Headline, stamp: str) -> list[Edit]:
-    """Return the edit that records a change of state, if the file's `#+TODO:` asks for it.
-
-    As in Org, the newest record is the first line of the text, below planning line and drawer.
-    """
-    states, word = sequence_of(plan, headline.state), _done_word(plan, headline)
-    if word not in states.entered and headline.state not in states.left:
-        return []
-    was = f'"{headline.state}"' if headline.state else ""
-    quoted = f'"{word}"'
-    line = f"- State {quoted:<12} from {was:<12} {stamp}"
-    first = _FIRST_LINE.search(headline.text, headline.body)
-    at = first.start() if first else len(headline.text)
+def _line_at(headline: Headline, at: int, *lines: str) -> Edit:
+    """Return the edit that adds lines; a file that ends without a newline stays so."""
     newline = _newline(headline)
-    is_cut = not headline.text[:at].endswith("\n")
-    return [Edit(Span(at, at), f"{newline}{line}" if is_cut else f"{line}{newline}")]
+    text, is_cut = newline.join(lines), not headline.text[:at].endswith("\n")
+    return Edit(Span(at, at), f"{newline}{text}" if is_cut else f"{text}{newline}")
 
 
 def written(moment: datetime, zone: str) -> str:
-    """Return a moment as Org records it.
+    """Return a time as Org records it.
 
     >>> from datetime import datetime
     >>> written(datetime.fromisoformat("2026-06-06T10:05Z"), "Europe/Berlin")
@@ -273,7 +245,7 @@ def _done_word(plan: Plan, headline: Headline) -> str:
 
 
 def _reopened(plan: Plan, headline: Headline) -> str | None:
-    """Return the state of a headline that comes round again; one without a state has none."""
+    """Return the state of a headline that repeats; without a state it has none."""
     if headline.state is None:
         return None
     asked = headline.props.get("REPEAT_TO_STATE")
@@ -283,11 +255,10 @@ def _reopened(plan: Plan, headline: Headline) -> str | None:
     return opened[0] if opened else "TODO"
 
 
-def _moves(
-    plan: Plan, index: int, *, now: datetime, zone: str, path: str
-) -> Iterator[tuple[Span, str]]:
-    """Yield each active timestamp that repeats, and what it moves to."""
+def _moves(plan: Plan, index: int, *, now: datetime, zone: str, path: str) -> list[Edit]:
+    """Return the edits that move each active timestamp with a repeater to its next date."""
     headline = plan.headlines[index]
+    moves = []
     for span in _stamps(headline):
         text = headline.text[span.start : span.end]
         said = parse_timestamp(text)
@@ -300,11 +271,12 @@ def _moves(
             column = span.start - headline.text.rfind("\n", 0, span.start)
             raise HeadlineStampError(path, str(error), line=line, column=column) from None
         if moved is not None:
-            yield span, moved
+            moves.append(Edit(span, moved))
+    return moves
 
 
 def _stamps(headline: Headline) -> Iterator[Span]:
-    """Yield where the active timestamps stand: on the planning line, in the title, in the text."""
+    """Yield the active timestamps on the planning line, in the title and in the text."""
     planning, drawer = headline.planning, headline.drawer
     planned = [] if planning is None else [planning.scheduled, planning.deadline]
     yield from (Span(stamp.start, stamp.end) for stamp in planned if stamp is not None)
@@ -327,73 +299,65 @@ def state_edits(headline: Headline, word: str | None) -> list[Edit]:
     return [Edit(span, word if headline.state else f"{word} ")]
 
 
-def _closed_edits(headline: Headline, stamp: str) -> list[Edit]:
-    """Return the edits that put CLOSED on the planning line, where Org has it: first."""
+def _closed_edit(headline: Headline, stamp: str) -> Edit:
+    """Return the edit that puts CLOSED on the planning line, where Org has it: first."""
     text, planning = headline.text, headline.planning
     if planning is None:
-        return [_line_after_title(headline, f"CLOSED: {stamp}")]
+        return _line_at(headline, text.find("\n") + 1 or len(text), f"CLOSED: {stamp}")
     if planning.closed is not None:
-        return [Edit(Span(planning.closed.start, planning.closed.end), stamp)]
+        return Edit(Span(planning.closed.start, planning.closed.end), stamp)
     indent = _INDENT.match(text, planning.start)
     at = indent.end() if indent else planning.start
-    return [Edit(Span(at, at), f"CLOSED: {stamp} ")]
-
-
-def _line_after_title(headline: Headline, line: str) -> Edit:
-    end = headline.text.find("\n") + 1
-    if end:
-        return Edit(Span(end, end), f"{line}{_newline(headline)}")
-    at = len(headline.text)
-    return Edit(Span(at, at), f"\n{line}")
+    return Edit(Span(at, at), f"CLOSED: {stamp} ")
 
 
 def _newline(headline: Headline) -> str:
-    """Return how the headline's lines end."""
     end = headline.text.find("\n")
     return "\r\n" if headline.text[max(end - 1, 0) : end] == "\r" else "\n"
 
 
 def _spent_edits(headline: Headline) -> list[Edit]:
-    """Return the edits that remove what a headline that comes round does not keep.
+    """Return the edits that remove what a headline that repeats does not keep.
 
-    That is the moment it was closed, and a SCHEDULED that does not repeat beside one that does.
+    That is CLOSED, and a SCHEDULED that does not repeat beside a DEADLINE that does.
     """
-    planning = headline.planning
+    text, planning = headline.text, headline.planning
     if planning is None:
         return []
-    spent: list[tuple[str, Stamp]] = []
-    if planning.closed is not None:
-        spent.append(("CLOSED:", planning.closed))
-    scheduled = planning.scheduled
+    scheduled, closed = planning.scheduled, planning.closed
+    spent = [("CLOSED:", closed)] if closed is not None else []
     if scheduled is not None and scheduled.time is not None and scheduled.time.repeat is None:
         spent.append(("SCHEDULED:", scheduled))
-    kept = [each for each in (scheduled, planning.deadline) if each is not None]
-    if len(kept) + (planning.closed is not None) == len(spent):
+    if len(spent) == sum(each is not None for each in (scheduled, planning.deadline, closed)):
         return [Edit(Span(planning.start, planning.end), "")]
-    return list(_removals(headline.text, planning.start, spent))
-
-
-def _removals(text: str, line: int, spent: Iterable[tuple[str, Stamp]]) -> Iterator[Edit]:
-    """Yield the edits that take items, and the blanks that divide them, off a planning line."""
+    edits, line = [], planning.start
     for word, stamp in sorted(spent, key=lambda item: item[1].start):
         start, stop = text.rfind(word, 0, stamp.start), stamp.end
         before = len(text[line:start].rstrip(" \t,")) + line
         if before > line:
-            yield Edit(Span(before, stop), "")
+            edits.append(Edit(Span(before, stop), ""))
             continue
         # The first of the line, now or soon: what divides goes, and its own indent stays.
         after = _DIVIDER.match(text, stop)
         line = after.end() if after else stop
-        yield Edit(Span(start, line), "")
+        edits.append(Edit(Span(start, line), ""))
+    return edits
 
 
 def property_edits(
     headline: Headline, changes: Mapping[str, str | None], *, path: str
 ) -> list[Edit]:
     """Return the edits that set properties, or remove those that are to be None."""
-    if headline.drawer is None:
-        return _new_drawer(headline, changes, path=path)
-    lines = list(properties(headline.text, headline.drawer))
+    text, drawer = headline.text, headline.drawer
+    if drawer is None:
+        new = [f":{key}: {value}" for key, value in changes.items() if value is not None]
+        if new and _DRAWER.match(text, headline.body):
+            why = (
+                f"the drawer of {headline.title!r} cannot be read; run `horae check` for the reason"
+            )
+            raise HeadlineVoidError(path, why)
+        return [_line_at(headline, headline.body, ":PROPERTIES:", *new, ":END:")] if new else []
+    lines = list(properties(text, drawer))
     news = {
         key: value
         for key, value in changes.items()
@@ -410,40 +374,16 @@ def property_edits(
         or (line.key in news and line.adds and line is not last[line.key])
     ]
     if len(gone) == len(lines) and not news:
-        return [Edit(Span(headline.drawer.start, headline.drawer.end), "")] if gone else []
+        return [Edit(Span(drawer.start, drawer.end), "")] if gone else []
     edits = [Edit(line.line, "") for line in gone]
     edits += [Edit(last[key].at, value) for key, value in news.items() if key in last]
-    missing = {key: value for key, value in news.items() if key not in last}
-    return [*edits, *_more_lines(headline, missing)]
-
-
-def _more_lines(headline: Headline, missing: Mapping[str, str]) -> list[Edit]:
-    """Return the edit that writes new properties above the end of a drawer."""
-    drawer = headline.drawer
-    if drawer is None or not missing:
-        return []
-    at = headline.text.rfind("\n", drawer.start, drawer.end - 1) + 1
-    indent = _INDENT.match(headline.text, at)
-    blank, newline = indent[0] if indent else "", _newline(headline)
-    text = "".join(f"{blank}:{key}: {value}{newline}" for key, value in missing.items())
-    return [Edit(Span(at, at), text)]
-
-
-def _new_drawer(headline: Headline, changes: Mapping[str, str | None], *, path: str) -> list[Edit]:
-    """Return the edit that makes a drawer, if there is something to put into it."""
-    text, at = headline.text, headline.body
-    lines = [f":{key}: {value}" for key, value in changes.items() if value is not None]
-    if not lines:
-        return []
-    if _DRAWER.match(text, at):
-        reason = (
-            f"the drawer of {headline.title!r} cannot be read; run `horae check` for the reason"
-        )
-        raise HeadlineVoidError(path, reason)
-    newline = _newline(headline)
-    drawer = newline.join([":PROPERTIES:", *lines, ":END:"])
-    is_cut = not text[:at].endswith("\n")  # the file ends without a newline, and so it stays
-    return [Edit(Span(at, at), f"{newline}{drawer}" if is_cut else f"{drawer}{newline}")]
+    if missing := {key: value for key, value in news.items() if key not in last}:
+        at = text.rfind("\n", drawer.start, drawer.end - 1) + 1
+        indent = _INDENT.match(text, at)
+        blank, newline = indent[0] if indent else "", _newline(headline)
+        rows = "".join(f"{blank}:{key}: {value}{newline}" for key, value in missing.items())
+        edits.append(Edit(Span(at, at), rows))
+    return edits
 
 
 def splices_of(plan: Plan, index: int, edits: Iterable[Edit]) -> list[Splice]:
