@@ -1,8 +1,4 @@
-"""Findings of `check` that need the meaning of a schedule.
-
-A rule that cannot be read, that never fires, or that a clock change affects; `org.check` has the
-findings that the text alone shows.
-"""
+"""Findings of `check` that need the meaning of a schedule; `org.check` has those of the text."""
 
 from __future__ import annotations
 
@@ -36,24 +32,30 @@ if TYPE_CHECKING:
 FLOOR: Final = timedelta(minutes=1)
 _YEAR: Final = timedelta(days=366)
 _SAMPLE: Final = 20
+_SAMPLE_FROM: Final = datetime.fromisoformat("2024-01-01T00:00:00+00:00")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckClock:
-    """What a check of times is told: the plan's zone, the moment, and how often is too often."""
+    """The plan's zone, the current time, and the interval below which a schedule is too often."""
 
     zone: str = "UTC"
-    now: datetime | None = None  # without it, nothing that depends on the moment is said
+    now: datetime | None = None  # without it, no clock changes are found
     floor: timedelta = FLOOR
 
 
 def check_plans(
     plans: Iterable[tuple[str, Plan]], clock: CheckClock, *, extra: Sequence[WorkflowCheck] = ()
 ) -> list[Diagnostic]:
-    """Return what is odd in several plans and between them, sorted by file and line."""
+    """Return the findings in several plans and between them, sorted by file and line."""
     known = list(plans)
     found = kernel_check(known)
-    found.extend(each for name, plan in known for each in _check_plan(name, plan, clock, extra))
+    for name, plan in known:
+        for headline, place in zip(plan.headlines, plan.places(), strict=True):
+            if is_near_entry(headline):
+                workflow = CheckedWorkflow(name, headline, place, clock)
+                found += _check_properties(workflow)
+                found += _check_workflow(workflow, extra) if is_entry(headline) else ()
     return sorted(found, key=lambda each: (each.file, each.line, each.column, each.code))
 
 
@@ -68,7 +70,7 @@ class CheckedWorkflow:
 
     @property
     def zone(self) -> str:
-        """Return its own zone, or the plan's if there is no such zone."""
+        """The zone of the headline, or the plan's if there is no such zone."""
         own = self.headline.props.get("TZ", self.clock.zone)
         return self.clock.zone if _zone_error(own) else own
 
@@ -87,11 +89,9 @@ class CheckedWorkflow:
         return found.located(self.name, self.place, self.headline.text)
 
     def value_at(self, key: str) -> int:
-        """Return where the value of a property stands."""
         return place_of(self.headline, key)
 
     def key_at(self, key: str) -> int:
-        """Return where the name of a property stands."""
         text = self.headline.text
         return text.index(":", text.rfind("\n", 0, self.value_at(key)) + 1)
 
@@ -105,19 +105,8 @@ class CheckedWorkflow:
 WorkflowCheck: TypeAlias = "Callable[[CheckedWorkflow, Rule], Iterable[Diagnostic]]"
 
 
-def _check_plan(
-    name: str, plan: Plan, clock: CheckClock, extra: Sequence[WorkflowCheck]
-) -> Iterator[Diagnostic]:
-    """Yield the findings about the times of one plan."""
-    for headline, place in zip(plan.headlines, plan.places(), strict=True):
-        if is_near_entry(headline):
-            workflow = CheckedWorkflow(name, headline, place, clock)
-            yield from _check_properties(workflow)
-            yield from _check_workflow(workflow, extra) if is_entry(headline) else ()
-
-
 def _check_properties(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
-    """Yield the properties that are not read and were meant to be, and a time without work."""
+    """Yield the properties that are misspelled or ignored, and a schedule without work."""
     props = workflow.headline.props
     meant = {key: meant_by(key) for key in props}
     for key, known in meant.items():
@@ -138,24 +127,29 @@ def _check_properties(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
 def _check_workflow(
     workflow: CheckedWorkflow, extra: Sequence[WorkflowCheck]
 ) -> Iterator[Diagnostic]:
-    """Yield the findings about the times of one workflow, those of each property."""
-    props = workflow.headline.props
-    error = _zone_error(props.get("TZ", workflow.clock.zone))
-    if error is not None:
-        yield workflow.found(workflow.value_at("TZ"), "zone", Severity.ERROR, str(error))
-    yield from _check_policies(workflow)
+    props, found = workflow.headline.props, workflow.found
+    zone_error = _zone_error(props.get("TZ", workflow.clock.zone))
+    if zone_error is not None:
+        yield found(workflow.value_at("TZ"), "zone", Severity.ERROR, str(zone_error))
+    for key, value in props.items():
+        try:
+            policy_of({key: value}, zone_name=workflow.zone)
+        except PolicyError as error:
+            yield found(workflow.value_at(key), "policy", Severity.ERROR, str(error))
     yield from _check_calls(workflow)
     if "SCHEDULE" in props:
         yield from _check_cron(workflow, props["SCHEDULE"])
     try:
         rule = rule_of(workflow.headline, zone_name=workflow.zone)
     except AfterError as error:
-        yield workflow.found(workflow.value_at("AFTER"), "after", Severity.ERROR, str(error))
+        yield found(workflow.value_at("AFTER"), "after", Severity.ERROR, str(error))
         return
     except ScheduleError:
-        return  # said above, or by the kernel
-    if error is None:
-        yield from _check_seams(workflow, rule)
+        return  # said above, or by org.check
+    now = workflow.clock.now
+    if zone_error is None and now is not None:
+        for seam in seams(rule, zone_name=workflow.zone, start=now, end=now + _YEAR):
+            yield found(workflow.when_at(), "clock-change", Severity.INFO, str(seam))
     for check in extra:
         yield from check(workflow, rule)
 
@@ -168,17 +162,8 @@ def _zone_error(name: str) -> ZoneError | None:
     return None
 
 
-def _check_policies(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
-    """Yield each policy that cannot be read."""
-    for key, value in workflow.headline.props.items():
-        try:
-            policy_of({key: value}, zone_name=workflow.zone)
-        except PolicyError as error:
-            yield workflow.found(workflow.value_at(key), "policy", Severity.ERROR, str(error))
-
-
 def _check_calls(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
-    """Yield what cannot be read of a command, an address or the variables of a command."""
+    """Yield what cannot be read of a command, and a command that is written for a shell."""
     props = workflow.headline.props
     called = [{key: props[key]} for key in ("COMMAND", "POST") if key in props][:1]
     if "COMMAND" in props and "ENV" in props:
@@ -191,58 +176,35 @@ def _check_calls(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
             is_read = False
             at = workflow.value_at(error.key)
             yield workflow.found(at, "command", Severity.ERROR, str(error))
-    if is_read:
-        yield from _check_shell(workflow)
-
-
-def _check_shell(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
-    """Yield that a command is written for a shell, if it is and none is called."""
-    command = workflow.headline.props.get("COMMAND", "")
-    found = shell_syntax(command)
-    if found is None:
-        return
-    at, word = found
-    message = f"{shown(word)} is passed on unchanged: commands run without a shell"
-    fix = f"to use a shell, call it explicitly: sh -c {quote(command)}"
-    place = workflow.value_at("COMMAND") + at
-    yield workflow.found(place, "shell", Severity.WARNING, message, fix=fix, width=len(word))
+    command = props.get("COMMAND", "")
+    syntax = shell_syntax(command) if is_read else None
+    if syntax is not None:
+        at, word = syntax
+        message = f"{shown(word)} is passed on unchanged: commands run without a shell"
+        fix = f"to use a shell, call it explicitly: sh -c {quote(command)}"
+        place, width = workflow.value_at("COMMAND") + at, len(word)
+        yield workflow.found(place, "shell", Severity.WARNING, message, fix=fix, width=width)
 
 
 def _check_cron(workflow: CheckedWorkflow, text: str) -> Iterator[Diagnostic]:
-    """Yield what is wrong with each of the expressions of a :SCHEDULE:."""
-    at = workflow.value_at("SCHEDULE")
+    """Yield each expression that cannot be read, never comes, or comes too often."""
+    at, floor = workflow.value_at("SCHEDULE"), workflow.clock.floor
     for part in text.split(";"):
-        lead = len(part) - len(part.lstrip())
+        place = at + len(part) - len(part.lstrip())
+        at += len(part) + 1
         try:
             cron = Cron(part.strip(), zone=workflow.zone)
         except CronError as error:
-            place = at + lead + error.column - 1
-            yield workflow.found(place, "cron", Severity.ERROR, str(error), width=error.width)
-        else:
-            yield from _check_rate(workflow, cron, at + lead)
-        at += len(part) + 1
-
-
-def _check_rate(workflow: CheckedWorkflow, cron: Cron, at: int) -> Iterator[Diagnostic]:
-    """Yield a finding for a rule that never comes, or comes too often."""
-    if cron.never:
-        message = f"cron {cron.expression!r} matches no date"
-        yield workflow.found(at, "cron-never", Severity.ERROR, message)
-        return
-    floor = workflow.clock.floor
-    start = datetime.fromisoformat("2024-01-01T00:00:00+00:00")
-    moments = Cron(cron.expression).upcoming(start, _SAMPLE)
-    closest = min((later - earlier for earlier, later in pairwise(moments)), default=_YEAR)
-    if closest < floor:
-        message = f"runs {cron.describe()}, more often than every {format_duration(floor)}"
-        fix = "lower check.floor if this is intended"
-        yield workflow.found(at, "too-often", Severity.WARNING, message, fix=fix)
-
-
-def _check_seams(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:
-    """Yield each time of the year to come that a clock change touches."""
-    now = workflow.clock.now
-    if now is None:
-        return
-    for seam in seams(rule, zone_name=workflow.zone, start=now, end=now + _YEAR):
-        yield workflow.found(workflow.when_at(), "clock-change", Severity.INFO, str(seam))
+            column, width = place + error.column - 1, error.width
+            yield workflow.found(column, "cron", Severity.ERROR, str(error), width=width)
+            continue
+        if cron.never:
+            message = f"cron {cron.expression!r} matches no date"
+            yield workflow.found(place, "cron-never", Severity.ERROR, message)
+            continue
+        times = Cron(cron.expression).upcoming(_SAMPLE_FROM, _SAMPLE)
+        closest = min((later - earlier for earlier, later in pairwise(times)), default=_YEAR)
+        if closest < floor:
+            message = f"runs {cron.describe()}, more often than every {format_duration(floor)}"
+            fix = "lower check.floor if this is intended"
+            yield workflow.found(place, "too-often", Severity.WARNING, message, fix=fix)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from horae.cli.connection import Place, actor_at, record_edits
 from horae.cli.options import at_option, tz_option
-from horae.cli.output import Output, echo, form_options, print_answer
+from horae.cli.output import Output, form_options, print_answer
 from horae.cli.sources import plan_root
 from horae.config import load
 from horae.core.actor import acting
@@ -22,20 +22,13 @@ from horae.sources.plans import claims
 from horae.timing.duration import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from horae.config import Config
-    from horae.files.git.repository import CommitResult
     from horae.sources.plans.claims import Claim
-    from horae.sources.plans.done import Completed
 
 _file = click.argument("file", metavar="FILE")
 _name = click.argument("name", metavar="ID")
 _agent = click.option("--agent", required=True, metavar="NAME", help="The agent of the claim.")
 _local = click.option(
-    "--local",
-    is_flag=True,
-    help="Allow an origin that is a local path, for this call only.",
+    "--local", is_flag=True, help="Allow an origin that is a local path, for this call only."
 )
 
 
@@ -58,21 +51,10 @@ def claim(
     origin. Exit code 6: the headline is claimed by another agent.
     """
     length = None if ttl is None else parse_duration(ttl)
-    config = load(plan_root((file,)))
-    made = asyncio.run(
-        claims.claim(
-            file,
-            name,
-            agent=agent,
-            now=SystemClock().now(),
-            ttl=length,
-            local=_origins(config, file, local=local),
-            limit=config.plan_max_bytes,
-        )
-    )
+    place, now = _place(file, local=local), SystemClock().now()
+    made = asyncio.run(claims.claim(file, name, agent=agent, now=now, ttl=length, **place))
     verb = f"claimed by {agent}" if made.is_changed else f"was claimed by {agent} already"
-    _record(file, f"{made.title}: {verb}", is_changed=made.is_changed)
-    return _print(Output.of(form), lambda: _said(made, verb), _claim_data(made))
+    return _answer(made, verb, form)
 
 
 @click.command()
@@ -87,20 +69,44 @@ def release(file: str, name: str, *, agent: str, local: bool, form: str | None) 
     ID is the :ID: of a headline or its exact title. Exit code 6: the headline is claimed by
     another agent.
     """
+    place, now = _place(file, local=local), SystemClock().now()
+    made = asyncio.run(claims.release(file, name, agent=agent, now=now, **place))
+    return _answer(made, "is free again" if made.is_changed else "was not claimed", form)
+
+
+def _place(file: str, *, local: bool) -> dict[str, Any]:
+    """Return the limit of a plan, and the origins on this machine that may be used."""
     config = load(plan_root((file,)))
-    made = asyncio.run(
-        claims.release(
-            file,
-            name,
-            agent=agent,
-            now=SystemClock().now(),
-            local=_origins(config, file, local=local),
-            limit=config.plan_max_bytes,
-        )
-    )
-    verb = "is free again" if made.is_changed else "was not claimed"
-    _record(file, f"{made.title}: {verb}", is_changed=made.is_changed)
-    return _print(Output.of(form), lambda: _said(made, verb), _claim_data(made))
+    origins = config.git_local or ()
+    if local and (top := repository_of(file)) is not None:
+        origin = asyncio.run(Git(top).origin())
+        origins = origins if origin is None else (*origins, Path(origin.removeprefix("file://")))
+    return {"local": origins, "limit": config.plan_max_bytes}
+
+
+def _answer(made: Claim, verb: str, form: str | None) -> int:
+    """Record and print a claim or a release."""
+    if made.is_changed:
+        record_edits(plan_root((made.file,)), [(made.file, f"{made.title}: {verb}")])
+    until = made.until and f"{made.until.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    lines = [f"{made.file}: {made.title}: {verb}{f' until {until} UTC' if until else ''}"]
+    if made.commit is not None:
+        where = "committed and pushed" if made.is_pushed else "committed"
+        lines.append(f"{where} as {made.commit[:12]}")
+    data = {
+        "file": made.file,
+        "id": made.name,
+        "title": made.title,
+        "state": made.state,
+        "agent": made.agent,
+        "until": made.until and f"{made.until:%Y-%m-%dT%H:%M:%SZ}",
+        "changed": made.is_changed,
+        "commit": made.commit,
+        "pushed": made.is_pushed,
+        "note": made.note or None,
+    }
+    print_answer(Output.of(form), data, "\n".join(filter(None, (*lines, made.note))))
+    return Exit.OK
 
 
 @click.command()
@@ -132,71 +138,17 @@ def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | No
                 message=lambda ended: f"Complete {ended.title}" if ended.is_changed else "",
             )
         )
-    _record(file, f"{ended.title}: done", is_changed=ended.is_changed)
-    data = {**_done_data(ended), "commit": commit.sha, "note": commit.words or None}
-    return _print(Output.of(form), lambda: _done_lines(ended, commit), data)
-
-
-def _record(file: str, what: str, *, is_changed: bool) -> None:
-    """Record what was done to a plan, if anything was."""
-    if is_changed:
-        record_edits(plan_root((file,)), [(file, what)])
-
-
-def _origins(config: Config, file: str, *, local: bool) -> tuple[Path, ...]:
-    """Return the origins on this machine that may be asked: named, or asked for just now."""
-    named = config.git_local or ()
-    top = repository_of(file) if local else None
-    origin = None if top is None else asyncio.run(Git(top).origin())
-    return named if origin is None else (*named, Path(origin.removeprefix("file://")))
-
-
-def _print(output: Output, lines: Callable[[], list[str]], data: dict[str, object]) -> int:
-    """Print one answer, for people or for a program."""
-    print_answer(output, data, lambda: echo("\n".join(lines())))
-    return Exit.OK
-
-
-def _said(made: Claim, verb: str) -> list[str]:
-    until = (
-        "" if made.until is None else f" until {made.until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    )
-    lines = [f"{made.file}: {made.title}: {verb}{until}"]
-    if made.commit is not None:
-        where = "committed and pushed" if made.is_pushed else "committed"
-        lines.append(f"{where} as {made.commit[:12]}")
-    return [*lines, made.note] if made.note else lines
-
-
-def _claim_data(made: Claim) -> dict[str, object]:
-    return {
-        "file": made.file,
-        "id": made.name,
-        "title": made.title,
-        "state": made.state,
-        "agent": made.agent,
-        "until": None if made.until is None else f"{made.until:%Y-%m-%dT%H:%M:%SZ}",
-        "changed": made.is_changed,
-        "commit": made.commit,
-        "pushed": made.is_pushed,
-        "note": made.note or None,
-    }
-
-
-def _done_lines(ended: Completed, commit: CommitResult) -> list[str]:
+    if ended.is_changed:
+        record_edits(plan_root((file,)), [(file, f"{ended.title}: done")])
     where = f"{ended.file}:{ended.line}: {ended.title}"
-    if not ended.is_changed:
-        return [f"{where}: was {ended.after} already"]
-    verb = "done, and repeats" if ended.moved else ended.after
-    lines = [f"{where}: {verb}", *(f"{a} -> {b}" for a, b in ended.moved)]
+    lines = [f"{where}: {'done, and repeats' if ended.moved else ended.after}"]
+    lines += [f"{old} -> {new}" for old, new in ended.moved]
     if ended.is_disarmed:
         lines.append(f"the entry no longer runs; to run it again, remove the state {ended.after}")
-    note = commit.words if commit.sha is None else f"committed as {commit.sha[:12]}"
-    return [*lines, note] if note else lines
-
-
-def _done_data(ended: Completed) -> dict[str, object]:
-    return {
+    lines.append(commit.words if commit.sha is None else f"committed as {commit.sha[:12]}")
+    if not ended.is_changed:
+        lines = [f"{where}: was {ended.after} already"]
+    data = {
         "file": ended.file,
         "line": ended.line,
         "title": ended.title,
@@ -204,4 +156,8 @@ def _done_data(ended: Completed) -> dict[str, object]:
         "after": ended.after,
         "moved": [{"from": old, "to": new} for old, new in ended.moved],
         "changed": ended.is_changed,
+        "commit": commit.sha,
+        "note": commit.words or None,
     }
+    print_answer(Output.of(form), data, "\n".join(filter(None, lines)))
+    return Exit.OK
