@@ -42,7 +42,7 @@ from horae.core.source import Revision, Scan, SourceError
 from horae.errors import HoraeError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
     from horae.core.ports import Clock, DueEntry, Ledger, Listed, Runner
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     Left: TypeAlias = Callable[[int, Filed | None], None]
     Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
-    from horae.core.entry import Occasion
     from horae.core.gate import Capacity
 
 log = logging.getLogger(__name__)
@@ -348,29 +347,32 @@ class Engine:
     async def _keep_up(self, now: datetime) -> datetime:
         await self._compare_clocks(now)
         if self.trouble is not None or self.launch.is_unsure:
-            await self._catch_up_with_the_ledger()
+            await self.launch.reconcile()  # what a ledger that failed has kept after all
+            await self._offer_waiting()
+            self._has_unsettled = True
         if self._has_changed:
             await self._look_at_changes()
         if not self.is_blank:
-            await self._decide_and_start(now)
+            if await self._ledger.wake(now=now, term=self._term):
+                self._has_unsettled = True
+                self._forget_followers()
+            await self._decide_all(now)
+            if self._approvals is not None:
+                self._lapse_at = await self._approvals.lapse()
+            self._start_all(now)
         await self._settle_all(now)
-        self._look_again(now)
+        for name, reader in self._readers.items():
+            if reader.look_at is not None and reader.look_at <= now:
+                reader.look_at = None
+                self.request(name)
         self.turned_at = now
-        return await self._wake_at(now)
-
-    async def _decide_and_start(self, now: datetime) -> None:
-        if await self._ledger.wake(now=now, term=self._term):
-            self._has_unsettled = True
-            self._forget_followers()
-        await self._decide_all(now)
-        if self._approvals is not None:
-            self._lapse_at = await self._approvals.lapse()
-        self._start_all(now)
-
-    async def _catch_up_with_the_ledger(self) -> None:
-        await self.launch.reconcile()
-        await self._offer_waiting()
-        self._has_unsettled = True
+        others = [self._settle_at, *(reader.look_at for reader in self._readers.values())]
+        if not self.is_blank:
+            gate_at = self.gate.next_at if self._is_admitting else None
+            others += [await self._ledger.wake_at(), gate_at, self._lapse_at]
+        at = min([now + self.longest_rest, *(each for each in others if each is not None)])
+        # Whatever is due now was just done; what was not, is in the way of itself alone.
+        return at if at > now else now + AGAIN
 
     async def _look_at_changes(self) -> None:
         self._has_changed = False
@@ -398,7 +400,8 @@ class Engine:
             admitted = await self._admitted([e for e in filed if e.status is Status.WAITING])
             self._offer(admitted)
             self._has_unsettled |= len(admitted) < len(filed)
-            if len(due) < BATCH or not any(map(_moves, steps)):
+            moved = (each.decision.accounted_to != each.entry.accounted_to for each in steps)
+            if len(due) < BATCH or not any(moved):
                 return
 
     async def _step(self, due: DueEntry, now: datetime) -> EntryStep:
@@ -423,15 +426,12 @@ class Engine:
             log.debug("receipt %d (%s) starts", filed.number, filed.title, extra=_fields(filed))
             self.launch.start(filed)
         if log.isEnabledFor(logging.DEBUG):
-            self._log_waits(now)
-
-    def _log_waits(self, now: datetime) -> None:
-        waits = {each.ask: str(each.reason) for each in self.gate.obstacles(now=now)}
-        for ask, reason in waits.items():
-            if self._logged.get(ask.number) != reason:
-                extra = {"entry": ask.entry, "receipt": ask.number}
-                log.debug("receipt %d waits: %s", ask.number, reason, extra=extra)
-        self._logged = {ask.number: reason for ask, reason in waits.items()}
+            waits = {each.ask: str(each.reason) for each in self.gate.obstacles(now=now)}
+            for ask, why in waits.items():
+                if self._logged.get(ask.number) != why:
+                    extra = {"entry": ask.entry, "receipt": ask.number}
+                    log.debug("receipt %d waits: %s", ask.number, why, extra=extra)
+            self._logged = {ask.number: why for ask, why in waits.items()}
 
     async def _settle_all(self, now: datetime) -> None:
         """Let the sources follow up final receipts, some per turn; failed ones come again."""
@@ -468,39 +468,37 @@ class Engine:
         """File the alerts that follow some receipts: of each follower all in one commit."""
         alerts: dict[int, list[Receipt]] = {}
         for filed in finals:
-            for follower, alert in await self._alerts(filed, now):
+            async for follower, alert in self._alerts(filed, now):
                 alerts.setdefault(follower, []).append(alert)
         for follower, asked in alerts.items():
             filed_now = await self._ledger.add(follower, asked, now=now, term=self._term)
             self.offer([each for each in filed_now if each.status is Status.WAITING])
 
-    async def _alerts(self, filed: Filed, now: datetime) -> list[tuple[int, Receipt]]:
+    async def _alerts(self, filed: Filed, now: datetime) -> AsyncIterator[tuple[int, Receipt]]:
         followers = await self._known_followers()
         if not followers or followed_by(filed.receipt.key) is not None:
-            return []
-        page = await self._ledger.receipts(
-            entry=filed.entry, cursor=filed.number, limit=LOOKED_BACK
-        )
-        found = occasions(
-            filed.status,
-            lateness=filed.lateness,
-            before=[each.status for each in page.receipts],
-            key=filed.receipt.key,
-        )
-        known = await self._ledger.entry(filed.entry) if found else None
+            return
+        ledger, key = self._ledger, filed.receipt.key
+        page = await ledger.receipts(entry=filed.entry, cursor=filed.number, limit=LOOKED_BACK)
+        before = [each.status for each in page.receipts]
+        found = occasions(filed.status, lateness=filed.lateness, before=before, key=key)
+        known = await ledger.entry(filed.entry) if found else None
         if known is None:
-            return []
-        address = known.mark.address
-        own = address.removeprefix("id:").removeprefix("agent:")
-        names = (address, own, known.mark.title)
-        return [
-            (each.number, _alert(filed, known, each.item.rule, found, now))
-            for each in followers
-            if isinstance(each.item, Entry)
-            and isinstance(each.item.rule, AfterRule)
-            and found.intersection(each.item.rule.occasions)
-            and follows(each.item.rule, names=names, agents=filed.agents)
-        ]
+            return
+        address, title = known.mark.address, known.mark.title
+        names = (address, address.removeprefix("id:").removeprefix("agent:"), title)
+        for each in followers:
+            rule = each.item.rule if isinstance(each.item, Entry) else None
+            if not isinstance(rule, AfterRule) or not found.intersection(rule.occasions):
+                continue
+            if follows(rule, names=names, agents=filed.agents):
+                what = " and ".join(each for each in rule.occasions if each in found)
+                words = f"after {title} ({what}): {filed.receipt.reason}"
+                reason = Reason(ReasonCode.AFTER_ENTRY, words)
+                yield (
+                    each.number,
+                    Receipt(f"after:{filed.number}", Status.WAITING, reason, now, now),
+                )
 
     async def _known_followers(self) -> list[Listed]:
         if self._followers is not None:
@@ -529,37 +527,20 @@ class Engine:
             return False
         return True
 
-    def _look_again(self, now: datetime) -> None:
-        for name, reader in self._readers.items():
-            if reader.look_at is not None and reader.look_at <= now:
-                reader.look_at = None
-                self.request(name)
-
     async def _rescan_while_wanted(self, name: str) -> None:
-        await self._rescan_soon(name)
-        while self._readers[name].is_wanted:
-            await self._rescan_soon(name)
-
-    async def _rescan_soon(self, name: str) -> None:
-        try:
-            await self.rescan(name)
-        except (LedgerBusyError, LedgerWriteError) as error:
-            log.debug("scanning %s failed: %s", name, error, extra={"source": name})
-            self.trouble = error
-            self._readers[name].look_at = self._clock.now() + AGAIN
-        except Exception as error:  # the next turn raises it, and the engine ends
-            log.debug("scanning %s failed", name, exc_info=error, extra={"source": name})
-            self.launch.failure = error
-        self.poke()
-
-    async def _wake_at(self, now: datetime) -> datetime:
-        others = [self._settle_at, *(reader.look_at for reader in self._readers.values())]
-        if not self.is_blank:
-            gate_at = self.gate.next_at if self._is_admitting else None
-            others += [await self._ledger.wake_at(), gate_at, self._lapse_at]
-        at = min([now + self.longest_rest, *(each for each in others if each is not None)])
-        # Whatever is due now was just done; what was not, is in the way of itself alone.
-        return at if at > now else now + AGAIN
+        reader, extra = self._readers[name], {"source": name}
+        reader.is_wanted = True
+        while reader.is_wanted:
+            try:
+                await self.rescan(name)
+            except (LedgerBusyError, LedgerWriteError) as error:
+                log.debug("scanning %s failed: %s", name, error, extra=extra)
+                self.trouble = error
+                reader.look_at = self._clock.now() + AGAIN
+            except Exception as error:  # the next turn raises it, and the engine ends
+                log.debug("scanning %s failed", name, exc_info=error, extra=extra)
+                self.launch.failure = error
+            self.poke()
 
     async def _offer_waiting(self) -> None:
         self._offer(await self._admitted(await self._waiting()))
@@ -596,21 +577,8 @@ class Engine:
         self.poke()
 
 
-def _alert(
-    filed: Filed, known: Listed, rule: AfterRule, found: frozenset[Occasion], now: datetime
-) -> Receipt:
-    what = " and ".join(each for each in rule.occasions if each in found)
-    words = f"after {known.mark.title} ({what}): {filed.receipt.reason}"
-    reason = Reason(ReasonCode.AFTER_ENTRY, words)
-    return Receipt(f"after:{filed.number}", Status.WAITING, reason, now, now)
-
-
 def _fields(filed: Filed) -> dict[str, object]:
     return {"source": filed.source, "entry": filed.entry, "receipt": filed.number}
-
-
-def _moves(step: EntryStep) -> bool:
-    return step.decision.accounted_to != step.entry.accounted_to
 
 
 @dataclass(slots=True)
