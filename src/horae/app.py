@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 
     from horae.cluster.queue import SharedLedger
     from horae.config import Config
+    from horae.core.engine import Left
     from horae.core.gate import Gate
     from horae.core.launch import Launch
     from horae.core.ports import Clock, Ended, Held, Job, Process, Run, Runner, Unreleased
@@ -175,9 +176,8 @@ class _WithToken:
     """A run that has a token, which ends with it."""
 
     def __init__(self, held: Held, tokens: RunTokens, run: int) -> None:
-        self._held = held
+        self._held, self._is_let_go = held, False
         self._end = partial(tokens.end, run)
-        self._is_let_go = False
 
     @property
     def process(self) -> Process:
@@ -260,44 +260,29 @@ class App:
         return self.place.directory_of(run) / LOG_NAME
 
     def facts(self) -> EngineFacts:
-        started_at = self.engine.started_at
-        told = [str(each) for some in self.engine.problems.values() for each in some]
-        trouble = [] if self.engine.trouble is None else [str(self.engine.trouble)]
-        if self.engine.is_blank:
-            trouble.append(str(EmptyPlanError(self.root)))
-        trouble += _misplaced(self.data)
+        engine, started_at = self.engine, self.engine.started_at
+        problems = [*map(broken_words, engine.broken)]
+        problems += [] if engine.trouble is None else [str(engine.trouble)]
+        problems += [str(EmptyPlanError(self.root))] if engine.is_blank else []
+        for path in (self.data / name for name in FOLDERS):
+            if os.path.lexists(path) and not path.is_dir():
+                found = obstacle(str(path), root=str(self.data))
+                if isinstance(found, PlanFileError):
+                    problems.append(f"{found}; move or remove it")
+        problems += map(str, self.place.secrets.unread.values())
+        problems += [str(each) for some in engine.problems.values() for each in some]
         if self.dispatcher is not None and (error := self.dispatcher.problem) is not None:
-            told.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
-        unread = map(str, self.place.secrets.unread.values())
-        problems = (
-            *map(broken_words, self.engine.broken),
-            *trouble,
-            *unread,
-            *told,
-            *self.notes,
-            *self.settings.notes,
-        )
-        return EngineFacts(
-            True,
-            str(self.data),
-            pid=os.getpid(),
-            since="" if started_at is None else key_time(started_at),
-            problems=tuple(dict.fromkeys(problems)),
-        )
+            problems.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
+        problems += [*self.notes, *self.settings.notes]
+        since = "" if started_at is None else key_time(started_at)
+        told = tuple(dict.fromkeys(problems))
+        return EngineFacts(True, str(self.data), os.getpid(), since, told)
 
     def is_well(self) -> bool:
         """Tell whether the loop turns, has a plan, and what it decides is written down."""
         turned_at, now = self.engine.turned_at, self.clock.now()
         lags = turned_at is None or abs(now - turned_at) > 2 * LONGEST_REST
         return not lags and self.engine.trouble is None and not self.engine.is_blank
-
-
-def _misplaced(data: Path) -> list[str]:
-    """Return what stands in the data directory where a directory of ours should be."""
-    paths = (data / name for name in FOLDERS)
-    odd = [each for each in paths if os.path.lexists(each) and not each.is_dir()]
-    found = (obstacle(str(each), root=str(data)) for each in odd)
-    return [f"{each}; move or remove it" for each in found if isinstance(each, PlanFileError)]
 
 
 class ReaderError(HoraeError):
@@ -383,63 +368,34 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         trees=host.trees,
         heard=None if dispatcher is None else dispatcher.note_change,
     )
-    keeper = _keeper_runner(context, host, registry, board)
+    manifest, keeper = config.crew_def or config.keeper_def, None
+    if manifest is not None:
+        keeping = Keeping(
+            config.keeper_mode,
+            config.keeper_timeout,
+            config.gitops,
+            context.zone_name,
+            manifest.absolute(),
+            is_single=config.crew_def is None,
+            has_files=config.store is None,
+        )
+        keeper = KeeperRunner(
+            host.processes,
+            host.place,
+            keeping,
+            registry=registry,
+            ledger=ledger,
+            clock=clock,
+            trees=host.trees,
+            board=board,
+            term=term,
+            is_gone=host.is_gone,
+        )
     triggers = Triggers(**context.trigger_parts(secrets=host.place.secrets))
     card = context.trigger_store.agent
     agents = block_agents(context.agents, host.processes, host.place, card=card)
     workflows = WorkflowRunner(host.processes, host.place, clock=clock, agent=agents)
     runners = _runners(context, host, workflows, dispatches, keeper)
-    sources = _sources(
-        context,
-        host,
-        dispatcher=dispatcher,
-        dispatches=dispatches,
-        keeper=keeper,
-        triggers=triggers,
-    )
-    shared = context.shared
-    engine = Engine(
-        clock=clock,
-        ledger=ledger,
-        runner=runners,
-        sources=sources,
-        capacity=Capacity(config.gate_slots, config.crew_max_concurrent),
-        approvals=triggers,
-        obstacle=runners.obstacle,
-        revise=None if context.shared is not None else _commits(context).of,
-        term=term,
-        launch=None if shared is None else partial(_leader_launch, context, shared, runners),
-        home="" if context.shared is None else host.name,
-    )
-    settings = settings or EngineSettings(
-        config, ledger=ledger, clock=clock, term=term, changed=context.poke
-    )
-    return App(
-        context,
-        host,
-        engine,
-        _service(context, engine),
-        triggers,
-        workflows,
-        runners,
-        tuple(sources),
-        settings,
-        host.processes.notes,
-        dispatcher,
-    )
-
-
-def _sources(
-    context: Context,
-    host: Host,
-    *,
-    dispatcher: Dispatcher | None,
-    dispatches: DispatchRunner,
-    keeper: KeeperRunner | None,
-    triggers: Triggers,
-) -> list[Source]:
-    config, clock, root = context.config, context.clock, context.root
-    limit, most = config.plan_max_bytes, config.plan_max_files
     crew = crew_source(
         config,
         started_at=clock.now(),
@@ -450,59 +406,70 @@ def _sources(
     )
     # Without the setting, members of before are removed; but a node of a cluster may lack it.
     crews: list[Source] = [crew] if crew is not None else [NoCrew()] * (config.store is None)
-    return [
+    tasks_source = BoardSource(
+        root,
+        now=clock.now,
+        tasks=tasks,
+        limit=limit,
+        most=most,
+        follow_up=dispatches.settle,
+        changed=None if dispatcher is None else dispatcher.note_change,
+        ledger=ledger,
+        term=term,
+    )
+    files = partial(has_files, str(root))
+    sources: tuple[Source, ...] = (
         OrgSource(root, zone_name=context.zone_name, limit=limit, most=most),
-        BoardSource(
-            root,
-            now=clock.now,
-            tasks=context.tasks,
-            limit=limit,
-            most=most,
-            follow_up=dispatches.settle,
-            changed=None if dispatcher is None else dispatcher.note_change,
-            ledger=context.ledger,
-            term=context.term,
-        ),
+        tasks_source,
         *crews,
-        TriggerSource(
-            context.trigger_store,
-            follow=triggers.follow,
-            has_files=partial(has_files, str(root)),
-        ),
-    ]
+        TriggerSource(context.trigger_store, follow=triggers.follow, has_files=files),
+    )
+    shared = context.shared
 
+    def leader_launch(shared: SharedLedger, gate: Gate, left: Left) -> Launch:
+        """Return the launch of a leader, which lets the nodes of its cluster make the runs."""
+        return Carried(clock=clock, ledger=shared, runner=runners, left=left, gate=gate, term=term)
 
-def _leader_launch(
-    context: Context,
-    shared: SharedLedger,
-    runner: Runner,
-    gate: Gate,
-    left: Callable[[int, Filed | None], None],
-) -> Launch:
-    """Return the launch of a leader, which lets the nodes of its cluster make the runs."""
-    clock, term = context.clock, context.term
-    return Carried(clock=clock, ledger=shared, runner=runner, left=left, gate=gate, term=term)
+    engine = Engine(
+        clock=clock,
+        ledger=ledger,
+        runner=runners,
+        sources=sources,
+        capacity=Capacity(config.gate_slots, config.crew_max_concurrent),
+        approvals=triggers,
+        obstacle=runners.obstacle,
+        revise=None if shared is not None else _commits(context).of,
+        term=term,
+        launch=None if shared is None else partial(leader_launch, shared),
+        home="" if shared is None else host.name,
+    )
 
-
-def _service(context: Context, engine: Engine) -> Service:
     def refuse_blank() -> None:
         if engine.is_blank:
-            raise EmptyPlanError(context.root)
+            raise EmptyPlanError(root)
 
-    return Service(
-        ledger=context.ledger,
-        clock=context.clock,
+    service = Service(
+        ledger=ledger,
+        clock=clock,
         ids=new_id,
         agent_state=agent_state,
-        poke=context.poke,
-        term=context.term,
+        poke=poke,
+        term=term,
         zone_name=context.zone_name,
-        machines=None if context.shared is None else context.shared.machines,
-        places=partial(names_of, context.root),
+        machines=None if shared is None else shared.machines,
+        places=partial(names_of, root),
         unready=context.readiness.of_entries,
         refuse_start=refuse_blank,
         refuse_name=partial(refuse_double, context.board),
     )
+    settings = settings or EngineSettings(
+        config, ledger=ledger, clock=clock, term=term, changed=poke
+    )
+    notes = host.processes.notes
+    return App(
+        context, host, engine, service, triggers, workflows, runners, sources, settings, notes,
+        dispatcher,
+    )  # fmt: skip
 
 
 def _runners(
@@ -544,36 +511,6 @@ def _runners(
         runners[Work.TICK] = keeper
         obstacles[Work.TICK] = keeper.obstacle
     return Runners(runners, obstacles, host.place.tokens)
-
-
-def _keeper_runner(
-    context: Context, host: Host, registry: Registry, board: CommittedBoard
-) -> KeeperRunner | None:
-    config = context.config
-    manifest = config.crew_def or config.keeper_def
-    if manifest is None:
-        return None
-    keeping = Keeping(
-        config.keeper_mode,
-        config.keeper_timeout,
-        config.gitops,
-        context.zone_name,
-        manifest.absolute(),
-        is_single=config.crew_def is None,
-        has_files=config.store is None,
-    )
-    return KeeperRunner(
-        host.processes,
-        host.place,
-        keeping,
-        registry=registry,
-        ledger=context.ledger,
-        clock=context.clock,
-        trees=host.trees,
-        board=board,
-        term=context.term,
-        is_gone=host.is_gone,
-    )
 
 
 def _commits(context: Context) -> Commits:
@@ -656,40 +593,24 @@ async def tick_once(app: App, name: str, *, note: str = "") -> Filed:
 
 async def _once(app: App, ask: Callable[[], Awaitable[ReceiptLine]]) -> Filed:
     """Read all sources, ask for one run, make it, and return how its receipt ended."""
-    _refuse_other_plans(app)
+    if app.data.parent != app.root:  # else it is ours, wherever both were moved to
+        with suppress(OSError, ValueError):  # then it is of no plan yet
+            known = Path(os.fsdecode(head_of(app.data / ROOT_NAME, _LONGEST_PATH)).rstrip("\n"))
+            if known != app.root and known.is_dir():  # to read these plans would lose those
+                raise OtherRootError(str(app.data), theirs=str(known), ours=str(app.root))
     mirror(app.data / ROOT_NAME, str(app.root))
-    engine = app.engine
-    await engine.launch.look_back()
-    await engine.read_all()
+    launch = app.engine.launch
+    await launch.look_back()
+    await app.engine.read_all()
     with acting(await own_actor(app.ledger, app.data)):
         asked = await ask()
-    engine.launch.start(asked.filed)
-    await engine.launch.rest()
-    if engine.launch.failure is not None:
-        raise engine.launch.failure
+    launch.start(asked.filed)
+    await launch.rest()
+    if launch.failure is not None:
+        raise launch.failure
     filed = await app.ledger.receipt(asked.filed.number)
     assert filed is not None, "it was just filed"
-    await _follow_up(app, filed)
-    return filed
-
-
-def _refuse_other_plans(app: App) -> None:
-    """Raise an error if the ledger is that of plans elsewhere: to read these would lose those."""
-    if app.data.parent == app.root:  # wherever both were moved to
-        return
-    try:
-        known = Path(os.fsdecode(head_of(app.data / ROOT_NAME, _LONGEST_PATH)).rstrip("\n"))
-    except (OSError, ValueError):
-        return
-    if known != app.root and known.is_dir():
-        raise OtherRootError(str(app.data), theirs=str(known), ours=str(app.root))
-
-
-async def _follow_up(app: App, filed: Filed) -> None:
-    """Let the source of a receipt that is final do what follows from it.
-
-    It stays unsettled: the next engine asks again, also for what failed here, and sees to alerts.
-    """
+    # It stays unsettled: the next engine asks again, also for what failed here, and sees to alerts.
     for source in app.sources:
         if source.name == filed.source and filed.status in FINAL:
             try:
@@ -698,6 +619,7 @@ async def _follow_up(app: App, filed: Filed) -> None:
                 words = "settling receipt %d failed; the next engine tries again: %s"
                 extra = {"source": source.name, "entry": filed.entry, "receipt": filed.number}
                 log.warning(words, filed.number, error, extra=extra)
+    return filed
 
 
 async def read_again(app: App) -> None:
@@ -737,9 +659,27 @@ async def _read_secrets_again(app: App) -> None:
 
 async def _watch(app: App, stop: asyncio.Event) -> None:
     """Read the plans again when they have changed; if they cannot be watched, from time to time."""
+    config = app.config
+    # The board is named apart: it may be in a hidden directory, and those are passed over.
+    others = (
+        config.crew_def,
+        config.keeper_def,
+        app.root / app.context.tasks,
+        _commits(app.context).log,
+    )
     while not stop.is_set():
         try:
-            await _watch_once(app, stop)
+            found = changes(
+                [app.root, *(each for each in others if each is not None)],
+                quiet=config.watch_quiet,
+                poll=config.watch_poll,
+                stop=stop,
+                ignored=[app.data],
+                note=partial(_note_once, app.notes),
+            )
+            async for _ in found:
+                app.notes[:] = [note for note in app.notes if not note.startswith(_WATCH)]
+                await read_again(app)
         except LedgerError:
             raise
         except Exception as error:  # no file may end the engine
@@ -747,24 +687,6 @@ async def _watch(app: App, stop: asyncio.Event) -> None:
             _note_once(app.notes, f"{_WATCH}{unexpected(error)}")
             await app.clock.wait(stop, until=app.clock.now() + UNREAD)
             await read_again(app)
-
-
-async def _watch_once(app: App, stop: asyncio.Event) -> None:
-    config = app.config
-    # The board is named apart: it may be in a hidden directory, and those are passed over.
-    board, log = app.root / app.context.tasks, _commits(app.context).log
-    others = (config.crew_def, config.keeper_def, board, log)
-    found = changes(
-        [app.root, *(each for each in others if each is not None)],
-        quiet=config.watch_quiet,
-        poll=config.watch_poll,
-        stop=stop,
-        ignored=[app.data],
-        note=partial(_note_once, app.notes),
-    )
-    async for _ in found:
-        app.notes[:] = [note for note in app.notes if not note.startswith(_WATCH)]
-        await read_again(app)
 
 
 def _note_once(notes: list[str], note: str) -> None:
@@ -803,10 +725,7 @@ async def _apply(app: App) -> None:
     wrong = [each for each in found.wrong if not each.startswith(kept)]
     app.notes[:] = [note for note in app.notes if not note.startswith(_FILES)]
     app.notes.extend(f"{_FILES}{each}" for each in wrong)
-    if found.is_whole:
-        app.unread.clear()
-    else:
-        app.unread.set()
+    (app.unread.clear if found.is_whole else app.unread.set)()
     if found.changes:
         app.engine.note_change()
 
@@ -862,21 +781,21 @@ async def _beat(app: App) -> None:
     """Request the heartbeat address from time to time, while all is well."""
     address = app.config.alert_heartbeat
     never = asyncio.Event()
+
+    def ask(address: str) -> None:
+        from urllib.request import Request, urlopen
+
+        request = Request(address, headers={"User-Agent": "horae"})  # noqa: S310 - http(s) only
+        try:
+            with urlopen(request, timeout=10) as answer:  # noqa: S310 - as above
+                answer.read(1024)
+        except (OSError, ValueError) as error:
+            log.warning("the heartbeat request failed: %s", error)
+
     while True:
         await app.clock.wait(never, until=app.clock.now() + app.config.alert_every)
         if address is not None and app.is_well():
-            await asyncio.to_thread(_ask_for, address)
-
-
-def _ask_for(address: str) -> None:
-    from urllib.request import Request, urlopen
-
-    request = Request(address, headers={"User-Agent": "horae"})  # noqa: S310 - http(s) only
-    try:
-        with urlopen(request, timeout=10) as answer:  # noqa: S310 - as above
-            answer.read(1024)
-    except (OSError, ValueError) as error:
-        log.warning("the heartbeat request failed: %s", error)
+            await asyncio.to_thread(ask, address)
 
 
 def post_key(data: Path) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
-    from horae.sources.crew.rules import Member
     from horae.sources.triggers.store import AgentCard
     from horae.store.ledger import BookLedger
 
@@ -122,36 +122,40 @@ class Readiness:
         return settings_registry(self._context.config)
 
     async def of_entries(self, entries: Iterable[Listed]) -> dict[int, Unready]:
-        agents = self._read_once()
+        plans: list[Registry] = []  # of all entries, once it is read
         found = {}
         for each in entries:
             if isinstance(each.item, Entry):
-                why = await self._of_entry(each.item, agents)
+                why = await self._of_entry(each.item, plans)
                 found.update({} if why is None else {each.number: why})
         return found
 
-    async def _of_entry(
-        self, entry: Entry, agents: Callable[[], Awaitable[Registry]]
-    ) -> Unready | None:
+    async def _of_entry(self, entry: Entry, plans: list[Registry]) -> Unready | None:
         if self._is_elsewhere or entry.policy.requires:
-            return None  # as below
+            return None  # only the machine that it runs on can tell
+        is_read = entry.work in {Work.COMMAND, Work.PROMPT, Work.TICK}
+        text = (await self._context.ledger.text(entry.digest) if is_read else "") or ""
         match entry.work:
             case Work.COMMAND:
-                return self._of_headline(await self._text(entry), entry.origin.file)
+                return self._of_headline(text, entry.origin.file)
             case Work.PROMPT:
-                order = read_order(await self._text(entry))
-                name = next(iter(entry.agents), None)
-                return None if name is None else await self._of_name(name, order.enforced, agents)
+                tools = read_order(text).enforced
+                for name in entry.agents[:1]:
+                    return await self.of_agent(name, tools, plans)
             case Work.TICK:
-                return await self._of_member(await self._text(entry))
+                members = parse_crew(text).members
+                if members and self._manifest is not None:
+                    roster = Roster(self._manifest.absolute())
+                    try:
+                        agent = await asyncio.to_thread(roster.agent, members[0])
+                    except RunError as error:
+                        return Unready(error.reason, "correct its definition")
+                    return self._of_agent(self._settings, agent, None)
             case Work.WORKFLOW:
                 for name in entry.agents:
-                    if (why := await self._of_name(name, None, agents)) is not None:
+                    if (why := await self.of_agent(name, None, plans)) is not None:
                         return why
         return None
-
-    async def _text(self, entry: Entry) -> str:
-        return await self._context.ledger.text(entry.digest) or ""
 
     def _of_headline(self, text: str, file: str) -> Unready | None:
         try:
@@ -160,28 +164,26 @@ class Readiness:
             return Unready(str(error), "correct the entry")
         if call is None or not call.argv:
             return None
-        beside = (self._context.root / file).parent
-        directory = beside if beside.is_dir() else self._context.root
-        why = why_unready(
-            call.argv, directory=directory, environ=os.environ, variables=call.variables
-        )
-        return why or unread(self._secrets, call.variables)
+        root, known = self._context.root, call.variables
+        beside = (root / file).parent
+        directory = beside if beside.is_dir() else root
+        why = why_unready(call.argv, directory=directory, environ=os.environ, variables=known)
+        return why or unread(self._secrets, known)
 
-    async def of_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None:
-        return await self._of_name(name, tools, self._read_once())
-
-    async def _of_name(
-        self, name: str, tools: ToolPolicy | None, agents: Callable[[], Awaitable[Registry]]
+    async def of_agent(
+        self, name: str, tools: ToolPolicy | None = None, plans: list[Registry] | None = None
     ) -> Unready | None:
         card = await self._context.trigger_store.agent(name)
         if card is not None:
             return await asyncio.to_thread(self.of_card, card, tools)
-        registry = await agents()
+        plans = [] if plans is None else plans
+        if not plans:
+            plans.append(await asyncio.to_thread(self._context.agents))
         try:
-            agent = registry.get(name)
+            agent = plans[0].get(name)
         except AgentNotFoundError as error:
             return Unready(error.reason, error.fix)
-        return self._of_agent(registry, agent, tools)
+        return self._of_agent(plans[0], agent, tools)
 
     def of_card(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
         if not card.is_enabled:
@@ -193,16 +195,6 @@ class Readiness:
             return Unready(str(error), "correct its tool policy")
         return self._of_agent(self._settings, agent_of(card), policy)
 
-    async def _of_member(self, text: str) -> Unready | None:
-        members = parse_crew(text).members
-        if not members or self._manifest is None:
-            return None
-        try:
-            agent = await asyncio.to_thread(Roster(self._manifest.absolute()).agent, members[0])
-        except RunError as error:
-            return Unready(error.reason, "correct its definition")
-        return self._of_agent(self._settings, agent, None)
-
     def of_nobody(self) -> Unready | None:
         return self._of_agent(self._settings, unnamed(Origin("request", 1)), None)
 
@@ -210,18 +202,8 @@ class Readiness:
         self, registry: Registry, agent: Agent, tools: ToolPolicy | None
     ) -> Unready | None:
         if self._is_elsewhere and registry.command_of(agent):
-            return None  # only the machine that it runs on can tell
+            return None  # as above
         return registry.obstacle(agent, environ=os.environ, tools=tools)
-
-    def _read_once(self) -> Callable[[], Awaitable[Registry]]:
-        known: list[Registry] = []
-
-        async def read_them() -> Registry:
-            if not known:
-                known.append(await asyncio.to_thread(self._context.agents))
-            return known[0]
-
-        return read_them
 
 
 # The crew
@@ -320,30 +302,23 @@ class AgentLookup:
         crew = parse_crew(text, self._short(manifest))
         for finding in crew.diagnostics:
             self.report(finding)
-        beside = os.path.dirname(manifest)
+        beside, crew_file = os.path.dirname(manifest), self._short(manifest)
         for member in crew.members:
             path = os.path.normpath(os.path.join(beside, member.definition))
-            if self._is_unread(member, path, crew_file=self._short(manifest)):
+            try:
+                read_plan(path, limit=self.config.plan_max_bytes)
+            except PlanFileError as error:
+                origin, why = Origin(crew_file, member.line), f"{self._short(path)} {error.reason}"
+                kind = PlanMissingError if isinstance(error, PlanMissingError) else PlanFileError
+                self.say(kind(str(origin), f"the :DEF: of {member.name} cannot be read: {why}"))
+                stub = Agent(member.name, AgentDefinition(member.name, member.name, ""), origin)
+                fix = f"write the file, or correct :DEF: at {origin}"
+                self.unread.append((stub, Unready(why, fix)))
                 continue
             for found in self._defined(path, otherwise=member.name):
                 own = replace(found.definition, timeout=member.timeout or found.definition.timeout)
                 yield replace(found, name=member.name, definition=own)
                 break
-
-    def _is_unread(self, member: Member, path: str, *, crew_file: str) -> bool:
-        """Tell whether the definition of a member cannot be read; its agent cannot run."""
-        try:
-            read_plan(path, limit=self.config.plan_max_bytes)
-        except PlanFileError as error:
-            origin = Origin(crew_file, member.line)
-            reason = f"the :DEF: of {member.name} cannot be read: {self._short(path)}"
-            kind = PlanMissingError if isinstance(error, PlanMissingError) else PlanFileError
-            self.say(kind(str(origin), f"{reason} {error.reason}"))
-            stub = Agent(member.name, AgentDefinition(member.name, member.name, ""), origin)
-            fix = f"write the file, or correct :DEF: at {origin}"
-            self.unread.append((stub, Unready(f"{self._short(path)} {error.reason}", fix)))
-            return True
-        return False
 
     def _defined(
         self, path: str, *, otherwise: str = "", root: str | None = None
@@ -352,9 +327,17 @@ class AgentLookup:
         text = self._text(path, root=root)
         if text is None or (root is not None and _TAG not in text):
             return
-        file = self._short(path)
+        file, plan = self._short(path), read(text)
+        places = plan.places()
+        tagged = [at for at, headline in enumerate(plan.headlines) if "agent" in headline.tags]
         try:
-            for line, definition in _definitions(text, file, is_plan=root is not None):
+            if not tagged and root is None:
+                parse_agent(text, file)  # says why it defines none
+            for start, end in pairwise([*tagged, len(plan.headlines)]):
+                line = places[start].line
+                section = "".join(headline.text for headline in plan.headlines[start:end])
+                # The lines above stand there empty, so that what is odd is said with its line.
+                definition = parse_agent("\n" * (line - 1) + section, file)
                 name = definition.name or otherwise
                 if not name:
                     fix = "add :ID: with a name"
@@ -402,20 +385,3 @@ def find_agents(
     for each in found.beneath() if has_plans else ():
         found.add(each)
     return found
-
-
-def _definitions(text: str, file: str, *, is_plan: bool) -> Iterator[tuple[int, AgentDefinition]]:
-    """Yield each agent that a text defines, with its line; a plan may well define none."""
-    plan = read(text)
-    places = plan.places()
-    tagged = [at for at, headline in enumerate(plan.headlines) if "agent" in headline.tags]
-    if not tagged:
-        if not is_plan:
-            parse_agent(text, file)  # says why it defines none
-        return
-    ends = [*tagged[1:], len(plan.headlines)]
-    for start, end in zip(tagged, ends, strict=True):
-        line = places[start].line
-        section = "".join(headline.text for headline in plan.headlines[start:end])
-        # The lines above stand there empty, so that what is odd is said with its line.
-        yield line, parse_agent("\n" * (line - 1) + section, file)
