@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from horae import check
-from horae.core.after import AfterError, follows, occasions, parse_after
+from horae.core.decide import AfterError, follows, occasions, parse_after
 from horae.core.entry import AfterRule, Occasion
 from horae.core.project import next_moment
 from horae.core.receipt import Status

@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from horae.core.clock_changes import seams
 from horae.core.entry import Entry
+from horae.core.project import seams
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
 

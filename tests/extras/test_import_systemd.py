@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import horae
-from horae.core.after import parse_after
+from horae.core.decide import parse_after
 from horae.extras.importers.job import import_job
 from horae.extras.importers.oncalendar import read_event
 from horae.extras.importers.rule import UnfitError

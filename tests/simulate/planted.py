@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from horae.core import after, decide as misfire, engine, gate, launch, project, receipt
+from horae.core import decide as misfire, engine, gate, launch, project, receipt
 from horae.core.decide import GRACE, Decision
 from horae.core.gate import Gate
 from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
@@ -247,7 +247,7 @@ def tell_only_of_failures(patch: pytest.MonkeyPatch) -> None:
     """Forget that what was killed or interrupted has failed, too."""
 
     def told(status: Status, **facts: Any) -> frozenset[Occasion]:
-        return after.occasions(status, **facts) if status is Status.FAILED else frozenset()
+        return misfire.occasions(status, **facts) if status is Status.FAILED else frozenset()
 
     patch.setattr(engine, "occasions", told)
 

@@ -12,9 +12,8 @@ import click
 from horae.cli.known import Ledgers
 from horae.cli.output import Output, echo, form_options, print_answer
 from horae.cli.times import When, when_options
-from horae.core.clock_changes import seams
 from horae.core.entry import AfterRule, Entry, OnDemandRule, Unarmed
-from horae.core.project import project
+from horae.core.project import project, seams
 from horae.core.text import moment_text, pause_words, words
 from horae.errors import Exit
 from horae.files.read import PlanMissingError, read_plan

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from horae.config import known_names, load, secrets_of
-from horae.core.after import AfterError, parse_after
 from horae.core.command import CommandError, call_of, shell_syntax
+from horae.core.decide import AfterError, parse_after
 from horae.core.headline import agent_blocks, is_entry
 from horae.core.secret import NAME, looks_secret
 from horae.errors import HoraeError

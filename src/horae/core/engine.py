@@ -15,8 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from horae.core.actor import ENGINE, acting
-from horae.core.after import LOOKED_BACK, follows, occasions
-from horae.core.decide import behind_words, decide
+from horae.core.decide import LOOKED_BACK, behind_words, decide, follows, occasions
 from horae.core.entry import AfterRule, Entry, Overlap, key_time
 from horae.core.gate import Gate
 from horae.core.launch import Launch

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import merge
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from horae.core.entry import (
@@ -20,13 +20,15 @@ from horae.core.entry import (
     key_time,
 )
 from horae.timing.backoff import delay_after, delay_after_failures
+from horae.timing.cron import Cron
 from horae.timing.repeater import RepeaterKind, Unit
-from horae.timing.zone import instant, zone
+from horae.timing.zone import changes, instant, zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.timing.cron import Cron
+    from horae.core.entry import Rule
+    from horae.timing.zone import ClockChange
 
 
 class Moment(NamedTuple):
@@ -112,6 +114,7 @@ _FAR = datetime(9999, 12, 30, tzinfo=UTC)
 _DAWN = datetime.min.replace(tzinfo=UTC)
 _DUSK = datetime.max.replace(tzinfo=UTC)
 _TINY = timedelta(microseconds=1)
+_SECOND = timedelta(seconds=1)
 _STEPS = {Unit.HOUR: timedelta(hours=1), Unit.DAY: timedelta(days=1), Unit.WEEK: timedelta(days=7)}
 
 
@@ -217,3 +220,59 @@ def tick_delay(rule: CadenceRule) -> timedelta:
 def decided(moments: Iterator[Moment]) -> Iterator[Moment]:
     """Yield the moments that are no estimates."""
     return takewhile(lambda moment: not moment.is_estimate, moments)
+
+
+# Clock changes: local times of rules that they skip or repeat.
+
+
+class Seam(NamedTuple):
+    """A time on the wall that a clock change touches, and what becomes of it."""
+
+    wall: datetime
+    change: ClockChange
+    is_fixed: bool  # it names a time of day, so that it still comes, once
+    zone: str
+
+    def __str__(self) -> str:
+        day, time = f"{self.wall:%Y-%m-%d}", f"{self.wall:%H:%M}"
+        if not self.change.is_gap:
+            what = "the first time only" if self.is_fixed else "both times"
+            return f"{time} occurs twice on {day} in {self.zone}: runs {what}"
+        if not self.is_fixed:
+            return f"{time} does not exist on {day} in {self.zone}: skipped"
+        after = (self.change.at + self.change.after).replace(tzinfo=None)
+        return f"{time} does not exist on {day} in {self.zone}: runs at {after:%H:%M} instead"
+
+
+def seams(rule: Rule, *, zone_name: str, start: datetime, end: datetime) -> Iterator[Seam]:
+    """Yield the first time of a rule that each clock change of a window touches.
+
+    A rule that runs every hour is not meant: to it no hour is special.
+    """
+    for change in changes(zone(zone_name), start, end):
+        before, after = change.at + change.before, change.at + change.after
+        # The wall is taken for UTC.
+        low, high = (min(before, after) - _SECOND), (max(before, after) - _SECOND)
+        walls: Iterator[tuple[datetime, bool]] = iter(())
+        match rule:
+            case CronRule(crons):
+                walls = (
+                    (at, not cron.has_star_time)
+                    for cron in crons
+                    if not _is_hourly(cron)
+                    for at in Cron(cron.expression).between(low, high)
+                )
+            case RepeaterRule(anchor, repeater):
+                counts_hours = repeater.count == 1 or repeater.kind is RepeaterKind.RESTART
+                if repeater.unit is not Unit.HOUR or not counts_hours:
+                    found = repeater.between(anchor, low, high, zone=zone("UTC"))
+                    walls = ((at.astimezone(UTC), True) for at in found)
+        for wall, is_fixed in islice(walls, 1):
+            yield Seam(wall.replace(tzinfo=None), change, is_fixed, zone_name)
+
+
+def _is_hourly(cron: Cron) -> bool:
+    fields = cron.expression.split()
+    if len(fields) < 5:
+        return fields[0].lower() == "@hourly"
+    return "*" in fields[1 if len(fields) == 5 else 2]

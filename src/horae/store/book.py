@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from horae.core.actor import ENGINE
-from horae.core.after import LOOKED_BACK, occasions
+from horae.core.decide import LOOKED_BACK, occasions
 from horae.core.entry import AfterRule, CadenceRule, Entry, key_time
 from horae.core.ports import (
     FRESH_LEDGER,

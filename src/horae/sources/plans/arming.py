@@ -8,8 +8,8 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.after import parse_after
 from horae.core.command import call_of
+from horae.core.decide import parse_after
 from horae.core.entry import (
     CronRule,
     Entry,

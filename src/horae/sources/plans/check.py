@@ -8,11 +8,11 @@ from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from horae.core.after import AfterError
-from horae.core.clock_changes import seams
 from horae.core.command import CommandError, call_of, shell_syntax
+from horae.core.decide import AfterError
 from horae.core.entry import PolicyError, policy_of
 from horae.core.headline import is_entry
+from horae.core.project import seams
 from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
 from horae.org.check.finding import SectionFinding, place_of, shown

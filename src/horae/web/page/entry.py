@@ -6,10 +6,9 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from horae.core.clock_changes import seams
 from horae.core.entry import Entry, Work
 from horae.core.explain import entry_policy_words, parse_ask
-from horae.core.project import project
+from horae.core.project import project, seams
 from horae.core.receipt import OPEN
 from horae.core.views import RequestError
 from horae.web.page.fires import firing
