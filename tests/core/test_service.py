@@ -16,10 +16,11 @@ from hypothesis import example, given, strategies as st
 
 from horae.core.actor import acting
 from horae.core.decide import GRACE, decide
-from horae.core.entry import Entry, Origin, Policy, key_time
-from horae.core.explain import AskedMomentError, WhyQuestion, _Kept, answer_of, parse_ask
-from horae.core.ports import EntryStep, Process
-from horae.core.project import project
+from horae.core.entry import Entry, Origin, Policy, Unarmed, key_time
+from horae.core.explain import AskedMomentError, WhyQuestion, answer_of, answers, parse_ask
+from horae.core.identity import Mark
+from horae.core.ports import EntryStep, Listed, Process
+from horae.core.project import Moment, project
 from horae.core.receipt import Filed, Receipt, Status
 from horae.core.service import MOST, Service
 from horae.core.source import Scan
@@ -43,7 +44,6 @@ from scale import scaled
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
-    from horae.core.ports import Listed
     from horae.core.views import WhyReport
 
 P = ParamSpec("P")
@@ -588,7 +588,12 @@ def test_a_moment_is_kept_if_any_receipt_of_the_plan_reaches_over_it(
 
     told = [answer_of(filed(start, length, is_own=own), []) for start, length, own in receipts]
     reaches = [start <= asked <= start + length for start, length, own in receipts if own]
-    assert (NOW + asked * MINUTE in _Kept(told)) is any(reaches)
+    mark = Mark("plan.org::Digest", "Digest", "", "")
+    unarmed = Unarmed(mark.address, Origin("plan.org", 1), "Digest", "it is not an entry")
+    found = Listed(1, "org", mark, unarmed, NOW)
+    moment = Moment(NOW + asked * MINUTE, "cron:asked")
+    said = answers(found, told, [moment], now=NOW + 90 * MINUTE)
+    assert all(each.filed is not None for each in said) is any(reaches)
 
 
 # History

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.actor import ENGINE, actor_words
@@ -34,12 +32,12 @@ from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from horae.core.entry import Policy
     from horae.core.ports import Listed, Run
     from horae.core.project import Moment
-    from horae.core.receipt import Filed, Receipt
+    from horae.core.receipt import Filed
 
 _TINY: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
@@ -169,76 +167,41 @@ def answers(
     *told* are the receipts that touch it, *moments* those that the rule of today names.
     """
     today = [moment.at for moment in moments]
-    covering = [each for each in told if _is_answer(each, today)]
-    kept = _Kept(covering)
+    covering: list[WhyAnswer] = []
+    kept: list[tuple[datetime, datetime]] = []  # what receipts account for; a request for nothing
+    for each in told:
+        assert each.filed is not None, "it was made from a receipt"
+        receipt = each.filed.receipt
+        start, end = receipt.planned_at, receipt.through_at or receipt.planned_at
+        is_named = any(start <= at <= end for at in today)
+        # A range only touches the window; whether it covers a moment in it, today's rule knows.
+        if receipt.through_at is not None and not is_named:
+            continue
+        is_own = is_planned(receipt.key)
+        kept += [(start, end)] if is_own else []
+        if is_own and not is_named and _is_fixed(found):
+            said = f"{each.said}; the current rule does not include this time"
+            each = replace(each, said=said)  # noqa: PLW2901
+        covering.append(each)
     bare = [
         WhyAnswer(unkept(found, moment, now=now), moment.at, is_estimate=moment.is_estimate)
         for moment in moments
-        if moment.at not in kept
+        if not any(start <= moment.at <= end for start, end in kept)
     ]
-    said = sorted([*(_noted(each, found, today) for each in covering), *bare], key=_order)
-    if said or window is None:
-        return tuple(said)
+    by_time = sorted(
+        [*covering, *bare],
+        key=lambda each: (each.at or now, each.filed.number if each.filed else 0),
+    )
+    if by_time or window is None:
+        return tuple(by_time)
     return (WhyAnswer(_no_moment(found, window, bool(told)), window.start, is_moment=False),)
 
 
-def _is_answer(told: WhyAnswer, today: Sequence[datetime]) -> bool:
-    receipt = _receipt(told)
-    return receipt.through_at is None or _has_any(today, receipt.planned_at, receipt.through_at)
-
-
-def _has_any(moments: Sequence[datetime], start: datetime, end: datetime) -> bool:
-    """Tell whether one of the moments, which are in order, lies between two."""
-    place = bisect_left(moments, start)
-    return place < len(moments) and moments[place] <= end
-
-
-class _Kept:
-    """The moments that some receipts account for; what was asked for accounts for none."""
-
-    def __init__(self, told: Sequence[WhyAnswer]) -> None:
-        planned = [each for each in map(_receipt, told) if is_planned(each.key)]
-        self._single = {each.planned_at for each in planned if each.through_at is None}
-        ranges = sorted(
-            (each.planned_at, each.through_at) for each in planned if each.through_at is not None
-        )
-        self._starts = [start for start, _ in ranges]
-        self._ends = list(accumulate((end for _, end in ranges), max))
-
-    def __contains__(self, at: datetime) -> bool:
-        place = bisect_right(self._starts, at)
-        return at in self._single or (place > 0 and at <= self._ends[place - 1])
-
-
-def _receipt(told: WhyAnswer) -> Receipt:
-    assert told.filed is not None, "it was made from a receipt"
-    return told.filed.receipt
-
-
-def _order(answer: WhyAnswer) -> tuple[datetime, int]:
-    assert answer.at is not None, "every answer in a list is about a moment"
-    return answer.at, answer.filed.number if answer.filed else 0
-
-
 def answer_of(filed: Filed, runs: Sequence[Run]) -> WhyAnswer:
-    return WhyAnswer(_told(filed), filed.receipt.planned_at, filed, tuple(runs))
-
-
-def _told(filed: Filed) -> str:
     receipt = filed.receipt
     many = f" ({receipt.count} scheduled times in one receipt)" if receipt.count > 1 else ""
-    return f"{receipt.status.value.replace('_', ' ')}: {receipt.reason}{many}"
-
-
-def _noted(told: WhyAnswer, found: Listed, today: Sequence[datetime]) -> WhyAnswer:
-    """Return an answer that says so if today's rule would not name its moment any more."""
-    receipt = _receipt(told)
-    is_single = receipt.through_at is None and is_planned(receipt.key)
-    is_today = _has_any(today, receipt.planned_at, receipt.planned_at)
-    if not is_single or is_today or not _is_fixed(found):
-        return told
-    said = f"{told.said}; the current rule does not include this time"
-    return replace(told, said=said)
+    said = f"{receipt.status.value.replace('_', ' ')}: {receipt.reason}{many}"
+    return WhyAnswer(said, receipt.planned_at, filed, tuple(runs))
 
 
 def unkept(found: Listed, moment: Moment, *, now: datetime) -> str:
@@ -321,14 +284,12 @@ def nothing_comes(found: Listed) -> str:
 
 def at_the_gate(said: Sequence[WhyAnswer], obstacles: Mapping[int, str]) -> tuple[WhyAnswer, ...]:
     """Return answers in which waiting receipts say what keeps them from starting."""
-    return tuple(
-        replace(each, said=f"waiting: {obstacles[each.filed.number]}")
-        if each.filed is not None
-        and each.filed.status is Status.WAITING
-        and each.filed.number in obstacles
-        else each
-        for each in said
-    )
+    told = []
+    for each in said:
+        is_waiting = each.filed is not None and each.filed.status is Status.WAITING
+        why = obstacles.get(each.filed.number) if each.filed is not None and is_waiting else None
+        told.append(each if why is None else replace(each, said=f"waiting: {why}"))
+    return tuple(told)
 
 
 def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
@@ -356,21 +317,17 @@ def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | N
     """Return the last moment of a rule before a window, and the first one after it."""
     coming = next_moment(entry, window.end - _TINY)
     _, last = entry.policy.clip(window.start, window.start - _TINY)
-    before = max(filter(entry.policy.allows, _before(entry, last + _TINY)), default=None)
-    return before, None if coming is None else coming.at
-
-
-def _before(entry: Entry, moment: datetime) -> Iterator[datetime]:
+    found: list[datetime | None] = []
     match entry.rule:
         case CronRule(crons):
-            found = [cron.prev(moment) for cron in crons]
+            found = [cron.prev(last + _TINY) for cron in crons]
         case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
-            found = [repeater.before(anchor, moment, zone=zone(entry.zone))]
-        case OnceRule(at):
-            found = [at if at < moment else None]
-        case _:
-            found = []
-    yield from (each.astimezone(UTC) for each in found if each is not None)
+            found = [repeater.before(anchor, last + _TINY, zone=zone(entry.zone))]
+        case OnceRule(at) if at <= last:
+            found = [at]
+    before = [each.astimezone(UTC) for each in found if each is not None]
+    latest = max(filter(entry.policy.allows, before), default=None)
+    return latest, None if coming is None else coming.at
 
 
 def _is_fixed(found: Listed) -> bool:
@@ -403,30 +360,26 @@ def policy_words(policy: Policy, *, zone_name: str, usual: CatchUp | None = None
     'catch-up latest, overlap skip, up to 3 retries, the first after 30s'
     """
     policy = replace(policy, catchup=policy.catchup or usual)
-    values = ((each, each.of(policy)) for each in PROPERTIES)
-    return ", ".join(
-        each.words.format(_value_text(value, zone_name))
-        for each, value in values
-        if value != each.default or isinstance(value, StrEnum)  # a choice is said in any case
-    )
-
-
-def _value_text(value: object, zone_name: str) -> str:
-    match value:
-        case timedelta():
-            return format_duration(value)
-        case datetime():
-            return moment_text(value, zone_name)
-        case tuple():
-            return " and ".join(value)
-    return str(value)
+    said = []
+    for each in PROPERTIES:
+        value = text = each.of(policy)
+        if value == each.default and not isinstance(value, StrEnum):
+            continue  # but a choice is said in any case
+        match value:
+            case timedelta():
+                text = format_duration(value)
+            case datetime():
+                text = moment_text(value, zone_name)
+            case tuple():
+                text = " and ".join(value)
+        said.append(each.words.format(text))
+    return ", ".join(said)
 
 
 def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
     """Return one attempt in words; *is_over*: no engine is running, so that no run is."""
-    begun = (
-        f"attempt {run.attempt} (run {run.number}): from {moment_text(run.started_at, zone_name)}"
-    )
+    since = moment_text(run.started_at, zone_name)
+    begun = f"attempt {run.attempt} (run {run.number}): from {since}"
     if run.ended_at is None and is_over:
         return f"{begun}, ended with the engine; the next engine records the outcome"
     if run.ended_at is None:
