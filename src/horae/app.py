@@ -140,7 +140,9 @@ class Runners:
         runners: Mapping[Work, Runner],
         obstacles: Mapping[Work, Callable[[Filed], Awaitable[str | None]]] | None = None,
         tokens: RunTokens | None = None,
+        catch_up: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
+        self._catch_up = catch_up
         self._runners = runners
         self._tokens = tokens or RunTokens()
         self._obstacles = obstacles or {}
@@ -149,6 +151,8 @@ class Runners:
         runner = self._runners.get(job.filed.work)
         if runner is None:
             raise RunError(f"this version of horae cannot run work of the kind {job.filed.work}")
+        if self._catch_up is not None and job.filed.commit:
+            await self._catch_up(job.filed.commit)
         number = job.run.number
         try:
             held = await runner.hold(job)
@@ -208,6 +212,8 @@ class Host:
     trees: Trees
     name: str = ""  # in a cluster
     is_gone: Callable[[str], bool] = lambda _: False  # whether another machine is not there
+    # Brings the plan of a node to the commit of a run.
+    catch_up: Callable[[str], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,7 +516,7 @@ def _runners(
     if keeper is not None:
         runners[Work.TICK] = keeper
         obstacles[Work.TICK] = keeper.obstacle
-    return Runners(runners, obstacles, host.place.tokens)
+    return Runners(runners, obstacles, host.place.tokens, host.catch_up)
 
 
 def _commits(context: Context) -> Commits:

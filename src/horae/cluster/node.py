@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from horae import __version__
 from horae.app import (
@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     from horae.app import App
     from horae.cluster.lease import Leader, Membership
     from horae.config import Config
-    from horae.core.ports import Ended, Event, Held, Job, Run, Runner, Unreleased
-    from horae.core.receipt import Filed
+    from horae.core.ports import Event
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
     from horae.store.ledger import BookLedger
@@ -227,18 +226,18 @@ class ClusterNode:
             clock=self.clock,
             ledger=ledger,
             shared=self.ledger,
-            runner=_UpToDate(self.assemble(ledger).runners, self.catch_up),
+            runner=self.assemble(ledger).runners,
             over=self._copy_log,
         )
         await worker.launch.look_back()
         await self._bring_home(ledger)
         carrier = Carrier(self.ledger.address, self.name)
-        parts: list[Coroutine[None, None, None]] = [
+        parts: list[Coroutine[Any, Any, object]] = [
             self._beat(generation),
             carrier.run(worker.take),
             self._in_spite(partial(self._work, worker)),
             self._follow(),
-            _until(stop),
+            stop.wait(),
         ]
         if may_lead:
             parts.append(self._lead(stop))
@@ -294,20 +293,15 @@ class ClusterNode:
         self.keys.end_all()  # what was revoked while nobody listened is not told again
         async for events in self._events():
             worker.check()
-            await self._revoke(self.keys, events)
+            for each in events:  # what ended on whichever machine
+                if each.kind in {REVOKED, SESSION_ENDED}:
+                    name, session = str(each.facts["token"]), str(each.facts.get("session", ""))
+                    if name == OPERATOR and not session:
+                        self.keys.replace(await self.ledger.secret(TOKEN, new_token))
+                    else:
+                        self.keys.end(name, session)
             await worker.hear(events)
             await worker.look()
-
-    async def _revoke(self, keys: Keys, events: list[Event]) -> None:
-        """End what is open with tokens and sessions that ended, on whichever machine that was."""
-        for each in events:
-            if each.kind not in {REVOKED, SESSION_ENDED}:
-                continue
-            name, session = str(each.facts["token"]), str(each.facts.get("session", ""))
-            if name == OPERATOR and not session:
-                keys.replace(await self.ledger.secret(TOKEN, new_token))
-            else:
-                keys.end(name, session)
 
     def _copy_log(self, receipt: int) -> None:
         """Copy what the last run of a receipt printed to the database, if it is not much."""
@@ -400,8 +394,12 @@ class ClusterNode:
             if self.clock.elapsed() - looked_at >= LOOK:
                 await launch.look_at_all()
                 looked_at = self.clock.elapsed()
-            if any(_is_news(each, app) for each in events):
-                app.engine.note_change()
+            for each in events:  # has another than the engine done something?
+                is_waiting = each.facts.get("status") == Status.WAITING
+                is_known = each.receipt is None or app.engine.gate.knows(each.receipt)
+                is_receipt = each.kind == "receipt" and is_waiting and not is_known
+                if is_receipt or each.kind in {"paused", "resumed", "restored"}:
+                    app.engine.note_change()
 
     async def _reap(self, app: App, term: int) -> None:
         """Take back what machines had that are lost, and count those that are there."""
@@ -410,13 +408,10 @@ class ClusterNode:
         while True:
             try:
                 for lost in await self.ledger.lost():
-                    now = self.clock.now()
+                    remember = partial(_remembered, machine=lost.name)
+                    now, generation = self.clock.now(), lost.generation
                     taken = await self.ledger.reap(
-                        lost.name,
-                        lost.generation,
-                        now=now,
-                        term=term,
-                        remember=partial(_remembered, machine=lost.name),
+                        lost.name, generation, now=now, term=term, remember=remember
                     )
                     # The event member_lost says it as a warning.
                     words = "node %s is lost; %d of its receipts were reclaimed"
@@ -436,13 +431,9 @@ class ClusterNode:
         if filed is None or filed.status is not Status.INTERRUPTED:
             return
         for agent in filed.agents:
+            now, facts = self.clock.now(), Undelivered.lost(agent, machine).data()
             await self.ledger.note(
-                LEFT,
-                now=self.clock.now(),
-                term=term,
-                entry=filed.entry,
-                receipt=number,
-                facts=Undelivered.lost(agent, machine).data(),
+                LEFT, now=now, term=term, entry=filed.entry, receipt=number, facts=facts
             )
 
     async def _count_machines(self, app: App) -> None:
@@ -477,15 +468,11 @@ class ClusterNode:
             wait = min(every, SOON) if self.plan_trouble else every
             with suppress(TimeoutError):  # the wait is over
                 async with asyncio.timeout(wait.total_seconds()):
-                    await self._own_commit(since=mark)
+                    while self.plan.mark() == mark:  # until the plan here is at another commit
+                        await asyncio.sleep(OWN.total_seconds())
             async with self._updating:
                 mark = self.plan.mark()  # before: what is committed meanwhile goes there next
                 await self._update_plan()
-
-    async def _own_commit(self, *, since: object) -> None:
-        """Return when the plan on this machine is at another commit."""
-        while self.plan.mark() == since:
-            await asyncio.sleep(OWN.total_seconds())
 
     async def catch_up(self, commit: str) -> None:
         """Let the plan be at least as new as a commit, if the origin has that; ask it only once."""
@@ -527,7 +514,12 @@ class ClusterNode:
         last = await self.ledger.newest_event()
         told = asyncio.Event()
         self._told.append(told)
-        listening = asyncio.create_task(self._be_told(told))
+
+        async def be_told() -> None:
+            async for _ in self.ledger.changes():
+                told.set()
+
+        listening = asyncio.create_task(be_told())
         try:
             while True:
                 told.clear()  # before the look: what is written after it is told of again
@@ -546,50 +538,26 @@ class ClusterNode:
             self._told.remove(told)
             listening.cancel()
 
-    async def _be_told(self, told: asyncio.Event) -> None:
-        async for _ in self.ledger.changes():
-            told.set()
-
     def assemble(self, ledger: BookLedger, *, term: int | None = None) -> App:
         """Return an app on this machine; with a *term* that of the leader."""
         shared = None if term is None else self.ledger
         context = Context(self.config, self.place.root, self.clock, ledger, term or 0, shared)
-        host = Host(self.processes, self.place, self._trees(), self.name, self._is_gone)
+
+        def is_gone(machine: str) -> bool:
+            return not any(each.is_alive and each.member.name == machine for each in self.members)
+
+        trees = self._trees()
+        host = Host(self.processes, self.place, trees, self.name, is_gone, self.catch_up)
         return assemble(context, host, settings=None if self._own is None else self._own.settings)
 
     def _trees(self) -> Trees:
-        local = self.config.git_local or ()
-        return Trees(
-            self.place.root,
-            self.place.data,
-            local,
-            origin=self.plan.url,
-            branch=self.plan.branch,
-        )
-
-    def _is_gone(self, machine: str) -> bool:
-        return not any(each.is_alive and each.member.name == machine for each in self.members)
+        place, local = self.place, self.config.git_local or ()
+        return Trees(place.root, place.data, local, origin=self.plan.url, branch=self.plan.branch)
 
     async def _pause(self, length: timedelta, stop: asyncio.Event) -> None:
         with suppress(TimeoutError):  # the wait is over
             async with asyncio.timeout(length.total_seconds()):
                 await stop.wait()
-
-
-class _UpToDate:
-    """Runners that first bring the plan to the commit of the run."""
-
-    def __init__(self, runner: Runner, catch_up: Callable[[str], Awaitable[None]]) -> None:
-        self._runner = runner
-        self._catch_up = catch_up
-
-    async def hold(self, job: Job) -> Held:
-        if job.filed.commit:
-            await self._catch_up(job.filed.commit)
-        return await self._runner.hold(job)
-
-    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        return await self._runner.look_back(filed, run)
 
 
 def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:
@@ -602,19 +570,7 @@ def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:
 _COPYING: Final[set[asyncio.Task[None]]] = set()
 
 
-def _is_news(event: Event, app: App) -> bool:
-    """Tell whether an event is of something that the engine did not do itself."""
-    if event.kind != "receipt":
-        return event.kind in {"paused", "resumed", "restored"}
-    is_waiting = event.facts.get("status") == Status.WAITING
-    return is_waiting and event.receipt is not None and not app.engine.gate.knows(event.receipt)
-
-
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
-
-
-async def _first_of(parts: list[Coroutine[None, None, None]]) -> None:
+async def _first_of(parts: list[Coroutine[Any, Any, object]]) -> None:
     """Let parts go on side by side until one ends; end the others, and raise what it raised."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:

@@ -185,8 +185,9 @@ class Launch:
             await self._ledger.give_back(run.number, reason=error.reason, **self._stamp())
             return await self._ledger.receipt(filed.number)
         except HeldBackError as error:
-            await self._hold_back(run, error.reason)
-            return None
+            await self._ledger.give_back(run.number, reason=error.reason, **self._stamp())
+            await self._ledger.hold(run.receipt, reason=error.reason, **self._stamp())
+            return None  # it asks again at each start
         except RunError as error:
             return await self._write_end(run, Ended(Status.FAILED, error.reason))
         pid = story.held.process.pid
@@ -213,13 +214,7 @@ class Launch:
             return await self._ledger.receipt(filed.number)
         if story.cancelled is None:
             return await self._write_end(run, ended)
-        told = replace(
-            story.cancelled,
-            exit_code=ended.exit_code,
-            facts=ended.facts,
-            memory=ended.memory,
-            is_counted=ended.is_counted,
-        )
+        told = replace(ended, outcome=story.cancelled.outcome, reason=story.cancelled.reason)
         # What a person ended is over; what the engine's own end interrupted may be tried again.
         with acting(story.actor):
             return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
@@ -248,10 +243,6 @@ class Launch:
             words = f"the result of the run cannot be read: {words}"
             held.cancel(words)
             return Ended(Status.INTERRUPTED, Reason(ReasonCode.RESULT_UNREADABLE, words))
-
-    async def _hold_back(self, run: Run, reason: Reason) -> None:
-        await self._ledger.give_back(run.number, reason=reason, **self._stamp())
-        await self._ledger.hold(run.receipt, reason=reason, **self._stamp())
 
     async def _fail(self, story: _StartedRun, reason: Reason) -> Filed | None:
         story.run = run = await self._ledger.start(story.filed.number, **self._stamp())
@@ -287,7 +278,7 @@ class Launch:
                 await self._clock.wait(never, until=self._clock.now() + AGAIN)
 
     async def _take_over(self, filed: Filed, run: Run, found: Ended | Unreleased | None) -> None:
-        deaths = filed.deaths + 1
+        deaths, is_last = filed.deaths + 1, False
         if isinstance(found, Unreleased) and deaths < POISON:
             words = "the engine exited before the run started"
             reason = Reason(ReasonCode.EXITED_BEFORE_START, words)
@@ -295,20 +286,15 @@ class Launch:
             return
         if isinstance(found, Unreleased):
             words = f"given up: the engine exited {deaths} times while starting the run"
-            given_up = Ended(Status.FAILED, Reason(ReasonCode.GAVE_UP, words))
-            await self._write_end(run, given_up, is_last=True)
-            return
-        if found is not None:
-            await self._write_end(run, found)
-            return
-        ends = [each.outcome for each in await self._ledger.runs_of(filed.number)]
-        times = ends.count(Status.INTERRUPTED) + 1
-        if times < POISON:
-            await self._write_end(run, Ended(Status.INTERRUPTED, ENGINE_EXITED))
-        else:
-            words = f"given up: the engine exited {times} times during the run"
-            given_up = Ended(Status.INTERRUPTED, Reason(ReasonCode.GAVE_UP, words))
-            await self._write_end(run, given_up, is_last=True)
+            found, is_last = Ended(Status.FAILED, Reason(ReasonCode.GAVE_UP, words)), True
+        elif found is None:
+            found = Ended(Status.INTERRUPTED, ENGINE_EXITED)
+            ends = [each.outcome for each in await self._ledger.runs_of(filed.number)]
+            times = ends.count(Status.INTERRUPTED) + 1
+            if times >= POISON:
+                words = f"given up: the engine exited {times} times during the run"
+                found, is_last = replace(found, reason=Reason(ReasonCode.GAVE_UP, words)), True
+        await self._write_end(run, found, is_last=is_last)
 
     def _stamp(self) -> _Stamp:
         return {"now": self._clock.now(), "term": self._term}
