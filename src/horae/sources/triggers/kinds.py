@@ -89,10 +89,9 @@ class TriggerTask:
 
     def values(self) -> dict[str, str]:
         """Return the task by the names of template variables."""
-        own = {f"metadata.{name}": value for name, value in self.metadata.items()}
         return {
-            **dict(self.metadata),
-            **own,
+            **self.metadata,
+            **{f"metadata.{name}": value for name, value in self.metadata.items()},
             "title": self.title,
             "body": self.body,
             "url": self.url,
@@ -111,8 +110,10 @@ class TriggerKind:
     fields: ClassVar[Mapping[str, Any]] = {}  # of the configuration, each with its default
     own_variables: ClassVar[tuple[str, ...]] = ()  # of templates, beside those of every kind
     option: ClassVar[str]  # of `horae trigger add`
+    options: ClassVar[Mapping[str, str]] = {}  # field: option of `horae trigger add`
     agent_options: ClassVar[Mapping[str, str]] = {}  # field: option of `agent create-workflow`
     agent_needs: ClassVar[tuple[str, ...]] = ()  # those that it cannot do without
+    labels: ClassVar[Mapping[str, str]] = {}  # label: field that `agent get-workflow` shows
     implied: ClassVar[Mapping[str, str]] = {}  # of definitions that were stored without it
 
     is_exclusive: ClassVar[bool] = False  # whether a request waits for the end of the last one
@@ -128,8 +129,7 @@ class TriggerKind:
     @classmethod
     def of_option(cls, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration of the options of `horae trigger add`."""
-        [name] = cls.fields
-        return {"type": cls.type, name: value}
+        return {"type": cls.type} | {key: given.get(name) for key, name in cls.options.items()}
 
     @classmethod
     def of_agent_options(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +147,7 @@ class TriggerKind:
 
     def check(self) -> None:
         """Raise a TriggerError if the trigger could never fire."""
+        self.rule("")
 
     def merged(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a changed configuration with what it leaves as it was."""
@@ -192,7 +193,8 @@ class TriggerKind:
 
     def lines(self) -> dict[str, str]:
         """Return the fields that `agent get-workflow` shows, by label."""
-        return {}
+        config = self.config
+        return {label: config[name] for label, name in self.labels.items() if config.get(name)}
 
 
 class CronKind(TriggerKind):
@@ -202,17 +204,12 @@ class CronKind(TriggerKind):
     fields: ClassVar = {"expression": "", "timezone": ""}
     own_variables = ("cron_expression",)
     option = "cron"
+    options: ClassVar = {"expression": "cron", "timezone": "tz"}
     agent_options: ClassVar = {"expression": "cron_expression", "timezone": "timezone"}
     agent_needs = ("cron_expression",)
+    labels: ClassVar = {"Expression": "expression", "Timezone": "timezone"}
 
-    @classmethod
-    def of_option(cls, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {"type": cls.type, "expression": value, "timezone": given.get("tz")}
-
-    def check(self) -> None:
-        self._cron()
-
-    def _cron(self) -> Cron:
+    def rule(self, key: str) -> Rule:
         expression = self.config.get("expression", "")
         if not expression:
             raise TriggerError("Cron trigger requires a non-empty 'expression'", field="expression")
@@ -224,10 +221,7 @@ class CronKind(TriggerKind):
             raise TriggerError(reason, field="expression") from None
         if cron.never:
             raise NeverComesError(expression)
-        return cron
-
-    def rule(self, key: str) -> Rule:
-        return CronRule((self._cron(),))
+        return CronRule((cron,))
 
     def rule_text(self, key: str) -> str:
         return str(self.config.get("expression", ""))
@@ -245,11 +239,6 @@ class CronKind(TriggerKind):
     def describe(self, names: Mapping[str, str]) -> str:
         return f"{self.config['expression']} ({self.config.get('timezone') or 'UTC'})"
 
-    def lines(self) -> dict[str, str]:
-        timezone = self.config.get("timezone")
-        shown = {"Timezone": timezone} if timezone else {}
-        return {"Expression": self.config["expression"], **shown}
-
 
 class DelayKind(TriggerKind):
     """Fires once, and is disabled when that run is over."""
@@ -258,12 +247,11 @@ class DelayKind(TriggerKind):
     fields: ClassVar = {"run_at": ""}
     own_variables = ("run_at",)
     option = "run_at"
-    agent_options: ClassVar = {"run_at": "run_at"}
+    options: ClassVar = {"run_at": "run_at"}
+    agent_options = options
     agent_needs = ("run_at",)
+    labels: ClassVar = {"Run At": "run_at"}
     is_one_shot = True
-
-    def check(self) -> None:
-        self._run_at()
 
     def _run_at(self) -> datetime:
         text = self.config.get("run_at", "")
@@ -273,11 +261,8 @@ class DelayKind(TriggerKind):
         try:
             run_at = parse_rfc3339(text)
         except Rfc3339Error as error:
-            reason = (
-                f"'{text[:60]}' is not an RFC 3339 time, such as 2026-04-01T09:00:00Z: "
-                f"{error.part} {error.reason}"
-            )
-            raise TriggerError(reason, field="run_at") from None
+            shape = f"'{text[:60]}' is not an RFC 3339 time, such as 2026-04-01T09:00:00Z"
+            raise TriggerError(f"{shape}: {error.part} {error.reason}", field="run_at") from None
         if not 1 < run_at.year < 9999:
             raise TriggerError("run_at must be in the years 2 to 9998", field="run_at")
         return run_at
@@ -294,9 +279,8 @@ class DelayKind(TriggerKind):
 
     def fired_before(self, fresh_at: datetime) -> str:
         run_at = self._run_at()
-        if run_at > fresh_at:
-            return ""
-        return f"the scheduled time, {key_time(run_at)}, was before that"
+        is_over = run_at <= fresh_at
+        return f"the scheduled time, {key_time(run_at)}, was before that" if is_over else ""
 
     def title(self) -> str:
         return f"Delay trigger: {self._shown_time()}"
@@ -312,9 +296,6 @@ class DelayKind(TriggerKind):
 
     def describe(self, names: Mapping[str, str]) -> str:
         return str(self.config["run_at"])
-
-    def lines(self) -> dict[str, str]:
-        return {"Run At": self.config["run_at"]}
 
 
 class GithubKind(TriggerKind):
@@ -396,20 +377,18 @@ class LifecycleKind(TriggerKind):
     fields: ClassVar = {"event": ""}
     own_variables = ("event_type", "agent_id", "timestamp")
     option = "event"
-    agent_options: ClassVar = {"event": "event"}
+    options: ClassVar = {"event": "event"}
+    agent_options = options
+    labels: ClassVar = {"Event": "event"}
 
     def check(self) -> None:
         event = self.config.get("event", "")
         if event not in set(LifecycleEvent):
-            valid = ", ".join(LifecycleEvent)
-            reason = f"there is no event '{event}'; the events are {valid}"
+            reason = f"there is no event '{event}'; the events are {', '.join(LifecycleEvent)}"
             raise TriggerError(reason, field="event")
 
     def describe(self, names: Mapping[str, str]) -> str:
         return f"{self.config['event']} of its agent"
-
-    def lines(self) -> dict[str, str]:
-        return {"Event": self.config["event"]}
 
 
 class AfterKind(TriggerKind):
@@ -465,14 +444,10 @@ class WebhookKind(TriggerKind):
         *("delivery_id", "timestamp", "github_event", "action", "issue_number", "pr_number"),
     )
     option = "secret"
+    options: ClassVar = {"secret": "secret", "scheme": "scheme"}
     agent_options: ClassVar = {"secret": "webhook_secret"}
     implied: ClassVar = {"scheme": Scheme.GITHUB.value}  # there was no other once
     is_signed = True
-
-    @classmethod
-    def of_option(cls, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        scheme = {} if given.get("scheme") is None else {"scheme": given["scheme"]}
-        return {"type": cls.type, "secret": value, **scheme}
 
     def complete(self) -> dict[str, Any]:
         made = TriggerKind.complete(self)
@@ -482,9 +457,8 @@ class WebhookKind(TriggerKind):
     def check(self) -> None:
         config = self.config
         if config["scheme"] not in set(Scheme):
-            valid = ", ".join(Scheme)
-            reason = f"there is no scheme '{config['scheme'][:60]}'; the schemes are {valid}"
-            raise TriggerError(reason, field="scheme")
+            wrong = f"there is no scheme '{config['scheme'][:60]}'"
+            raise TriggerError(f"{wrong}; the schemes are {', '.join(Scheme)}", field="scheme")
         if not config.get("secret"):
             reason = "Webhook trigger requires a 'secret'; messages are signed with it"
             raise TriggerError(reason, field="secret")
@@ -501,11 +475,9 @@ class WebhookKind(TriggerKind):
 
     def check_change(self, name: str, config: Mapping[str, Any]) -> None:
         if config["type"] == self.type and config["scheme"] != self.config["scheme"]:
-            reason = (
-                f"webhook '{name}' uses the scheme {self.config['scheme']}; to change it, "
-                f"remove the webhook first: horae trigger remove {name}"
-            )
-            raise TriggerError(reason, field="scheme")
+            used = f"webhook '{name}' uses the scheme {self.config['scheme']}"
+            fix = f"to change it, remove the webhook first: horae trigger remove {name}"
+            raise TriggerError(f"{used}; {fix}", field="scheme")
 
     def wants(self, delivery: WebhookDelivery) -> bool:
         """Tell whether the trigger listens to a kind of event; one that lists none hears all.
@@ -532,23 +504,11 @@ class ManualKind(TriggerKind):
     option = "manual"
     is_exclusive = True
 
-    @classmethod
-    def of_option(cls, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {"type": cls.type}
 
-
+_EVENTS: Final = (LifecycleKind, AfterKind, WebhookKind)
 KINDS: Final[Mapping[str, type[TriggerKind]]] = {
     kind.type: kind
-    for kind in (
-        CronKind,
-        DelayKind,
-        GithubKind,
-        GithubPullKind,
-        LifecycleKind,
-        AfterKind,
-        WebhookKind,
-        ManualKind,
-    )
+    for kind in (CronKind, DelayKind, GithubKind, GithubPullKind, *_EVENTS, ManualKind)
 }
 EVERY_VARIABLE: Final = tuple(
     dict.fromkeys(name for kind in KINDS.values() for name in kind.variables())
@@ -582,9 +542,8 @@ def _typed(value: object, name: str, wanted: type) -> object:
 
 def masked(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration without its secrets."""
-    return {
-        name: shown(value) if name in WEBHOOK_SECRETS else value for name, value in config.items()
-    }
+    secrets = {name: shown(config[name]) for name in WEBHOOK_SECRETS if name in config}
+    return {**config, **secrets}
 
 
 def shown(text: str) -> str:
@@ -616,12 +575,8 @@ def read_delivery(body: bytes, *, event: str, delivery: str, now: datetime) -> W
         said = {}
     said = said if isinstance(said, dict) else {}
     action = _text(said.get("action"))
-    facts = {
-        "delivery_id": delivery,
-        "timestamp": key_time(now),
-        "github_event": event,
-        "action": action,
-    }
+    facts = {"delivery_id": delivery, "timestamp": key_time(now)}
+    facts |= {"github_event": event, "action": action}
     for name, number in (("issue", "issue_number"), ("pull_request", "pr_number")):
         found = said.get(name)
         if event and isinstance(found, dict):
@@ -647,14 +602,10 @@ def read_polled(text: str) -> list[tuple[str, TriggerTask]]:
     if not isinstance(rows, list):
         raise TriggerError("gh did not return a list")
     found = [row for row in rows if isinstance(row, dict) and isinstance(row.get("number"), int)]
-    names = {"headRefName": "head_ref", "baseRefName": "base_ref", "isDraft": "is_draft"}
-    return [
-        (
-            str(row["number"]),
-            _issue(row, {name: _text(row.get(key)) for key, name in names.items()}),
-        )
-        for row in sorted(found, key=lambda row: int(row["number"]))
-    ]
+    found.sort(key=lambda row: int(row["number"]))
+    names = {"head_ref": "headRefName", "base_ref": "baseRefName", "is_draft": "isDraft"}
+    facts = [{name: _text(row.get(key)) for name, key in names.items()} for row in found]
+    return [(str(row["number"]), _issue(row, said)) for row, said in zip(found, facts, strict=True)]
 
 
 def _issue(found: Mapping[str, Any], facts: Mapping[str, str]) -> TriggerTask:
