@@ -57,7 +57,7 @@ from horae.sources.triggers.rules import (
     order_of,
     required_config,
 )
-from horae.sources.triggers.store import NAME, AgentCard, Dispatched, agent_id, dispatch_id
+from horae.sources.triggers.store import NAME, AgentCard, agent_id, dispatch_id
 from horae.sources.triggers.webhook import Scheme, verify
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ class Triggers:
         trigger = await self.find(word)
         part = page_of(limit, offset)
         found, total = await self._store.dispatches(trigger.id, **part)
-        items = [await self._dispatch(trigger, each) for each in found]
+        items = [await self._dispatch(trigger, *each) for each in found]
         return {"items": items, "total": total, **part}
 
     async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
@@ -512,7 +512,7 @@ class Triggers:
             raise TriggerConflictError(f"{used}; delete these workflows first")
         for each in every:
             await self._store.remove(each.id, now=self._clock.now())
-        await self._store.remove_agent(card.name, now=self._clock.now())
+        await self._store.remove_agent(card, now=self._clock.now())
         await self._drop(card.env.values())
         return agent_shape(card)
 
@@ -568,8 +568,8 @@ class Triggers:
             start = 0
             while True:
                 found, total = await self._store.dispatches(trigger.id, limit=_BATCH, offset=start)
-                for each in found:
-                    for run in await self._ledger.runs_of(each.filed.number):
+                for filed, _ in found:
+                    for run in await self._ledger.runs_of(filed.number):
                         yield run
                 start += len(found)
                 if not found or start >= total:
@@ -633,7 +633,7 @@ class Triggers:
             raise TriggerError("an Idempotency-Key must have 1 to 200 printable characters")
         if trigger.definition.kind.is_exclusive and key is None:
             found, _ = await self._store.dispatches(trigger.id, limit=1, offset=0)
-            if found and found[0].filed.status in OPEN:
+            if found and found[0][0].status in OPEN:
                 name = trigger.definition.name
                 raise TriggerConflictError(f"workflow '{name}' has an unfinished dispatch")
         agent = trigger.definition.agent
@@ -642,7 +642,7 @@ class Triggers:
         name = f"manual:{self._ids()}" if key is None else f"idem:{key}"
         reason = Reason(ReasonCode.REQUESTED, by_words("requested"))
         filed = await self._require(trigger, name, task, reason=reason)
-        return await self._dispatch(trigger, Dispatched(filed))
+        return await self._dispatch(trigger, filed)
 
     async def deliver(
         self, word: str, body: bytes, headers: Iterable[tuple[str, str]]
@@ -767,10 +767,11 @@ class Triggers:
         now = self._clock.now()
         await self._ledger.note(kind, now=now, term=self._term, entry=entry, facts=facts)
 
-    async def _dispatch(self, trigger: Trigger, done: Dispatched) -> dict[str, Any]:
+    async def _dispatch(
+        self, trigger: Trigger, filed: Filed, started_at: datetime | None = None
+    ) -> dict[str, Any]:
         """Return a receipt in the shape of the API."""
-        filed, receipt = done.filed, done.filed.receipt
-        order = await self._order(filed, {})
+        receipt, order = filed.receipt, await self._order(filed, {})
         return {
             "id": dispatch_id(trigger.id, receipt.key),
             "workflow_id": trigger.id,
@@ -779,7 +780,7 @@ class Triggers:
             "agent_id": agent_id(filed.agents[0] if filed.agents else trigger.definition.agent),
             "prompt_sent": order.prompt(key=receipt.key, planned_at=receipt.planned_at),
             "status": dispatch_status(filed.status).value,
-            "dispatched_at": key_time(done.started_at or filed.decided_at),
+            "dispatched_at": key_time(started_at or filed.decided_at),
             "completed_at": None if filed.ended_at is None else key_time(filed.ended_at),
             "reason": receipt.reason,
             "reason_code": receipt.reason.code or None,

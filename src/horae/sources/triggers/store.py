@@ -67,14 +67,6 @@ class AgentCard:
         return replace(self, config={**self.config, "env": dict(env)}) if env else self
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatched:
-    """A receipt of a trigger, and when its first run began."""
-
-    filed: Filed
-    started_at: datetime | None = None
-
-
 def agent_id(name: str) -> str:
     """Return the id of an agent in the API; the same name is the same agent.
 
@@ -110,12 +102,12 @@ class TriggerStore:
         return await self._ledger.read(look)
 
     async def get(self, trigger: str) -> Trigger | None:
-        return await self._one("one", {"id": plain(trigger)})
+        return next(iter(await self._found("one", _trigger, id=plain(trigger))), None)
 
     async def named(self, name: str) -> Trigger | None:
         if name.startswith(_AGENT):
             return None
-        return await self._one("by_name", {"name": plain(name)})
+        return next(iter(await self._found("by_name", _trigger, name=plain(name))), None)
 
     async def of_kind(self, kind: str) -> list[Trigger]:
         """Return the enabled triggers of a type, oldest first."""
@@ -130,29 +122,23 @@ class TriggerStore:
         return await self._typed(WebhookKind.type)
 
     async def _typed(self, kind: str) -> list[Trigger]:
-        found = await self._with_text(compact({"type": kind})[1:-1])
+        text = compact({"type": kind})[1:-1]
+        found = await self._found("with_text", _trigger, text=text)
         return [each for each in found if each.definition.config["type"] == kind]
 
     async def of_agent(self, agent: str) -> list[Trigger]:
         """Return the triggers that start an agent, oldest first."""
-        found = await self._with_text(compact({"agent": agent})[1:-1])
+        text = compact({"agent": agent})[1:-1]
+        found = await self._found("with_text", _trigger, text=text)
         return [each for each in found if each.definition.agent == agent]
 
     async def of_files(self) -> list[Trigger]:
-        found = await self._with_text('"file":')
+        found = await self._found("with_text", _trigger, text='"file":')
         return [each for each in found if each.definition.file]
 
     async def insert(self, trigger: str, definition: TriggerDefinition, *, now: datetime) -> bool:
         """Store a trigger and arm it; False: its id or its name is taken."""
-        facts = {**_facts(trigger, definition), "now": micros(now)}
-
-        def put(book: Book) -> bool:
-            is_new = book.execute(_SQL["add"], facts).rowcount > 0
-            if is_new:
-                _arm(book, trigger, now=now)
-            return is_new
-
-        return await self._write(put)
+        return await self._put("add", trigger, now, **_facts(definition))
 
     async def change(
         self, was: Trigger, definition: TriggerDefinition, *, now: datetime
@@ -162,7 +148,8 @@ class TriggerStore:
         # Never the same stamp twice, so that two changes in one instant are told apart.
         stamp = max(micros(now), micros(was.updated_at) + 1)
         facts = {
-            **_facts(was.id, definition),
+            **_facts(definition),
+            "id": plain(was.id),
             "times": was.times + is_again,
             "now": stamp,
             "was_updated_at": micros(was.updated_at),
@@ -198,42 +185,38 @@ class TriggerStore:
 
     async def agents(self) -> list[AgentCard]:
         """Return every agent, newest first."""
-        return await self._ledger.read(
-            lambda book: [_card(row) for row in book.execute(_SQL["agents"])]
-        )
+        return await self._found("agents", _card)
 
     async def agent(self, word: str) -> AgentCard | None:
         """Return the agent of a name or an id."""
         facts = {"name": f"{_AGENT}{plain(word)}", "id": plain(word)}
-
-        def look(book: Book) -> AgentCard | None:
-            row = book.execute(_SQL["agent"], facts).fetchone()
-            return None if row is None else _card(row)
-
-        return await self._ledger.read(look)
+        return next(iter(await self._found("agent", _card, **facts)), None)
 
     async def insert_agent(self, card: AgentCard) -> bool:
         """Store an agent; False: its name is taken."""
-        facts = {"id": card.id, **_agent_facts(card), "now": micros(card.created_at)}
-        return await self._edit_agent("add", facts, card.name, now=card.created_at)
+        return await self._edit_agent("add", card, now=card.created_at)
 
     async def change_agent(self, card: AgentCard) -> bool:
         """Change an agent; False: there is none."""
-        facts = {**_agent_facts(card), "now": micros(card.updated_at)}
-        return await self._edit_agent("change_agent", facts, card.name, now=card.updated_at)
+        return await self._edit_agent("change_agent", card, now=card.updated_at)
 
-    async def remove_agent(self, name: str, *, now: datetime) -> bool:
-        return await self._edit_agent("remove_agent", {"name": f"{_AGENT}{name}"}, name, now=now)
+    async def remove_agent(self, card: AgentCard, *, now: datetime) -> bool:
+        return await self._edit_agent("remove_agent", card, now=now)
 
-    async def _edit_agent(
-        self, query: str, facts: Mapping[str, object], name: str, *, now: datetime
-    ) -> bool:
+    async def _edit_agent(self, query: str, card: AgentCard, *, now: datetime) -> bool:
         """Add, change or remove an agent, with an event; False: nothing was changed."""
+        facts = {
+            "id": card.id,
+            "name": f"{_AGENT}{card.name}",
+            "spec": compact(_plain({"config": card.config, "file": card.file})),
+            "is_enabled": int(card.is_enabled),
+            "now": micros(now),
+        }
 
         def put(book: Book) -> bool:
             is_done = book.execute(_SQL[query], facts).rowcount > 0
             if is_done:
-                book.tell("edited", now=now, facts={"agent": name, "what": _DONE[query]})
+                book.tell("edited", now=now, facts={"agent": card.name, "what": _DONE[query]})
             return is_done
 
         return await self._write(put)
@@ -282,16 +265,19 @@ class TriggerStore:
 
     async def dispatches(
         self, trigger: str, *, limit: int, offset: int
-    ) -> tuple[list[Dispatched], int]:
-        """Return some receipts of a trigger, newest first, and how many there are in all."""
+    ) -> tuple[list[tuple[Filed, datetime | None]], int]:
+        """Return some receipts of a trigger, newest first, and how many there are in all.
 
-        def look(book: Book) -> tuple[list[Dispatched], int]:
+        Each comes with the time when its first run began.
+        """
+
+        def look(book: Book) -> tuple[list[tuple[Filed, datetime | None]], int]:
             listed = _entry_of(book, trigger)
             if listed is None:
                 return [], 0
             asked = {"entry": listed.number, "limit": limit, "offset": offset}
             rows = book.execute(_SQL["dispatches"], asked)
-            found = [Dispatched(filed_of(row), moment(row["started_at"])) for row in rows]
+            found = [(filed_of(row), moment(row["started_at"])) for row in rows]
             return found, int(book.execute(_SQL["count_dispatches"], asked).fetchone()[0])
 
         return await self._ledger.read(look)
@@ -307,13 +293,17 @@ class TriggerStore:
 
     async def spend(self, trigger: str, times: int, *, now: datetime) -> bool:
         """Disable a delay that has fired; False: it was enabled again, or is disabled."""
-        facts = {"id": trigger, "times": times, "now": micros(now)}
+        return await self._put("spend", trigger, now, times=times)
+
+    async def _put(self, query: str, trigger: str, now: datetime, **facts: object) -> bool:
+        """Change a trigger and arm it as it is then; False: nothing was changed."""
+        facts |= {"id": plain(trigger), "now": micros(now)}
 
         def put(book: Book) -> bool:
-            is_spent = book.execute(_SQL["spend"], facts).rowcount > 0
-            if is_spent:
+            is_done = book.execute(_SQL[query], facts).rowcount > 0
+            if is_done:
                 _arm(book, trigger, now=now)
-            return is_spent
+            return is_done
 
         return await self._write(put)
 
@@ -325,9 +315,11 @@ class TriggerStore:
         """
 
         def look(book: Book) -> Scan:
-            rows = book.execute(_SQL["all"]).fetchall()
-            broken = self.broken_files
-            every = [(_scanned(row, known=_still_broken(row, broken)), row) for row in rows]
+            broken, every = self.broken_files, []
+            for row in book.execute(_SQL["all"]).fetchall():
+                # Known as broken, and its file still is.
+                is_broken = broken is None or row["known_file"] in broken
+                every.append((_scanned(row, known=(is_broken and row["known_broken"]) or ""), row))
             if book.execute(_SQL["count_orphans"]).fetchone()[0]:  # these are missed
                 return Scan(tuple(found for found, _ in every), broken=broken or {})
             new = (found for found, row in every if not _is_known(found, row))
@@ -335,17 +327,11 @@ class TriggerStore:
 
         return await self._ledger.read(look)
 
-    async def _one(self, query: str, facts: Mapping[str, object]) -> Trigger | None:
-        def look(book: Book) -> Trigger | None:
-            row = book.execute(_SQL[query], facts).fetchone()
-            return None if row is None else _trigger(row)
-
-        return await self._ledger.read(look)
-
-    async def _with_text(self, text: str) -> list[Trigger]:
-        """Return the triggers whose definition holds a text."""
+    async def _found(
+        self, query: str, make: Callable[[sqlite3.Row], T], **facts: object
+    ) -> list[T]:
         return await self._ledger.read(
-            lambda book: [_trigger(row) for row in book.execute(_SQL["with_text"], {"text": text})]
+            lambda book: [make(row) for row in book.execute(_SQL[query], facts)]
         )
 
     async def _write(self, work: Callable[[Book], T]) -> T:
@@ -355,12 +341,6 @@ class TriggerStore:
             return await self._ledger.write(self._term, work)
         finally:
             self._kinds.clear()
-
-
-def _still_broken(row: sqlite3.Row, broken: Mapping[str, str] | None) -> str:
-    """Return why the ledger knows a trigger as broken, if its file still is."""
-    is_so = broken is None or row["known_file"] in broken
-    return (row["known_broken"] or "") if is_so else ""
 
 
 def _is_known(found: Scanned, row: sqlite3.Row) -> bool:
@@ -413,32 +393,24 @@ def _entry_of(book: Book, trigger: str) -> Listed | None:
 def _trigger(row: sqlite3.Row) -> Trigger:
     data = json.loads(row["spec"])
     definition = TriggerDefinition.of(row["name"], data, is_enabled=bool(row["is_enabled"]))
-    stamps = {name: moment(int(row[name])) for name in ("created_at", "updated_at")}
-    return Trigger(row["id"], definition, row["enabled_times"], **stamps)
+    return Trigger(row["id"], definition, row["enabled_times"], **_stamps(row))
 
 
 def _card(row: sqlite3.Row) -> AgentCard:
-    data = json.loads(row["spec"])
-    stamps = {name: moment(int(row[name])) for name in ("created_at", "updated_at")}
-    name = row["name"].removeprefix(_AGENT)
-    return AgentCard(name, data["config"], bool(row["is_enabled"]), file=data["file"], **stamps)
+    data, name = json.loads(row["spec"]), row["name"].removeprefix(_AGENT)
+    is_enabled = bool(row["is_enabled"])
+    return AgentCard(name, data["config"], is_enabled, file=data["file"], **_stamps(row))
 
 
-def _facts(trigger: str, definition: TriggerDefinition) -> dict[str, object]:
+def _stamps(row: sqlite3.Row) -> dict[str, datetime]:
+    return {name: moment(int(row[name])) for name in ("created_at", "updated_at")}
+
+
+def _facts(definition: TriggerDefinition) -> dict[str, object]:
     return {
-        "id": plain(trigger),
         "name": definition.name,
         "spec": compact(_plain(definition.data())),
         "is_enabled": int(definition.is_enabled),
-    }
-
-
-def _agent_facts(card: AgentCard) -> dict[str, object]:
-    data = {"config": card.config, "file": card.file}
-    return {
-        "name": f"{_AGENT}{card.name}",
-        "spec": compact(_plain(data)),
-        "is_enabled": int(card.is_enabled),
     }
 
 
