@@ -36,8 +36,15 @@ if TYPE_CHECKING:
 LONGEST: Final = 60  # characters of a template that are shown
 LOOK: Final = 0.1  # seconds between two looks at workflows that are not armed yet
 _RULE: Final = 80
-_TYPES: Final = ("github-issues", "github-pull-requests", "cron", "delay", "webhook", "manual")
-_EVENTS: Final = ("dispatch-result", "agent-lifecycle")
+_TYPES: Final = (
+    *("github-issues", "github-pull-requests", "cron", "delay", "webhook", "manual"),
+    *("dispatch-result", "agent-lifecycle"),
+)
+_TYPE_HELP: Final = f"What starts the workflow: {', '.join(_TYPES)}."
+_POLL_HELP: Final = "Seconds between checks of GitHub."
+_WAIT_HELP: Final = "How long to wait until the engine has armed the workflows."
+_FROM_ZERO: Final[dict[str, Any]] = {"show_default": True, "type": click.IntRange(0)}
+_STATES: Final = click.Choice(["open", "closed", "all"])
 _UNUSED: Final = "Stored and not used."
 
 
@@ -84,7 +91,6 @@ class AgentCall(NamedTuple):
         return Exit.OK
 
     def print_made(self, made: Mapping[str, Any], lines: Sequence[str]) -> int:
-        """Print one answer, and its notes on stderr."""
         for note in made.get("notes", ()):
             echo(f"Note: {note}", err=True)
         return self.print_one(made, lines)
@@ -198,11 +204,7 @@ def _workflow_lines(workflow: Mapping[str, Any], **_: str) -> list[str]:
 
 def _agent_lines(card: Mapping[str, Any], **_: str) -> list[str]:
     config = card["config"]
-    facts = {
-        "ID": card["id"],
-        "Name": card["name"],
-        "Status": card["status"],
-        "Activity": card["activity"],
+    facts = {label: card[label.lower()] for label in ("ID", "Name", "Status", "Activity")} | {
         "Working Dir": config["working_dir"],
         "Command": " ".join(config.get("command", ())) or "that of the setting agent.command",
         "Model": config.get("model", ""),
@@ -365,21 +367,11 @@ _TOOL_POLICY: Final = option("--tool-policy JSON", 'The tool policy, such as {"m
 @option("--name", "The name of the workflow.", required=True)
 @option("--agent-id UUID", "The agent, by its id.")
 @option("--agent-name", "The agent, by its name.")
-@option(
-    "--trigger-type TYPE",
-    f"What starts the workflow: {', '.join((*_TYPES, *_EVENTS))}.",
-    type=click.Choice([*_TYPES, *_EVENTS]),
-    default="github-issues",
-)
+@option("--trigger-type TYPE", _TYPE_HELP, type=click.Choice(_TYPES), default="github-issues")
 @option("--owner", "For GitHub: the owner of the repository.")
 @option("--repo", "For GitHub: the name of the repository.")
 @option("--labels A,B", "For GitHub: only issues with these labels.")
-@option(
-    "--state",
-    "For GitHub: only issues in this state.",
-    default="open",
-    type=click.Choice(["open", "closed", "all"]),
-)
+@option("--state", "For GitHub: only issues in this state.", default="open", type=_STATES)
 @option("--cron-expression EXPR", "For cron: when to run.")
 @option("--timezone ZONE", "For cron: the time zone; default: UTC.")
 @option("--run-at T", "For delay: when to run, such as 2026-04-01T09:00:00Z.")
@@ -389,13 +381,7 @@ _TOOL_POLICY: Final = option("--tool-policy JSON", 'The tool policy, such as {"m
 @option("--status STATUS", "For dispatch-result: run only after this result.", name="result")
 @_TEMPLATE
 @_TEMPLATE_FILE
-@option(
-    "--poll-interval SECONDS",
-    "Seconds between checks of GitHub.",
-    default=60,
-    show_default=True,
-    type=int,
-)
+@option("--poll-interval SECONDS", _POLL_HELP, default=60, show_default=True, type=int)
 @_TOOL_POLICY
 @click.option("--disabled", is_flag=True, help="Create the workflow disabled.")
 def create_workflow(call: AgentCall, /, *, name: str, **given: Any) -> int:
@@ -456,7 +442,7 @@ async def _agent_called(triggers: Triggers, name: str) -> str:
 @option("--name", "The new name.")
 @_TEMPLATE
 @_TEMPLATE_FILE
-@option("--poll-interval SECONDS", "Seconds between checks of GitHub.", type=int)
+@option("--poll-interval SECONDS", _POLL_HELP, type=int)
 @option("--enabled true|false", "Enable or disable the workflow.", type=click.BOOL)
 @option("--agent-name", "The new agent.")
 @option("--cron-expression EXPR", "Run by this cron expression.")
@@ -529,12 +515,7 @@ _AS_GIVEN: Final = (
 @option("--cpu-limit N", _UNUSED)
 @option("--memory-limit MB", _UNUSED, name="memory_limit_mb")
 @option("--mount H:C[:ro]", _UNUSED, name="mounts", multiple=True)
-@option(
-    "--add-dir DIR",
-    "Stored and not used; repeat for several.",
-    name="additional_dirs",
-    multiple=True,
-)
+@option("--add-dir DIR", f"{_UNUSED[:-1]}; repeat for several.", name="dirs", multiple=True)
 @option("--command LINE", "The command of the agent; default: the setting agent.command.")
 def create_agent(call: AgentCall, /, *, name: str, **given: Any) -> int:
     """Create an agent.
@@ -557,7 +538,7 @@ def create_agent(call: AgentCall, /, *, name: str, **given: Any) -> int:
         "env": dict(each.split("=", 1) for each in given["env"]),
         "resource_limits": {key: value for key, value in limits.items() if value is not None},
         "extra_mounts": list(map(_mount, given["mounts"])),
-        "additional_dirs": list(given["additional_dirs"]),
+        "additional_dirs": list(given["dirs"]),
         "command": shlex.split(given["command"] or ""),
         **_policy(given),
     }
@@ -566,7 +547,6 @@ def create_agent(call: AgentCall, /, *, name: str, **given: Any) -> int:
 
 
 def _mount(text: str) -> dict[str, object]:
-    """Return a mount that was written as H:C or H:C:ro."""
     parts = text.split(":")
     if len(parts) not in {2, 3} or parts[2:] not in ([], ["ro"]):
         raise click.UsageError(f"--mount {text!r} is not HOST:CONTAINER or HOST:CONTAINER:ro.")
@@ -611,9 +591,7 @@ def send_message(call: AgentCall, name: str, message: str | None, *, from_stdin:
 @_command("logs")
 @_of_one_agent
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the run ends.")
-@option(
-    "--tail N", "Only the last N lines.", default=100, show_default=True, type=click.IntRange(0)
-)
+@option("--tail N", "Only the last N lines.", default=100, **_FROM_ZERO)
 def logs(call: AgentCall, *, who: str, follow: bool, tail: int) -> int:
     """Show the output of the current or last run of an agent."""
     return _show_log(call, who, follow=follow, tail=tail)
@@ -631,7 +609,6 @@ for _name, _more in (("attach", "\n\nThe run has no terminal and gets no input."
 def _show_log(
     call: AgentCall, who: str, *, follow: bool, tail: int | None = None, is_going: bool = False
 ) -> int:
-    """Show the output of an agent's run, as `horae logs` does."""
     from horae.cli.runs import logs as show
 
     number = call.read(lambda triggers: triggers.run_of(who, is_going=is_going))
@@ -649,15 +626,12 @@ def usage(call: AgentCall, *, who: str) -> int:
     found = call.read(lambda triggers: triggers.usage(who))
     lines = [f"Agent: {found['agent']}", f"ID: {found['agent_id']}"]
     for title, used in (("Last run", found["current"]), ("Cumulative", found["cumulative"])):
-        lines += [
-            f"{title}:",
-            f"  Runs: {used['runs']}",
-            f"  Turns: {used['turns']}",
-            f"  Input Tokens: {used['input_tokens']}",
-            f"  Output Tokens: {used['output_tokens']}",
-            f"  Cost: ${used['total_cost_usd']:.4f}",
-            f"  Duration: {used['duration_secs']:.1f}s",
+        counts = [
+            f"  {name.replace('_', ' ').title()}: {used[name]}"
+            for name in ("runs", "turns", "input_tokens", "output_tokens")
         ]
+        lines += [f"{title}:", *counts, f"  Cost: ${used['total_cost_usd']:.4f}"]
+        lines.append(f"  Duration: {used['duration_secs']:.1f}s")
     return call.print_one(found, lines)
 
 
@@ -679,13 +653,7 @@ def health(call: AgentCall) -> int:
 @_command("apply", agent)
 @click.argument("path")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@option(
-    "--wait-timeout SECONDS",
-    "How long to wait until the engine has armed the workflows.",
-    default=60,
-    show_default=True,
-    type=click.IntRange(0),
-)
+@option("--wait-timeout SECONDS", _WAIT_HELP, default=60, **_FROM_ZERO)
 def apply(call: AgentCall, path: str, *, dry_run: bool, wait_timeout: int) -> int:
     """Create and update agents and workflows from files.
 

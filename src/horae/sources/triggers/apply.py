@@ -266,7 +266,6 @@ async def _obstacle(
 
 
 def _fields(definition: TriggerDefinition) -> dict[str, object]:
-    """Return the fields of a workflow as a diff names them."""
     return {
         "agent": definition.agent,
         "source": dict(definition.config),
@@ -281,8 +280,6 @@ def _fields(definition: TriggerDefinition) -> dict[str, object]:
 def _diff(
     old: Mapping[str, object], new: Mapping[str, object]
 ) -> tuple[tuple[str, object, object], ...]:
-    """Return the fields that are not the same, with both of their values, secrets masked."""
-
     def safe(name: str, value: object) -> object:
         match name, value:
             case "source", dict():
@@ -308,10 +305,8 @@ def _doubles(what: str, files: Iterable[AgentFile | WorkflowFile]) -> list[Diagn
 
 
 def _located(error: HoraeError, file: DefinitionFile) -> Diagnostic:
-    """Return an error with the place of the field that it is about."""
     return file.wrong(error.field if isinstance(error, TriggerError) else "", str(error))
 
 
 def _note(file: DefinitionFile, name: str, why: Unready) -> Diagnostic:
-    """Return what keeps something from running, at a field of its file."""
     return file.wrong(name, why.reason)._replace(severity=Severity.WARNING, fix=why.fix)

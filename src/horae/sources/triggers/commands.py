@@ -24,7 +24,7 @@ from horae.sources.triggers.service import TriggerConflictError, TriggerNotFound
 from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from horae.sources.triggers.apply import FileChange
     from horae.sources.triggers.service import Triggers
@@ -46,7 +46,6 @@ class TriggerCall(NamedTuple):
         return TriggerAccess(root=self.root, data=self.data)
 
     def print(self, data: Mapping[str, Any], text: str) -> None:
-        """Print one answer, and its notes on stderr."""
         for note in data.get("notes", ()):
             echo(f"horae: {note}", err=True)
         print_answer(self.output, data, text)
@@ -59,8 +58,6 @@ class TriggerCall(NamedTuple):
         *,
         empty: str,
     ) -> None:
-        """Print a list: rows for people, an array for programs."""
-
         def table() -> None:
             if not rows:
                 echo(empty)
@@ -261,40 +258,49 @@ def rotate(call: TriggerCall, /, name: str, *, secret: str | None, is_end: bool)
     _print_with_secret(call, made, text, made_now)
 
 
-@trigger.command()
-@click.argument("name")
-@_call
-def enable(call: TriggerCall, /, name: str) -> None:
-    """Enable a trigger.
+def _changes(
+    name: str,
+    text: str,
+    work: Callable[..., Awaitable[dict[str, Any]]],
+    said: str,
+    *params: Callable[[Any], Any],
+    group: click.Group | None = None,
+) -> click.Command:
+    """Return a command that is one call of the service; *said* gets its answer and arguments."""
 
-    A one-time trigger (--at) whose time has passed runs at once.
-    """
-    _turn(call, name, on=True)
+    def called(call: TriggerCall, /, **given: Any) -> None:
+        done = call.access.write(lambda triggers: work(triggers, **given))
+        call.print(done, said.format(**{**given, **done}))
 
-
-@trigger.command()
-@click.argument("name")
-@_call
-def disable(call: TriggerCall, /, name: str) -> None:
-    """Disable a trigger and skip its waiting runs."""
-    _turn(call, name, on=False)
-
-
-def _turn(call: TriggerCall, name: str, *, on: bool) -> None:
-    made = call.access.write(lambda triggers: triggers.update(name, {"enabled": on}))
-    call.print(made, f"{made['name']} is {_state(made)}")
+    command = _call(called)
+    for param in reversed(params):
+        command = param(command)
+    return (click.command if group is None else group.command)(name, help=text)(command)
 
 
-@trigger.command()
-@click.argument("name")
-@_call
-def remove(call: TriggerCall, /, name: str) -> None:
-    """Remove a trigger.
-
-    Its receipts stay in the ledger.
-    """
-    gone = call.access.write(lambda triggers: triggers.delete(name))
-    call.print(gone, f"{gone['name']} is removed")
+# fmt: off
+_NAME: Final = click.argument("name")
+_RECEIPT: Final = click.argument("receipt", type=click.IntRange(1, 2**62))
+_changes("enable", "Enable a trigger.\n\n"
+         "A one-time trigger (--at) whose time has passed runs at once.",
+         lambda triggers, name: triggers.update(name, {"enabled": True}),
+         "{name} is enabled", _NAME, group=trigger)
+_changes("disable", "Disable a trigger and skip its waiting runs.",
+         lambda triggers, name: triggers.update(name, {"enabled": False}),
+         "{name} is disabled", _NAME, group=trigger)
+_changes("remove", "Remove a trigger.\n\nIts receipts stay in the ledger.",
+         lambda triggers, name: triggers.delete(name), "{name} is removed", _NAME, group=trigger)
+approve = _changes(
+    "approve", "Approve a pending run.\n\nRECEIPT is its number in `horae approval list`.",
+    lambda triggers, receipt: triggers.approve(receipt),
+    "{workflow}: receipt {receipt} may start", _RECEIPT)
+deny = _changes(
+    "deny", "Reject a pending run.\n\n"
+    "RECEIPT is its number in `horae approval list`; the run never starts.",
+    lambda triggers, receipt, reason: triggers.deny(receipt, reason=reason),
+    "{workflow}: the run (receipt {receipt}) is rejected",
+    _RECEIPT, option("--reason TEXT", "The reason, shown with the receipt.", default=""))
+# fmt: on
 
 
 @trigger.command("run")
@@ -388,34 +394,6 @@ def approvals(call: TriggerCall, /) -> None:
     call.print_many(found, "receipt trigger agent until prompt", rows, empty=empty)
 
 
-_RECEIPT: Final = click.argument("receipt", type=click.IntRange(1, 2**62))
-
-
-@click.command()
-@_RECEIPT
-@_call
-def approve(call: TriggerCall, /, receipt: int) -> None:
-    """Approve a pending run.
-
-    RECEIPT is its number in `horae approval list`.
-    """
-    done = call.access.write(lambda triggers: triggers.approve(receipt))
-    call.print(done, f"{done['workflow']}: receipt {receipt} may start")
-
-
-@click.command()
-@_RECEIPT
-@option("--reason TEXT", "The reason, shown with the receipt.", default="")
-@_call
-def deny(call: TriggerCall, /, receipt: int, *, reason: str) -> None:
-    """Reject a pending run.
-
-    RECEIPT is its number in `horae approval list`; the run never starts.
-    """
-    done = call.access.write(lambda triggers: triggers.deny(receipt, reason=reason))
-    call.print(done, f"{done['workflow']}: the run (receipt {receipt}) is rejected")
-
-
 # What both spellings share
 
 
@@ -458,7 +436,6 @@ def _print_changes(output: Output, changes: Sequence[FileChange], *, dry_run: bo
 
 
 def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what options say of a trigger, in the words of the API."""
     if given.get("scheme") is not None and given.get("secret") is None:
         raise click.UsageError("--scheme requires --webhook.")
     configs = [
@@ -494,7 +471,6 @@ def _naming(agent: str | None) -> Iterator[None]:
 
 
 def new_secret() -> str:
-    """Return a random secret of Standard Webhooks."""
     from base64 import b64encode
     from secrets import token_bytes
 

@@ -65,8 +65,6 @@ class DefinitionFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowFile(DefinitionFile):
-    """A workflow as it is written."""
-
     agent: str
     source: Mapping[str, Any]
     template: str | None
@@ -199,7 +197,6 @@ class _YamlPage:
         self.problems.append(Diagnostic(self.file, line, column, "agentd", kind, message, fix))
 
     def know(self, keys: Iterable[str], *, within: str | None = None) -> None:
-        """Note the fields that mean nothing here, or within another one."""
         known = list(keys)
         data = self.data if within is None else self.data.get(within)
         if not isinstance(data, YamlMap):
@@ -212,7 +209,6 @@ class _YamlPage:
                 self.wrong(key, said, fix, kind=Severity.WARNING, within=data)
 
     def places(self) -> dict[str, YamlPlace]:
-        """Return where each field stands, those inside others too; of two equal names the outer."""
         places = dict(self.data.places)
         for value in self.data.values():
             if isinstance(value, YamlMap):

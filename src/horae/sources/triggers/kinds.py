@@ -52,8 +52,6 @@ class TriggerError(HoraeError):
 
 
 class NeverComesError(TriggerError):
-    """A cron expression that matches no date."""
-
     def __init__(self, expression: str) -> None:
         reason = f"the cron expression '{expression}' is not valid: it matches no date"
         super().__init__(reason, field="expression")
@@ -69,8 +67,6 @@ class SharedSecretError(TriggerError):
 
 
 class LifecycleEvent(StrEnum):
-    """What happens to an agent."""
-
     SESSION_START = "session_start"  # it was made, or enabled again
     SESSION_END = "session_end"  # it was disabled
     CONTEXT_CLEAR = "context_clear"  # a user cleared its context
@@ -88,7 +84,6 @@ class TriggerTask:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def values(self) -> dict[str, str]:
-        """Return the task by the names of template variables."""
         return {
             **self.metadata,
             **{f"metadata.{name}": value for name, value in self.metadata.items()},
@@ -128,12 +123,10 @@ class TriggerKind:
 
     @classmethod
     def of_option(cls, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configuration of the options of `horae trigger add`."""
         return {"type": cls.type} | {key: given.get(name) for key, name in cls.options.items()}
 
     @classmethod
     def of_agent_options(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configuration of the options of `agent create-workflow`."""
         return {"type": cls.type} | {key: given[name] for key, name in cls.agent_options.items()}
 
     def complete(self) -> dict[str, Any]:
@@ -172,7 +165,6 @@ class TriggerKind:
         return self.type
 
     def policy(self, policy: Policy) -> Policy:
-        """Return a policy with what the kind means by itself."""
         return policy
 
     def fired_before(self, fresh_at: datetime) -> str:
@@ -180,7 +172,6 @@ class TriggerKind:
         return ""
 
     def title(self) -> str:
-        """Return the title of a run that brings none."""
         return "Manual trigger"
 
     def facts(self, trigger: str) -> dict[str, str]:
@@ -516,7 +507,6 @@ EVERY_VARIABLE: Final = tuple(
 
 
 def kind_of(config: object) -> TriggerKind:
-    """Return the kind of a configuration."""
     name = config.get("type") if isinstance(config, dict) else None
     if not isinstance(config, dict) or not isinstance(name, str):
         raise TriggerError("trigger_config needs a 'type'", field="type")
@@ -541,7 +531,6 @@ def _typed(value: object, name: str, wanted: type) -> object:
 
 
 def masked(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without its secrets."""
     secrets = {name: shown(config[name]) for name in WEBHOOK_SECRETS if name in config}
     return {**config, **secrets}
 
@@ -556,7 +545,6 @@ def shown(text: str) -> str:
 
 
 def secrets_of(config: Mapping[str, Any]) -> frozenset[str]:
-    """Return the secrets that messages may be signed with."""
     return frozenset(config[name] for name in WEBHOOK_SECRETS if name in config)
 
 
@@ -609,7 +597,6 @@ def read_polled(text: str) -> list[tuple[str, TriggerTask]]:
 
 
 def _issue(found: Mapping[str, Any], facts: Mapping[str, str]) -> TriggerTask:
-    """Return an issue or a pull request of GitHub as a task."""
     labels, assignees = (
         each if isinstance(each, list) else []
         for each in (found.get("labels"), found.get("assignees"))

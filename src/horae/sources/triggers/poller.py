@@ -29,8 +29,6 @@ AT_ONCE: Final = 4  # polls at the same time: one that hangs keeps no other wait
 
 
 class PollError(HoraeError):
-    """A call of `gh` that failed."""
-
     code = "poll_failed"
     exit_code = Exit.TEMPORARY
 
@@ -68,7 +66,6 @@ class GithubPoller:
         self.errors: dict[str, int] = {}  # in a row, by trigger
 
     async def run(self, stop: asyncio.Event, *, longest: timedelta = timedelta(seconds=30)) -> None:
-        """Poll until *stop* is set."""
         while not stop.is_set():
             try:
                 wake_at = await self.turn()

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from horae.core.entry import (
     PROPERTIES,
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
     from horae.sources.triggers.kinds import TriggerKind
 
+T = TypeVar("T", bool, int)
+
+_STORED: Final = ("agent", "config", "template", "poll_interval", "options", "file")
 POLL: Final = 60  # seconds between two polls, unless a trigger says otherwise
 _MOST_FACTS: Final = 100
 # The policy of a trigger, in the words of its file; each is a property of a headline.
@@ -66,31 +69,19 @@ AGENT_FIELDS: Final[Mapping[str, type]] = {
     "timeout": str,
     "api": str,
 }
+# fmt: off
 # Fields of agents that are stored because other programs know them.
 UNUSED_AGENT_FIELDS: Final = (
-    "user",
-    "shell",
-    "interactive",
-    "worktree",
-    "auto_clear_threshold",
-    "network_policy",
-    "docker_image",
-    "extra_mounts",
-    "resource_limits",
-    "rooms",
+    "user", "shell", "interactive", "worktree", "auto_clear_threshold", "network_policy",
+    "docker_image", "extra_mounts", "resource_limits", "rooms",
 )
 _TYPE_WORDS: Final[Mapping[type, str]] = {
-    bool: "true or false",
-    dict: "an object",
-    int: "an integer",
-    list: "a list",
-    str: "a string",
+    bool: "true or false", dict: "an object", int: "an integer", list: "a list", str: "a string",
 }
+# fmt: on
 
 
 class DispatchStatus(StrEnum):
-    """The status of a receipt in the words of the API."""
-
     PENDING = "pending"
     DISPATCHED = "dispatched"
     COMPLETED = "completed"
@@ -99,15 +90,10 @@ class DispatchStatus(StrEnum):
 
 
 _DISPATCH_STATUSES: Final[Mapping[Status, DispatchStatus]] = {
-    Status.WAITING: DispatchStatus.PENDING,
-    Status.HELD: DispatchStatus.PENDING,
-    Status.STARTING: DispatchStatus.PENDING,
+    **dict.fromkeys((Status.WAITING, Status.HELD, Status.STARTING), DispatchStatus.PENDING),
     Status.RUNNING: DispatchStatus.DISPATCHED,
-    Status.DONE: DispatchStatus.COMPLETED,
-    Status.NO_WORK: DispatchStatus.COMPLETED,
-    Status.FAILED: DispatchStatus.FAILED,
-    Status.KILLED: DispatchStatus.FAILED,
-    Status.INTERRUPTED: DispatchStatus.FAILED,
+    **dict.fromkeys((Status.DONE, Status.NO_WORK), DispatchStatus.COMPLETED),
+    **dict.fromkeys((Status.FAILED, Status.KILLED, Status.INTERRUPTED), DispatchStatus.FAILED),
 }
 
 
@@ -142,38 +128,20 @@ class TriggerDefinition:
 
     @property
     def enforced(self) -> ToolPolicy | None:
-        """The tool policy that a run must keep, if there is one."""
         return PromptOrder(self.template, tools=self.tools).enforced
 
     def data(self) -> dict[str, object]:
         """Return the definition as the store keeps it; name and state have columns of their own."""
-        return {
-            "agent": self.agent,
-            "config": dict(self.config),
-            "template": self.template,
-            "poll_interval": self.poll_interval,
-            "tools": self.tools.data(),
-            "options": dict(self.options),
-            "file": self.file,
-            "wanted": self.is_wanted,
-        }
+        kept = {name: getattr(self, name) for name in _STORED}
+        return {**kept, "tools": self.tools.data(), "wanted": self.is_wanted}
 
     @classmethod
     def of(cls, name: str, data: Mapping[str, Any], *, is_enabled: bool) -> TriggerDefinition:
-        """Return the definition that `data` wrote."""
-        config = data["config"]
-        return cls(
-            name,
-            data["agent"],
-            {**KINDS[config["type"]].implied, **config},
-            data["template"],
-            data["poll_interval"],
-            is_enabled,
-            parse_policy(data["tools"]),
-            data["options"],
-            data["file"],
-            data["wanted"],
-        )
+        kept = {key: data[key] for key in _STORED}
+        kept["config"] = {**KINDS[data["config"]["type"]].implied, **data["config"]}
+        tools = parse_policy(data["tools"])
+        state = {"is_enabled": is_enabled, "is_wanted": data["wanted"]}
+        return cls(name=name, tools=tools, **state, **kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +193,8 @@ def changed_definition(
         agent,
         was.kind.merged(config) if was.config and isinstance(config, dict) else config,
         template,
-        whole_number(given.get("poll_interval_secs"), "poll_interval_secs", was.poll_interval),
-        flag(given.get("enabled"), "enabled", default=was.is_enabled),
+        typed(given.get("poll_interval_secs"), "poll_interval_secs", was.poll_interval),
+        typed(given.get("enabled"), "enabled", was.is_enabled),
         parse_tools(given["tool_policy"]) if "tool_policy" in given else was.tools,
         {name: value for name, value in options.items() if value},  # an empty one is taken back
         was.file if file is None else file,
@@ -257,7 +225,6 @@ def checked(definition: TriggerDefinition) -> TriggerDefinition:
 
 
 def checked_agent(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of an agent that a request or a file defines."""
     name = data.get("name")
     if not isinstance(name, str) or not is_id(name):
         shown = (
@@ -320,7 +287,6 @@ def parse_tools(data: object) -> ToolPolicy:
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:
-    """Return the object that an option holds."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
@@ -330,19 +296,12 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
     return said
 
 
-def whole_number(value: object, name: str, default: int) -> int:
+def typed(value: object, name: str, default: T) -> T:
+    """Return a field of the type of its default, which stands for null."""
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TriggerError(f"{name} must be an integer", field=name)
-    return value
-
-
-def flag(value: object, name: str, *, default: bool) -> bool:
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise TriggerError(f"{name} must be true or false", field=name)
+    if type(value) is not type(default):
+        raise TriggerError(f"{name} must be {_TYPE_WORDS[type(default)]}", field=name)
     return value
 
 
@@ -366,7 +325,6 @@ def _options(data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def policy_for(definition: TriggerDefinition) -> Policy:
-    """Return the policy of a trigger: its options, else what its kind means by itself."""
     options = definition.options
     given = {each.key: options[each.option] for each in PROPERTIES if each.option in options}
     try:
@@ -379,7 +337,6 @@ def policy_for(definition: TriggerDefinition) -> Policy:
 
 
 def scanned(trigger: Trigger) -> Scanned:
-    """Return the entry of a trigger, armed or with the reason why not."""
     definition, kind = trigger.definition, trigger.definition.kind
     origin = Origin(definition.file or f"triggers/{definition.name}", 1)
     text = order_of(trigger).text()

@@ -59,7 +59,6 @@ class PromptRunner:
         self._text = text  # what a digest stands for
 
     async def hold(self, job: Job) -> Held:
-        """Make a run that waits for its go."""
         filed, receipt = job.filed, job.filed.receipt
         order = read_order(job.text)
         registry = self._registry()
@@ -126,7 +125,6 @@ def policy_for(card: AgentCard | None, tools: ToolPolicy | None) -> ToolPolicy |
 
 
 def agent_of(card: AgentCard) -> Agent:
-    """Return an agent that was made by a request or a file, as it is run."""
     said = card.config
     definition = AgentDefinition(
         card.name,

@@ -53,9 +53,9 @@ from horae.sources.triggers.rules import (
     checked_agent,
     checked_task,
     dispatch_status,
-    flag,
     order_of,
     required_config,
+    typed,
 )
 from horae.sources.triggers.store import NAME, AgentCard, agent_id, dispatch_id
 from horae.sources.triggers.webhook import Scheme, verify
@@ -110,8 +110,6 @@ class TriggerNotFoundError(HoraeError):
 
 
 class TriggerConflictError(HoraeError):
-    """A request that contradicts what is stored."""
-
     code = "trigger_conflict"
     exit_code = Exit.CONFLICT
 
@@ -215,7 +213,6 @@ class Triggers:
     # Workflows
 
     async def page(self, *, limit: int | None = None, offset: int | None = None) -> dict[str, Any]:
-        """Return some workflows, newest first."""
         part = page_of(limit, offset)
         found, total = await self._store.page(**part)
         return {"items": [workflow_shape(each) for each in found], "total": total, **part}
@@ -224,7 +221,6 @@ class Triggers:
         return workflow_shape(await self.find(word))
 
     async def find(self, word: str) -> Trigger:
-        """Return the trigger with an id or a name."""
         trigger = await self._store.get(word) or await self._store.named(word)
         if trigger is None:
             raise TriggerNotFoundError("workflow", word[:100])
@@ -244,7 +240,6 @@ class Triggers:
     async def history(
         self, word: str, *, limit: int | None = None, offset: int | None = None
     ) -> dict[str, Any]:
-        """Return the dispatches of a workflow, newest first."""
         trigger = await self.find(word)
         part = page_of(limit, offset)
         found, total = await self._store.dispatches(trigger.id, **part)
@@ -252,7 +247,6 @@ class Triggers:
         return {"items": items, "total": total, **part}
 
     async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
-        """Store a workflow and arm it."""
         definition = await self._sealed(await self.judged(data, file=file))
         made = self._ids()
         if not await self._store.insert(made, definition, now=self._clock.now()):
@@ -306,7 +300,6 @@ class Triggers:
         return await self.update(trigger.id, {"trigger_config": config})
 
     async def delete(self, word: str) -> dict[str, Any]:
-        """Remove a workflow; its receipts stay."""
         trigger = await self.find(word)
         if not await self._store.remove(trigger.id, now=self._clock.now()):
             raise TriggerNotFoundError("workflow", word[:100])
@@ -419,7 +412,6 @@ class Triggers:
     async def agents(
         self, *, limit: int | None = None, offset: int | None = None, status: str | None = None
     ) -> dict[str, Any]:
-        """Return some agents, newest first."""
         part, busy = page_of(limit, offset), await self._busy()
         found = [agent_shape(each, is_busy=each.name in busy) for each in await self.cards()]
         found = [each for each in found if status in {None, each["status"]}]
@@ -431,14 +423,12 @@ class Triggers:
         return agent_shape(card, is_busy=card.name in await self._busy())
 
     async def card(self, word: str) -> AgentCard:
-        """Return the agent with an id or a name."""
         card = await self._store.agent(word)
         if card is None:
             raise TriggerNotFoundError("agent", word[:100])
         return card
 
     async def cards(self) -> list[AgentCard]:
-        """Return every agent that a request or a file made, newest first."""
         return await self._store.agents()
 
     async def agent_named(self, data: Mapping[str, Any]) -> str:
@@ -459,9 +449,8 @@ class Triggers:
         return card.name
 
     def judged_card(self, data: Mapping[str, Any], *, file: str) -> AgentCard:
-        """Return the agent that a request makes."""
         config, now = checked_agent(data), self._clock.now()
-        is_enabled = flag(data.get("enabled"), "enabled", default=True)
+        is_enabled = typed(data.get("enabled"), "enabled", default=True)
         return AgentCard(data["name"], config, is_enabled, now, now, file)
 
     async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
@@ -502,7 +491,6 @@ class Triggers:
         return {**agent_shape(card), "notes": self._notes(card)}
 
     async def delete_agent(self, word: str) -> dict[str, Any]:
-        """Remove an agent that no workflow starts."""
         card = await self.card(word)
         every = await self._store.of_agent(card.name)
         names = [each.definition.name for each in every]
@@ -517,7 +505,6 @@ class Triggers:
         return agent_shape(card)
 
     async def clear_context(self, word: str) -> dict[str, Any]:
-        """Start the workflows that wait for an agent's context to be cleared."""
         card = await self.card(word)
         await self._announce(card, LifecycleEvent.CONTEXT_CLEAR)
         return {"status": "cleared", "agent_id": card.id}
@@ -538,7 +525,6 @@ class Triggers:
         return {**sent, "status": "sent", "dispatch_status": sent["status"]}
 
     async def usage(self, word: str) -> dict[str, Any]:
-        """Return the usage of an agent's last run and of all its runs."""
         card = await self.card(word)
         runs = [run async for run in self._runs_of(card.name)]
         outcomes = Counter(run.outcome or "running" for run in runs)
@@ -597,7 +583,6 @@ class Triggers:
         return None if self._ready is None else await self._ready.of_agent(name, tools)
 
     async def _busy(self) -> dict[str, str]:
-        """Return the agents that run now, each with the title of its run."""
         runs = await self._ledger.open_runs()
         return {name: filed.title for filed, _ in runs for name in filed.agents}
 
@@ -713,7 +698,6 @@ class Triggers:
                 await self._ask(trigger, f"after:{receipt.number}", task, reason=reason)
 
     async def _announce(self, card: AgentCard, event: LifecycleEvent) -> None:
-        """Start the workflows that wait for an event of an agent."""
         at = key_time(self._clock.now())
         facts = {"event_type": event.value, "agent_id": card.id, "timestamp": at}
         task = TriggerTask(f"Agent lifecycle: {event}", metadata=facts)
@@ -749,7 +733,6 @@ class Triggers:
     async def _require(
         self, trigger: Trigger, key: str, task: TriggerTask, *, reason: Reason
     ) -> Filed:
-        """Return the receipt of a dispatch; a workflow that is paused is an error."""
         asked = await self._ask(trigger, key, task, reason=reason)
         if asked is None:
             name = trigger.definition.name
@@ -761,7 +744,6 @@ class Triggers:
         return "" if filed is None else filed.status
 
     async def note(self, kind: str, trigger: Trigger, facts: Mapping[str, object]) -> None:
-        """Record an event of a trigger."""
         known = await self._store.entry(trigger.id)
         entry = None if known is None else known.number
         now = self._clock.now()
@@ -794,7 +776,6 @@ class Triggers:
     # Approvals, and which receipts may start
 
     async def approvals(self) -> list[dict[str, Any]]:
-        """Return the receipts that wait for approval, oldest first."""
         return [_approval(filed, order) for filed, order in await self._held(is_asked=True)]
 
     async def approve(self, number: int) -> dict[str, Any]:
@@ -933,7 +914,6 @@ class Triggers:
             await self._carry(filed, fit, Status.WAITING, reason)
 
     async def _release(self, agent: str) -> None:
-        """Let receipts that are held for want of an agent wait again, if it can take them now."""
         if await self._why_unavailable(agent):
             return
         now = self._clock.now()
@@ -989,7 +969,6 @@ class Triggers:
         return text if self._secrets is None else await self._secrets.filled(text)
 
     async def _values(self, texts: Iterable[str]) -> frozenset[str]:
-        """Return texts with the values of their secrets; one that cannot be read stays."""
         found = set()
         for text in texts:
             try:
@@ -1051,7 +1030,6 @@ RUNS: Final = {
 
 
 async def answer(triggers: Triggers, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Call a method with the arguments of a request."""
     if method not in EDITS and method not in RUNS:
         raise TriggerNotFoundError("request", method[:100])
     called = getattr(triggers, method)
@@ -1086,7 +1064,6 @@ def validate_template(template: str) -> dict[str, Any]:
 
 
 def workflow_shape(trigger: Trigger) -> dict[str, Any]:
-    """Return a workflow in the shape of the API, without its secrets."""
     definition = trigger.definition
     return {
         "id": trigger.id,
@@ -1106,7 +1083,6 @@ def workflow_shape(trigger: Trigger) -> dict[str, Any]:
 
 
 def agent_shape(card: AgentCard, *, is_busy: bool = False) -> dict[str, Any]:
-    """Return an agent in the shape of the API, without the values of its variables."""
     config = dict(card.config)
     config["env"] = {name: shown(text) for name, text in config.get("env", {}).items()}
     config.setdefault("tool_policy", {"mode": "allow_all"})

@@ -115,8 +115,6 @@ class TriggerSource:
 
 
 class EmptyFolderError(HoraeError):
-    """A folder that holds nothing to apply."""
-
     code = "agentd_empty"
     exit_code = Exit.NOT_FOUND
 
@@ -146,7 +144,6 @@ class Folder:
         return [*self.agents, *self.workflows]
 
     def note(self, file: str, problems: Iterable[Diagnostic]) -> None:
-        """Note the findings about a file that was read."""
         found = list(problems)
         self.problems += found
         for severity, lines in ((Severity.ERROR, self.errors), (Severity.WARNING, self.warnings)):
@@ -285,7 +282,6 @@ async def sync(
 
 
 def has_files(root: str) -> bool:
-    """Tell whether a plan root has files of triggers or agents, readable or not."""
     try:
         found = _files(f"{root}/{FOLDER}", root=root)
     except (EmptyFolderError, PlanMissingError):
@@ -356,7 +352,6 @@ def _has_folders(path: str) -> bool:
 
 
 def _why(found: Iterable[Diagnostic]) -> str:
-    """Return what is wrong with a file whose name is said beside it."""
     wrong = [each for each in found if each.severity is Severity.ERROR]
     return "; ".join(
         f"line {each.line}: {each.message}{f'; {each.fix}' if each.fix else ''}" for each in wrong

@@ -77,7 +77,6 @@ def agent_id(name: str) -> str:
 
 
 def dispatch_id(trigger: str, key: str) -> str:
-    """Return the id of a receipt of a trigger in the API."""
     return str(uuid5(NAMESPACE_URL, f"horae:dispatch:{trigger}:{key}"))
 
 
@@ -118,7 +117,6 @@ class TriggerStore:
         return self._kinds[kind]
 
     async def webhooks(self) -> list[Trigger]:
-        """Return all webhooks, disabled ones too."""
         return await self._typed(WebhookKind.type)
 
     async def _typed(self, kind: str) -> list[Trigger]:
@@ -167,8 +165,6 @@ class TriggerStore:
         return await self._write(put)
 
     async def remove(self, trigger: str, *, now: datetime) -> bool:
-        """Remove a trigger; its receipts stay."""
-
         def drop(book: Book) -> bool:
             if not book.execute(_SQL["remove"], {"id": trigger}).rowcount:
                 return False
@@ -184,20 +180,16 @@ class TriggerStore:
         return await self._write(drop)
 
     async def agents(self) -> list[AgentCard]:
-        """Return every agent, newest first."""
         return await self._found("agents", _card)
 
     async def agent(self, word: str) -> AgentCard | None:
-        """Return the agent of a name or an id."""
         facts = {"name": f"{_AGENT}{plain(word)}", "id": plain(word)}
         return next(iter(await self._found("agent", _card, **facts)), None)
 
     async def insert_agent(self, card: AgentCard) -> bool:
-        """Store an agent; False: its name is taken."""
         return await self._edit_agent("add", card, now=card.created_at)
 
     async def change_agent(self, card: AgentCard) -> bool:
-        """Change an agent; False: there is none."""
         return await self._edit_agent("change_agent", card, now=card.updated_at)
 
     async def remove_agent(self, card: AgentCard, *, now: datetime) -> bool:
@@ -378,7 +370,6 @@ def _arm(book: Book, trigger: str, *, now: datetime) -> Trigger:
 
 
 def _carry(book: Book, receipt: int, text: str, *, now: datetime) -> str:
-    """Give a receipt another text, and return its digest."""
     digest = digest_of(text)
     book.keep_text(digest, text, now=now)
     book.execute(_SQL["carry"], {"number": receipt, "digest": digest})

@@ -36,8 +36,6 @@ _OLD_FORM: Final = re.compile(rb"[0-9]{1,11}\.")
 
 
 class Scheme(StrEnum):
-    """How the messages of a webhook are signed."""
-
     STANDARD = "standard"
     GITHUB = "github"
 
@@ -108,7 +106,6 @@ def verify(
 def _standard(
     keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes, now: datetime
 ) -> SignedCheck:
-    """Check the signature of Standard Webhooks."""
     sent, stamp, proofs = (
         _only(given, f"webhook-{name}") for name in ("id", "timestamp", "signature")
     )
@@ -152,7 +149,6 @@ def _is_proven(given: Sequence[bytes], right: Sequence[bytes], keys: Sequence[by
 
 
 def _only(given: Mapping[str, list[str]], name: str) -> str:
-    """Return the value of a header that is given once."""
     values = given.get(name, [])
     return values[0] if len(values) == 1 else ""
 
