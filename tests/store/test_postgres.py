@@ -991,17 +991,16 @@ class TestMoving:
             assert await target.entries() == []
 
 
-def test_without_postgres_nothing_of_it_is_loaded() -> None:
-    code = "import sys, horae.store.postgres; assert 'psycopg' not in sys.modules"
+def test_without_a_shared_database_nothing_of_it_is_loaded() -> None:
+    code = "import sys, horae.app, horae.web.app; assert 'psycopg' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_without_its_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import horae.store
-
-    for name in ("pg_wire", "pg_schema"):
-        monkeypatch.delitem(sys.modules, f"horae.store.{name}", raising=False)
-        monkeypatch.delattr(horae.store, name, raising=False)
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(LedgerError, match=r"psycopg is not installed; pip install horae\[postgres"):
-        asyncio.run(PostgresLedger.open("postgresql://localhost/x"))
+def test_without_its_library_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "horae.toml").write_text('store = "postgresql://localhost/x"\n')
+    code = "import sys; sys.modules['psycopg'] = None\nfrom horae.cli.main import main\nmain()"
+    for command in (["up"], ["status", "--root"]):
+        words = [sys.executable, "-c", code, *command, str(tmp_path)]
+        ended = subprocess.run(words, capture_output=True, text=True, check=False)
+        said = "horae: psycopg is not installed; pip install horae[postgres]\n"
+        assert (ended.returncode, ended.stderr) == (1, said), ended

@@ -14,6 +14,7 @@ from horae.cluster.lease import Leader, Membership, NodeDescription
 from horae.core.ports import LedgerError, StaleTermError
 from horae.store.codec import plain
 from horae.store.line import CallQueue
+from horae.store.pg_wire import is_lost, postgres_errors
 from horae.store.sql import theme
 
 if TYPE_CHECKING:
@@ -129,8 +130,6 @@ class Leases:
 
 def done(wire: PostgresConnection, work: Callable[[PostgresConnection], T]) -> T:
     """Do something through a connection; one that was lost since it was used is opened again."""
-    from horae.store.pg_wire import is_lost, postgres_errors
-
     with postgres_errors(wire.address):
         was_open = wire.is_open
         try:

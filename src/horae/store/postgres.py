@@ -23,11 +23,21 @@ from horae.core.gate import Machine
 from horae.core.ports import LedgerError, LedgerWriteError, StaleTermError
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
+from horae.store import pg_listen, pg_schema
 from horae.store.book import Book, NodeJoin
 from horae.store.codec import plain
 from horae.store.leases import LeaseOverError, Leases, done
 from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.line import CallQueue, QueuedCall, do_all
+from horae.store.pg_wire import (
+    BRIEF,
+    DatabaseAddress,
+    PostgresConnection,
+    Timeouts,
+    is_lost,
+    postgres_errors,
+    refuse_newer,
+)
 from horae.store.rows import filed_of
 from horae.store.sql import theme
 
@@ -42,7 +52,6 @@ if TYPE_CHECKING:
     from horae.cluster.lease import Membership
     from horae.core.ports import Run
     from horae.core.receipt import Filed
-    from horae.store.pg_wire import PostgresConnection, Timeouts
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]
 
@@ -71,8 +80,6 @@ def for_work(lease: timedelta) -> Timeouts:
     Whoever is frozen while it writes keeps all others waiting, and must not for longer than
     it leads; a connection that is dead must be noticed in time to be made again.
     """
-    from horae.store.pg_wire import Timeouts
-
     return Timeouts(
         connect=min(5 * _SECOND, max(_SECOND, lease / 3)),
         statement=min(30 * _SECOND, max(5 * _SECOND, lease * 2 / 3)),
@@ -84,8 +91,6 @@ def for_work(lease: timedelta) -> Timeouts:
 
 def for_leases(lease: timedelta) -> Timeouts:
     """Return how long a member waits for a renewal: so that it can try again before it is late."""
-    from horae.store.pg_wire import BRIEF, Timeouts
-
     third = max(_SECOND, lease / 5)
     return Timeouts(
         connect=min(BRIEF.connect, third),
@@ -131,17 +136,11 @@ class PostgresLedger(BookLedger):
         *send* is the carrier: it hands a receipt's number to a machine, through the psycopg
         connection on which the receipt is assigned, in that transaction.
         """
-        try:
-            from horae.store import pg_schema, pg_wire
-        except ImportError as error:
-            raise LedgerError(
-                "postgresql", f"{error.name} is not installed", remedy="pip install horae[postgres]"
-            ) from None
-        address = pg_wire.DatabaseAddress.of(url, schema)
-        times = timeouts or pg_wire.Timeouts()
-        writer = pg_wire.PostgresConnection(address, times)
-        reader = pg_wire.PostgresConnection(address, times, is_read_only=True)
-        leases = Leases(pg_wire.PostgresConnection(address, lease_timeouts or pg_wire.BRIEF))
+        address = DatabaseAddress.of(url, schema)
+        times = timeouts or Timeouts()
+        writer = PostgresConnection(address, times)
+        reader = PostgresConnection(address, times, is_read_only=True)
+        leases = Leases(PostgresConnection(address, lease_timeouts or BRIEF))
         ledger = cls(writer=writer, reader=reader, leases=leases, send=send)
         try:
             await ledger._writing.do(lambda: pg_schema.migrate(writer))
@@ -293,8 +292,6 @@ class PostgresLedger(BookLedger):
 
     async def changes(self) -> AsyncIterator[None]:
         """Yield whenever another member has written, and whenever that may have been missed."""
-        from horae.store import pg_listen
-
         while True:
             try:
                 async for pid in pg_listen.heard(self.address, pulse=_PULSE):
@@ -320,8 +317,6 @@ class PostgresLedger(BookLedger):
                     call.error = error
 
     def _serve(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        from horae.store.pg_wire import postgres_errors
-
         try:
             with postgres_errors(self.address):
                 # To be able to undo each alone costs each of them two statements.
@@ -340,7 +335,7 @@ class PostgresLedger(BookLedger):
             for call in calls:
                 check(call)
             do_all(calls, _book(self._writer))
-        except Exception as error:
+        except Exception as error:  # each is done again by itself, and told its own error
             self._refuse_lost(error)
             self._writer.script("ROLLBACK")
             return False
@@ -366,8 +361,6 @@ class PostgresLedger(BookLedger):
 
     def _begin(self, calls: Sequence[QueuedCall[Any]]) -> Callable[[QueuedCall[Any]], None]:
         """Begin to write when nobody else does; return what checks whether a call still may."""
-        from horae.store.pg_wire import refuse_newer
-
         wire = self._writer
         current, version = done(wire, lambda wire: wire.begin())
         refuse_newer(self.address, version)
@@ -388,14 +381,10 @@ class PostgresLedger(BookLedger):
 
     def _refuse_lost(self, error: Exception) -> None:
         """Raise an error after which the transaction cannot be undone in part."""
-        from horae.store.pg_wire import is_lost
-
         if not self._writer.can_roll_back or is_lost(error):
             raise error
 
     def _commit(self) -> None:
-        from horae.store.pg_wire import postgres_errors
-
         with postgres_errors(self.address, is_commit=True):
             channel = f'NOTIFY "{self.address.schema}"; ' if self._writer.changes else ""
             self._writer.script(f"{channel}COMMIT")
@@ -468,8 +457,6 @@ def _book(wire: PostgresConnection) -> Book:
 
 
 def _meant(address: Any, error: Exception) -> Exception:
-    from horae.store.pg_wire import postgres_errors
-
     try:
         postgres_errors(address).__exit__(type(error), error, None)
     except LedgerError as meant:
