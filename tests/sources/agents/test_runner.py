@@ -130,7 +130,6 @@ def test_the_same_name_twice_is_an_error_that_shows_both() -> None:
     assert registry.add(agent(), environ={"PATH": PATH}) is None
     with pytest.raises(AgentTwiceError, match=r"wren.* at wren\.org:1 and at other\.org:1"):
         registry.add(agent(file="other.org"), environ={"PATH": PATH})
-    assert len(registry) == 1
 
 
 def test_the_same_definition_again_changes_nothing() -> None:
@@ -139,8 +138,6 @@ def test_the_same_definition_again_changes_nothing() -> None:
     registry.add(first, environ={})
     registry.add(agent(), environ={})
     assert list(registry) == [first]
-    assert registry.remove("wren")
-    assert not registry.remove("wren")
 
 
 def test_an_agent_without_a_command_uses_that_of_the_settings() -> None:

@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -43,9 +44,7 @@ from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import timedelta
 
-    from horae.config import Config
     from horae.core.command import Unready
     from horae.core.ports import Ended
     from horae.core.tool_policy import ToolPolicy
@@ -73,7 +72,7 @@ def agents(*, root: str, data: str | None, form: str | None) -> int:
     API, and files in `.agentd`.
     """
     output = Output.of(form)
-    everybody = Everybody.of(root, data, output)
+    everybody = Everybody(root, data, output)
     rows = [_row(everybody.registry, known) for known in everybody.known]
     print_rows(output, rows, lambda: _print_table(rows))
     return everybody.exit_code
@@ -89,7 +88,7 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
     Show also what prevents the agent from running.
     """
     output = Output.of(form)
-    everybody = Everybody.of(root, data, output)
+    everybody = Everybody(root, data, output)
     shown = _shown(everybody.registry, everybody.get(name))
     if output.form is Form.TABLE:
         for key, value in shown.items():
@@ -131,42 +130,68 @@ def run(
     """
     output = Output.of(form)
     config = load(root)
-    everybody = Everybody.of(root, data, output)
+    everybody = Everybody(root, data, output)
     known = everybody.get(name)
-    asked = known.agent
+    agent = known.agent
     if known.card is None and known.why is not None:
         raise AgentNotFoundError(name, why=known.why)
     if directory is not None:
         if not os.path.isdir(directory):
             raise click.UsageError(f"--dir: {directory!r} is not a directory.")
-        asked = replace(asked, directory=Path(directory).resolve())
-    limit = _limit(timeout) or asked.definition.timeout or config.keeper_timeout
-    words = sys.stdin.read() if prompt == "-" else prompt or ASKED
+        agent = replace(agent, directory=Path(directory).resolve())
+    try:
+        limit = None if timeout is None else parse_duration(timeout)
+    except DurationError as error:
+        raise click.UsageError(f"--timeout: {error}.") from None
+    limit = limit or agent.definition.timeout or config.keeper_timeout
     # As in the engine: a program that cannot keep the policy of a card is not started.
     tools = None if known.card is None else known.policy
-    running = _run(
-        config,
-        everybody.registry,
-        asked,
-        words,
-        limit=limit,
-        tools=tools,
-        model=model,
-        output=output,
-    )
-    ended = asyncio.run(running)
+
+    async def run() -> Ended:
+        """Run the agent in a directory of its own, and show its output."""
+        attempt = Run(number=1, receipt=0, attempt=1, started_at=SystemClock().now())
+        with TemporaryDirectory(prefix="horae-agent-") as home:
+            place = RunSettings(
+                Path(config.root).resolve(),
+                Path(home),
+                os.environ,
+                limit,
+                named=secrets_of(config),
+            )
+            async with Processes(place.data) as processes:
+                held = await hold_agent(
+                    everybody.registry,
+                    agent,
+                    sys.stdin.read() if prompt == "-" else prompt or ASKED,
+                    run=attempt,
+                    processes=processes,
+                    place=place,
+                    timeout=limit,
+                    tools=tools,
+                    model=model,
+                )
+                held.go()
+                ending = asyncio.ensure_future(held.ended())
+                if output.form is Form.TABLE:
+                    await _follow(held, ending, place.directory_of(attempt) / LOG_NAME)
+                return await ending
+
+    ended = asyncio.run(run())
     if output.form is Form.TABLE:
         status = str(ended.outcome).replace("_", " ")
-        echo(f"horae: {asked.name}: {status}: {ended.reason}{_spent(ended.facts)}", err=True)
+        echo(f"horae: {agent.name}: {status}: {ended.reason}{_spent(ended.facts)}", err=True)
     else:
         told = {
-            "agent": asked.name,
+            "agent": agent.name,
             "outcome": ended.outcome.value,
             "reason": ended.reason,
             "reason_code": ended.reason.code,
         }
         (print_json if output.form is Form.JSON else print_line)({**told, **ended.facts})
-    return _code(ended)
+    if ended.outcome in {Status.DONE, Status.NO_WORK}:
+        return Exit.OK
+    is_too_long = ended.outcome is Status.KILLED and ended.reason.code == ReasonCode.TIME_LIMIT
+    return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS
 
 
 # Finding agents
@@ -174,18 +199,11 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class KnownAgent:
-    """An agent, and its card in the ledger if a request or a file of `.agentd` made it."""
+    """An agent, and its card in the ledger if a request or a file of `.agentd` defined it."""
 
     agent: Agent
     card: AgentCard | None = None
     why: Unready | None = None  # why a card, or a member without a definition, cannot run
-
-    @property
-    def defined_by(self) -> str:
-        """What made it: a plan, a file of `.agentd`, or a request."""
-        if self.card is None:
-            return "plan"
-        return "file" if self.card.file else "request"
 
     @property
     def where(self) -> str | None:
@@ -194,10 +212,8 @@ class KnownAgent:
 
     @property
     def policy(self) -> ToolPolicy:
-        if self.card is None:
-            return self.agent.policy
-
-        return parse_tools(self.card.config.get("tool_policy"))
+        card = self.card
+        return self.agent.policy if card is None else parse_tools(card.config.get("tool_policy"))
 
     def obstacle(self, registry: Registry) -> Unready | None:
         """Return why it cannot run, if so."""
@@ -209,53 +225,30 @@ class KnownAgent:
 class Everybody:
     """All agents: those that plans define, and those that are kept in the ledger."""
 
-    def __init__(self, found: AgentLookup) -> None:
-        self._found = found
-        self.registry = found.registry
-        unread = (KnownAgent(each, why=why) for each, why in found.unread)
-        self.known = sorted(
-            (*map(KnownAgent, found.registry), *unread), key=lambda known: known.agent.name
-        )
-
-    @classmethod
-    def of(cls, root: str, data: str | None, output: Output) -> Everybody:
-        """Return all agents by their names; a ledger that cannot be read is said."""
+    def __init__(self, root: str, data: str | None, output: Output) -> None:
         config = load(root, flags={"data": data})
-        everybody = cls(find_agents(config, say=output.report))
+        found = find_agents(config, say=output.report)
+        self.registry, self._keeper = found.registry, found.keeper
+        unread = (KnownAgent(each, why=why) for each, why in found.unread)
+        self.known = [*map(KnownAgent, found.registry), *unread]
         if config.store is not None or config.data.exists():  # else nobody ever asked for one
-            everybody._read(root, data)
-        return everybody
-
-    @property
-    def exit_code(self) -> int:
-        """How the search ended."""
-        return self._found.exit_code
+            try:
+                for card, why in TriggerAccess(root=root, data=data).read(_cards):
+                    self._add(card, why, found)
+            except HoraeError as error:
+                found.say(error)
+        self.known.sort(key=lambda known: known.agent.name)
+        self.exit_code = found.exit_code
 
     def get(self, name: str) -> KnownAgent:
         """Return the agent of a name, or the single keeper; of two of one name that of the plan."""
-        names = [name, self._found.keeper] if name == KEEPER else [name]
-        for asked in names:
+        for asked in [name, self._keeper] if name == KEEPER else [name]:
             for each in self.known:
                 if each.agent.name == asked:
                     return each
-        from difflib import get_close_matches  # only for the message
+        raise AgentNotFoundError.among(name, (each.agent.name for each in self.known))
 
-        names = [each.agent.name for each in self.known]
-        near = get_close_matches(name[:64], names[:1000], n=1)
-        raise AgentNotFoundError(name, near=near[0] if near else None)
-
-    def _read(self, root: str, data: str | None) -> None:
-        """Take in those that the ledger keeps."""
-        try:
-            room = TriggerAccess(root=root, data=data)
-            for card, why in room.read(_cards):
-                self._add(card, why)
-        except HoraeError as error:
-            self._found.say(error)
-        self.known.sort(key=lambda known: known.agent.name)
-
-    def _add(self, card: AgentCard, why: Unready | None) -> None:
-
+    def _add(self, card: AgentCard, why: Unready | None, found: AgentLookup) -> None:
         made = KnownAgent(agent_of(card), card, why)
         for other in self.known:
             if other.agent.name == card.name:
@@ -263,53 +256,13 @@ class Everybody:
                     f"the agent {card.name} is defined twice, at {other.where} and by "
                     f"{made.where or 'a request'}; rename one of them"
                 )
-                self._found.say(TriggerConflictError(reason))
+                found.say(TriggerConflictError(reason))
         self.known.append(made)
 
 
 async def _cards(triggers: Triggers) -> list[tuple[AgentCard, Unready | None]]:
     """Return the agents that the ledger keeps, each with why it cannot run."""
     return [(each, triggers.why_unready(each)) for each in await triggers.cards()]
-
-
-# Running one
-
-
-async def _run(
-    config: Config,
-    registry: Registry,
-    asked: Agent,
-    prompt: str,
-    *,
-    limit: timedelta,
-    tools: ToolPolicy | None,
-    model: str | None,
-    output: Output,
-) -> Ended:
-    """Run an agent in a directory of its own, show what it puts out, and return its end."""
-    from tempfile import TemporaryDirectory
-
-    run_of = Run(number=1, receipt=0, attempt=1, started_at=SystemClock().now())
-    with TemporaryDirectory(prefix="horae-agent-") as data:
-        root = Path(config.root).resolve()
-        place = RunSettings(root, Path(data), os.environ, limit, named=secrets_of(config))
-        async with Processes(Path(data)) as processes:
-            held = await hold_agent(
-                registry,
-                asked,
-                prompt,
-                run=run_of,
-                processes=processes,
-                place=place,
-                timeout=limit,
-                tools=tools,
-                model=model,
-            )
-            held.go()
-            ending = asyncio.ensure_future(held.ended())
-            if output.form is Form.TABLE:
-                await _follow(held, ending, place.directory_of(run_of) / LOG_NAME)
-            return await ending
 
 
 async def _follow(held: AgentRun, ending: asyncio.Future[Ended], log: Path) -> None:
@@ -339,33 +292,15 @@ def _show(part: bytes) -> None:
     sys.stdout.flush()
 
 
-def _limit(text: str | None) -> timedelta | None:
-    """Return the length that --timeout names."""
-    if text is None:
-        return None
-    try:
-        return parse_duration(text)
-    except DurationError as error:
-        raise click.UsageError(f"--timeout: {error}.") from None
-
-
-def _code(ended: Ended) -> int:
-    """Return the exit code that belongs to how a run ended."""
-    if ended.outcome in {Status.DONE, Status.NO_WORK}:
-        return Exit.OK
-    is_too_long = ended.outcome is Status.KILLED and ended.reason.code == ReasonCode.TIME_LIMIT
-    return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS
-
-
 # What is shown
 
 
 def _row(registry: Registry, known: KnownAgent) -> dict[str, Any]:
-    each, obstacle = known.agent, known.obstacle(registry)
+    each, card, obstacle = known.agent, known.card, known.obstacle(registry)
     return {
         "agent": each.name,
         "where": known.where,
-        "defined_by": known.defined_by,
+        "defined_by": "plan" if card is None else "file" if card.file else "request",
         "runner": each.runner.value,
         "command": list(registry.command_of(each)) if each.runner.value == "command" else None,
         "model": registry.model_of(each),
@@ -389,7 +324,7 @@ def _shown(registry: Registry, known: KnownAgent) -> dict[str, Any]:
         "tools_mode": None if policy.is_open else policy.mode.value,
         "tools": list(map(str, policy.tools)) or None,
         "tools_are": None if policy.is_open else _KEPT if is_kept else _TOLD,
-        "program": f"{row.name} ({row.documented})" if row.name else None,
+        "program": f"{row.name} (checked with {row.checked})" if row.name else None,
         "variables": list(dict.fromkeys(variables)),
         "wake": definition.wake.value if definition.wake else None,
         "prompt": definition.prompt,
@@ -432,10 +367,6 @@ def _spent(facts: Mapping[str, object]) -> str:
     >>> _spent({"tokens": 1200, "cost": 0.02, "steps": 3})
     ' (3 steps, 1200 tokens, $0.02)'
     """
-    words = [
-        f"{facts['steps']} steps" if "steps" in facts else "",
-        f"{facts['tokens']} tokens" if "tokens" in facts else "",
-        f"${facts['cost']}" if "cost" in facts else "",
-    ]
-    told = ", ".join(filter(None, words))
+    forms = {"steps": "{} steps", "tokens": "{} tokens", "cost": "${}"}
+    told = ", ".join(form.format(facts[key]) for key, form in forms.items() if key in facts)
     return f" ({told})" if told else ""

@@ -1,11 +1,8 @@
 """Agent programs that are known: how each is called, and how its answer is read.
 
-Each row was checked with the program itself, in the version that `checked` names, against a
-provider of models on the same machine; our tests do that again where the program is there, and
-read what it printed then where it is not. A program that is not here gets its prompt on its
-input, or in the file that `{prompt_file}` stands for, and what it prints is its answer.
-
-Nothing that a stranger wrote becomes an option: a value stands behind a `=`, or as a word
+Each row was checked with the program in the version that it names. A program that is not here
+gets its prompt on its input, or in the file that `{prompt_file}` stands for, and its output is
+its answer. No text of a stranger becomes an option: a value stands behind a `=`, or as a word
 that cannot begin with a dash.
 """
 
@@ -18,15 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from horae.core.tool_policy import (
-    BASH,
-    GIT,
-    GREP,
-    READ,
-    Mode,
-    Pattern,
-    ToolPolicy,
-)
+from horae.core.tool_policy import BASH, GIT, GREP, READ, Mode, Pattern, ToolPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -77,12 +66,25 @@ class Program:
     # Options by which a command decides about tools itself, so that a policy is only told.
     decides: frozenset[str] = frozenset()
 
-    @property
-    def documented(self) -> str:
-        """Return how well the row is known, in words."""
-        return f"checked with {self.checked}" if self.checked else ""
 
-
+_CLAUDE_DECIDES: Final = frozenset({
+    "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "--allowedTools",
+    "--allowed-tools", "--permission-mode", "--permission-prompt-tool", "--settings",
+    "--setting-sources", "--mcp-config", "--plugin-dir", "--tools", "--agents", "--agent",
+    "--add-dir",
+})  # fmt: skip
+_CODEX_DECIDES: Final = frozenset({
+    "--dangerously-bypass-approvals-and-sandbox", "--dangerously-bypass-hook-trust", "--yolo",
+    "--full-auto", "--approve-for-me", "--sandbox", "-s", "--config", "-c", "--profile", "-p",
+    "--enable", "--search", "--add-dir",
+})  # fmt: skip
+_AIDER_OPTIONS: Final = (
+    "--yes-always", "--no-stream", "--no-pretty", "--no-fancy-input", "--no-check-update",
+    "--no-show-release-notes", "--no-analytics",
+    "--no-detect-urls",  # it would fetch each, since all is answered with yes
+    "--no-suggest-shell-commands", "--no-gitignore",
+    "--chat-history-file=/dev/null", "--input-history-file=/dev/null",
+)  # fmt: skip
 UNKNOWN: Final = Program("", "")
 ROWS: Final = {
     row.name: row
@@ -95,24 +97,7 @@ ROWS: Final = {
             answers=Answers.CLAUDE,
             reach=Reach.PATTERNS,
             short=(("-p", "--print"), ("--allowedTools", "--allowed-tools")),
-            decides=frozenset(
-                {
-                    "--dangerously-skip-permissions",
-                    "--allow-dangerously-skip-permissions",
-                    "--allowedTools",
-                    "--allowed-tools",
-                    "--permission-mode",
-                    "--permission-prompt-tool",
-                    "--settings",
-                    "--setting-sources",
-                    "--mcp-config",
-                    "--plugin-dir",
-                    "--tools",
-                    "--agents",
-                    "--agent",
-                    "--add-dir",
-                }
-            ),
+            decides=_CLAUDE_DECIDES,
         ),
         Program(
             "codex",
@@ -125,24 +110,7 @@ ROWS: Final = {
             reach=Reach.READING,
             reading=("--sandbox=read-only", '--config=web_search="disabled"'),
             short=(("--model", "-m"), ("--cd", "-C"), ("exec", "e")),
-            decides=frozenset(
-                {
-                    "--dangerously-bypass-approvals-and-sandbox",
-                    "--dangerously-bypass-hook-trust",
-                    "--yolo",
-                    "--full-auto",
-                    "--approve-for-me",
-                    "--sandbox",
-                    "-s",
-                    "--config",
-                    "-c",
-                    "--profile",
-                    "-p",
-                    "--enable",
-                    "--search",
-                    "--add-dir",
-                }
-            ),
+            decides=_CODEX_DECIDES,
         ),
         Program(
             "gemini",
@@ -160,20 +128,7 @@ ROWS: Final = {
         Program(
             "aider",
             "aider 0.86.2",
-            always=(
-                "--yes-always",
-                "--no-stream",
-                "--no-pretty",
-                "--no-fancy-input",
-                "--no-check-update",
-                "--no-show-release-notes",
-                "--no-analytics",
-                "--no-detect-urls",  # it would fetch each, since all is answered with yes
-                "--no-suggest-shell-commands",
-                "--no-gitignore",
-                "--chat-history-file=/dev/null",
-                "--input-history-file=/dev/null",
-            ),
+            always=_AIDER_OPTIONS,
             model="--model",
             prompt_option="--message-file",
             answers=Answers.AIDER,
@@ -286,10 +241,12 @@ def call(
     if row.prompt_option and not wants_file and not _has(command, row.prompt_option, row):
         added.append(f"{row.prompt_option}={prompt_file}")
         wants_file = True
-    if row.outside and not _is_in_repository(work):
+    if row.outside and not any((each / ".git").exists() for each in (work, *work.parents)):
         added += [word for word in row.outside if not _has(command, word, row)]
     keeps = can_keep(row, policy)
-    added += _limits(row, policy)
+    if not policy.is_open:
+        is_spelled = row.reach is Reach.PATTERNS and keeps
+        added += _claude_limits(policy) if is_spelled else row.reading * _only_reads(policy)
     last = [] if wants_file else [word for word in row.last if word not in command]
     # A subcommand belongs right behind the program.
     verbs = [word for word in added if not word.startswith("-") and word in row.always]
@@ -310,10 +267,6 @@ def _has(command: tuple[str, ...], option: str, row: Program) -> bool:
     name = option.partition("=")[0]
     forms = {name, dict(row.short).get(name, name), name.replace("--no-", "--", 1)}
     return any(word.partition("=")[0] in forms for word in command[1:])
-
-
-def _is_in_repository(work: Path) -> bool:
-    return any((each / ".git").exists() for each in (work, *work.parents))
 
 
 def _is_as_asked(command: tuple[str, ...], row: Program) -> bool:
@@ -338,20 +291,11 @@ def _only_reads(policy: ToolPolicy) -> bool:
     return is_list and bool(policy.tools) and {each.tool for each in policy.tools} <= {READ, GREP}
 
 
-def _limits(row: Program, policy: ToolPolicy) -> list[str]:
-    """Return the options that make a program keep a policy, or come near to it."""
-    if policy.is_open:
-        return []
-    if row.reach is Reach.PATTERNS and can_keep(row, policy):
-        return list(_claude_limits(policy))
-    return list(row.reading) if _only_reads(policy) else []
-
-
 def _claude_limits(policy: ToolPolicy) -> Iterator[str]:
     """Yield the options for Claude Code: which tools there are, and which calls are let pass.
 
-    Settings in the working directory, which an agent can write, and servers of other tools
-    count for nothing; nobody is there to be asked, so what is not allowed is denied.
+    Settings in the working directory, which an agent can write, do not count; nobody is there to
+    be asked, so what is not allowed is denied.
     """
     yield "--setting-sources=user"
     yield "--strict-mcp-config"
@@ -501,28 +445,43 @@ def _llm(printed: str) -> Result | None:
     return Result(text, is_read=True, tokens_in=sent, tokens_out=got, steps=1)
 
 
+def _model(printed: str) -> Result | None:
+    """Return what our own program knows at the end; a killed one may have said nothing."""
+    said = _table(_loaded(printed))
+    if not said:
+        return None
+    return Result(
+        _text(said.get("text")),
+        _text(said.get("error")),
+        is_read=True,
+        tokens_in=_count(said.get("tokens_in")),
+        tokens_out=_count(said.get("tokens_out")),
+        cost=_cost(said.get("cost")),
+        steps=_count(said.get("steps")),
+        model=_text(said.get("model")),
+    )
+
+
 _READERS: Final[Mapping[Answers, Callable[[str], Result | None]]] = {
     Answers.CLAUDE: _claude,
     Answers.CODEX: _codex,
     Answers.GEMINI: _gemini,
     Answers.AIDER: _aider,
     Answers.LLM: _llm,
+    Answers.MODEL: _model,
 }
 
 
 def _lines(printed: str) -> Iterator[Mapping[str, object]]:
     """Yield the objects that stand on a line of their own; other lines are passed over."""
-    for line in printed.splitlines():
-        if line.startswith('{"'):
-            said = _loaded(line)
-            if isinstance(said, dict):
-                yield said
+    lines = (_loaded(line) for line in printed.splitlines() if line.startswith('{"'))
+    yield from (said for said in lines if isinstance(said, dict))
 
 
 def _last_object(
     printed: str, is_it: Callable[[Mapping[str, object]], bool]
 ) -> Mapping[str, object] | None:
-    """Return the last object that is the one, or that a list ends with, wherever it begins.
+    """Return the last object that is the one, or that a list ends with.
 
     Lines of warnings may stand around it, and it may take several lines itself.
     """

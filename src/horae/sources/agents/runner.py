@@ -1,10 +1,8 @@
-"""Agents: one registry of who there is, and one function that runs any of them.
+"""Agents: one registry of them, and one function that runs any of them, `hold_agent`.
 
-A tick, a dispatch, a trigger, a step, a person and the API all come through `hold_agent`. It
-knows two runners. A *command* is any program that is handed the prompt; `programs` knows some
-of them well. A *model* is called by a program of ours. Both are runs like all others, held until
-they are let go and ended with all they started, and both end with the same facts: text, tokens,
-cost, steps and model, as far as they are known.
+It knows two runners. A *command* is any program that is handed the prompt; `programs` knows some
+of them well. A *model* is called by a program of ours. Both end with the same facts: text,
+tokens, cost, steps and model, as far as they are known.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
 
 from horae.core.command import Unready
 from horae.core.headline import agent_blocks
@@ -49,7 +47,7 @@ from horae.sources.agents.programs import (
 from horae.sources.agents.rules import AgentDefinition, RunnerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
     from datetime import timedelta
 
     from horae.core.entry import Origin
@@ -63,7 +61,7 @@ MODEL: Final = ("-I", "-m", "horae.sources.agents.model")
 OPENAI: Final = "https://api.openai.com/v1"
 LONGEST_TEXT: Final = 8000  # characters of an answer in the record of its run
 LONGEST_ERROR: Final = 600  # characters of why an agent block failed
-ANSWER_NAME: Final = "answer.json"  # how to read the answer, for whoever comes after a crash
+ANSWER_NAME: Final = "answer.json"  # how to read the answer, after a crash
 RESULT_NAME: Final = "result.json"  # what the model runner knows at the end
 PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a file runs
 
@@ -77,70 +75,66 @@ class AgentTwiceError(HoraeError):
     exit_code = Exit.CONFLICT
 
     def __init__(self, name: str, first: Origin, second: Origin) -> None:
-        self.name = name
-        self.first = str(first)
-        self.second = str(second)
+        self.name, self.first, self.second = name, str(first), str(second)
         super().__init__(
             f"the agent {name} is defined twice, at {first} and at {second}; rename one of them"
         )
 
 
 class AgentNotFoundError(HoraeError):
-    """A name that no agent goes by."""
+    """A name that no agent has."""
 
     code = "no_agent"
     exit_code = Exit.NOT_FOUND
 
     def __init__(self, name: str, *, near: str | None = None, why: Unready | None = None) -> None:
-        self.name = name
-        self.near = near
+        self.name, self.near = name, near
         self.reason = f"there is no agent {shown(name)!r}"
         self.fix = f"did you mean {near}?" if near else "`horae agent list` lists the agents"
         if why is not None:
             self.reason, self.fix = f"the agent {shown(name)!r} cannot run: {why.reason}", why.fix
         super().__init__(f"{self.reason}; {self.fix}")
 
+    @classmethod
+    def among(cls, name: str, known: Iterable[str]) -> Self:
+        """Return the error with the nearest of the names that there are."""
+        from difflib import get_close_matches  # only for the message
+
+        near = get_close_matches(name[:64], list(known)[:1000], n=1)
+        return cls(name, near=near[0] if near else None)
+
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Somebody who can be asked to do something.
-
-    `directory` is where it works, else the plan root. `environment` is its own, whose values may
-    name secrets and are never shown; `variables` are those of ours that it asks for.
-    """
+    """An agent; values of its `environment` may name secrets and are never shown."""
 
     name: str
     definition: AgentDefinition
     origin: Origin
-    directory: Path | None = None
-    variables: tuple[str, ...] = ()
+    directory: Path | None = None  # where it works, else in the plan root
+    variables: tuple[str, ...] = ()  # those of ours that it asks for
     environment: Mapping[str, str] = field(default_factory=dict)
     remedy: str | None = None  # how to name its command, if not with :COMMAND: at its origin
 
     @property
     def runner(self) -> RunnerKind:
-        """What carries its runs out."""
         return self.definition.runner or RunnerKind.COMMAND
 
     @property
     def policy(self) -> ToolPolicy:
-        """Which tools its definition leaves it."""
         return policy_of(self.definition.tools)
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where models are called: the address, the variable with its key, the model and the limits.
-
-    `is_named` tells whether the settings say where that key is.
-    """
+    """Where models are called: the address, the variable with its key, the model and the limits."""
 
     url: str = OPENAI
     key: str = "OPENAI_API_KEY"
     model: str | None = None
     steps: int = STEPS
     tokens: int = TOKENS
-    is_named: bool = False
+    is_named: bool = False  # whether the settings say where that key is
 
 
 def provider_of(environ: Mapping[str, str], secrets: Collection[str] = ()) -> Provider:
@@ -163,11 +157,9 @@ def provider_of(environ: Mapping[str, str], secrets: Collection[str] = ()) -> Pr
 
 
 class Registry:
-    """The agents there are, each by its name.
+    """The agents, each by its name; `command` gives the command of those that name none.
 
-    `command` gives what runs those that name none; `provider` is where models are called;
-    `settings` tells where to name a command for all, relative directories begin at `root`, and
-    `secrets` tells which cannot be read.
+    `settings` tells where to name one for all; relative directories begin at `root`.
     """
 
     def __init__(
@@ -189,9 +181,6 @@ class Registry:
     def __iter__(self) -> Iterator[Agent]:
         return iter(sorted(self._agents.values(), key=lambda agent: agent.name))
 
-    def __len__(self) -> int:
-        return len(self._agents)
-
     def add(self, agent: Agent, *, environ: Mapping[str, str]) -> Unready | None:
         """Take an agent in; return why it cannot run yet, if that is so.
 
@@ -203,18 +192,11 @@ class Registry:
         kept = self._agents.setdefault(agent.name, agent)
         return self.obstacle(kept, environ=environ)
 
-    def remove(self, name: str) -> bool:
-        """Forget an agent; False means that there was none."""
-        return self._agents.pop(name, None) is not None
-
     def get(self, name: str) -> Agent:
         """Return the agent of a name, or raise AgentNotFoundError."""
-        if name in self._agents:
-            return self._agents[name]
-        from difflib import get_close_matches  # only for the message
-
-        near = get_close_matches(name[:64], list(self._agents)[:1000], n=1)
-        raise AgentNotFoundError(name, near=near[0] if near else None)
+        if name not in self._agents:
+            raise AgentNotFoundError.among(name, self._agents)
+        return self._agents[name]
 
     def command_of(self, agent: Agent) -> tuple[str, ...]:
         """Return the command that runs an agent; none if neither it nor the settings name one."""
@@ -226,17 +208,9 @@ class Registry:
         return agent.definition.model or of_provider
 
     def obstacle(
-        self,
-        agent: Agent,
-        *,
-        environ: Mapping[str, str],
-        tools: ToolPolicy | None = None,
+        self, agent: Agent, *, environ: Mapping[str, str], tools: ToolPolicy | None = None
     ) -> Unready | None:
-        """Return why an agent cannot run, with what to do about it; None if it can.
-
-        A receipt of such an agent is held, with this reason. *tools* is a policy that must be
-        kept.
-        """
+        """Return why an agent cannot run; *tools* is a policy that must be kept."""
         who = f"the agent {agent.name}"
         try:
             policy_of(agent.definition.tools)
@@ -329,7 +303,6 @@ async def hold_agent(
     if wanted is not None and not is_model(wanted):
         raise RunError(f"{shown(wanted)!r} is not a valid model name")
     policy = agent.policy if tools is None else tools
-    asked = _AgentCall(agent, prompt, policy, wanted)
     directory = run.directory if isinstance(run, Part) else place.directory_of(run)
     spec = Spec(
         run=run.number,
@@ -347,18 +320,70 @@ async def hold_agent(
         timeout=timeout,
         secrets=_hidden(place, given),
     )
+    whole = f"{agent.definition.prompt}\n\n{prompt}".strip() + "\n"
     if agent.runner is RunnerKind.MODEL:
-        spec, called = _model_spec(spec, asked, registry.provider, place)
+        called = Called((sys.executable, *MODEL), Answers.MODEL, wants_file=False, keeps=True)
+        spec = _model_spec(
+            spec,
+            registry.provider,
+            place,
+            agent=agent,
+            prompt=prompt,
+            policy=policy,
+            model=wanted or "",
+        )
     else:
-        command = registry.command_of(agent)
-        spec, called = _command_spec(spec, asked, command)
-    _make(directory, called, asked)
+        command, file = registry.command_of(agent), directory / PROMPT_NAME
+        called = call(command, model=wanted, policy=policy, work=spec.cwd, prompt_file=file)
+        spec = replace(spec, stdin=b"" if called.wants_file else whole.encode("utf-8", "replace"))
     try:
-        live = await processes.hold(spec)
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+        _remove(directory / RESULT_NAME)
+        how = {"answers": called.answers.value, "model": wanted}
+        _write(directory / ANSWER_NAME, json.dumps(how))
+        if called.wants_file:
+            _write(directory / PROMPT_NAME, whole)
+    except OSError as error:
+        raise RunError(
+            f"{directory}: {error.strerror}; the agent needs a working directory"
+        ) from error
+    try:
+        live = await processes.hold(replace(spec, argv=called.argv))
     except BaseException:
         _remove(directory / PROMPT_NAME)
         raise
     return AgentRun(live, spec, called, model=wanted)
+
+
+def _model_spec(
+    spec: Spec,
+    provider: Provider,
+    place: RunSettings,
+    *,
+    agent: Agent,
+    prompt: str,
+    policy: ToolPolicy,
+    model: str,
+) -> Spec:
+    """Return the spec with the order for the program that calls the model."""
+    environment = dict(spec.environment)
+    if provider.key in place.environ and not provider.is_named:
+        environment[provider.key] = place.environ[provider.key]
+    hidden = {each.decode("utf-8", "surrogateescape") for each in spec.secrets}
+    order = ModelOrder(
+        agent=agent.name,
+        model=model,
+        url=provider.url,
+        key=provider.key,
+        system=agent.definition.prompt,
+        prompt=prompt,
+        tools=policy.data(),
+        result=str(spec.directory / RESULT_NAME),
+        secrets=tuple(name for name, value in environment.items() if value in hidden),
+        steps=provider.steps,
+        tokens=provider.tokens,
+    )
+    return replace(spec, environment=environment, stdin=order.encoded())
 
 
 class AgentRun:
@@ -377,20 +402,17 @@ class AgentRun:
         return self._live.process
 
     def go(self) -> None:
-        """Let it begin."""
         self._live.go()
 
     def cancel(self, reason: str) -> None:
-        """End it and all that it started."""
         self._live.cancel(reason)
 
     async def ended(self) -> Ended:
         """Return how it ended and what the agent answered, once nothing of it is left."""
         ended = await self._live.ended()
         _remove(self._directory / PROMPT_NAME)
-        result = await asyncio.to_thread(
-            _result, self._directory, self.called.answers, self._secrets
-        )
+        answers = self.called.answers
+        result = await asyncio.to_thread(_result, self._directory, answers, self._secrets)
         self.answer = result.text
         return _with_result(ended, result, self._model)
 
@@ -403,40 +425,29 @@ async def look_back_agent(
     _remove(directory / PROMPT_NAME)
     if ended is None or ended is UNRELEASED:
         return ended
-    said = _loaded(directory / ANSWER_NAME)
     try:
-        answers = Answers(str(said.get("answers")))
-    except ValueError:
+        said = json.loads((directory / ANSWER_NAME).read_bytes())
+        answers, model = Answers(said["answers"]), said.get("model")
+    except (OSError, ValueError, RecursionError, TypeError, LookupError):
         return ended
-    model = said.get("model")
-    known = model if isinstance(model, str) else None
-    return await asyncio.to_thread(
-        with_answer, ended, directory, answers, model=known, secrets=secrets
-    )
-
-
-def with_answer(
-    ended: Ended,
-    directory: Path,
-    answers: Answers,
-    *,
-    model: str | None = None,
-    secrets: tuple[bytes, ...] = (),
-) -> Ended:
-    """Return the end of a run with what its agent answered, and what that makes of it."""
-    return _with_result(ended, _result(directory, answers, secrets), model)
+    result = await asyncio.to_thread(_result, directory, answers, secrets)
+    return _with_result(ended, result, model if isinstance(model, str) else None)
 
 
 def _with_result(ended: Ended, result: Result, model: str | None) -> Ended:
+    """Return the end of a run with what its agent answered, and what that makes of it."""
     if model and not result.model:
         result = replace(result, model=model)
-    text = {"text": _cut(result.text)} if result.text else {}
-    facts = {**ended.facts, **result.facts(), **text}
+    text = result.text
+    if len(text) > LONGEST_TEXT:
+        text = text[: LONGEST_TEXT - 1] + "…"
+    facts = {**ended.facts, **result.facts(), **({"text": text} if text else {})}
     ended = replace(ended, facts=facts)
     if ended.outcome in {Status.KILLED, Status.INTERRUPTED} or not result.is_read:
         return ended
     if result.error:
-        return replace(ended, outcome=Status.FAILED, reason=_reported(result.error))
+        reason = Reason(ReasonCode.REPORTED, shown(result.error))
+        return replace(ended, outcome=Status.FAILED, reason=reason)
     if ended.exit_code != 0:
         return ended
     first = result.text.lstrip()[:1000].partition("\n")[0]
@@ -444,16 +455,41 @@ def _with_result(ended: Ended, result: Result, model: str | None) -> Ended:
     return replace(ended, outcome=status, reason=reason)
 
 
-def _reported(error: str) -> Reason:
-    """Return why a run failed, as its agent says."""
-    return Reason(ReasonCode.REPORTED, shown(error))
+def _result(directory: Path, answers: Answers, secrets: tuple[bytes, ...]) -> Result:
+    """Return what an agent answered, from the files of its run."""
+    is_model = answers is Answers.MODEL
+    path = directory / (RESULT_NAME if is_model else LOG_NAME)
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LONGEST_RESULT if is_model else -1)
+    except OSError:
+        data = b""
+    if is_model:
+        # It did not pass the supervisor, and its program knows only its own environment.
+        masker = Masker(disguises(secrets))
+        masked = masker.feed(data) + masker.rest()
+        if masked != data:
+            _write(path, masked.decode("utf-8", "replace"))
+        data = masked
+    result = read_answer(data.decode("utf-8", "replace"), answers)
+    return Result() if is_model and not result.is_read else result  # half of a file is no answer
+
+
+def _write(path: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(text.encode("utf-8", "replace"))
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # it goes with the directory of the run
+        os.remove(path)
 
 
 class BlockAgents:
     """Answers to the agent blocks of workflows: each block is a run of the agent it names.
 
-    *find* gives an agent by its name with the registry that runs it, as they are written now,
-    or raises AgentNotFoundError.
+    *find* gives an agent as it is defined now, with its registry, or raises AgentNotFoundError.
     """
 
     def __init__(
@@ -545,153 +581,3 @@ def _hidden(place: RunSettings, given: Given) -> tuple[bytes, ...]:
 def _work_of(agent: Agent, root: Path) -> Path:
     """Return where an agent works: in its directory, which begins at the plan root, or there."""
     return root / (agent.directory or "")
-
-
-@dataclass(frozen=True, slots=True)
-class _AgentCall:
-    """What an agent is asked, with which tools, and of which model."""
-
-    agent: Agent
-    prompt: str
-    policy: ToolPolicy
-    model: str | None
-
-    def whole(self) -> str:
-        """Return all that a program is told: who it is, then what it is asked."""
-        return f"{self.agent.definition.prompt}\n\n{self.prompt}".strip() + "\n"
-
-
-def _command_spec(spec: Spec, asked: _AgentCall, command: tuple[str, ...]) -> tuple[Spec, Called]:
-    """Return how a program is run for an agent, and how its answer is read."""
-    called = call(
-        command,
-        model=asked.model,
-        policy=asked.policy,
-        work=spec.cwd,
-        prompt_file=spec.directory / PROMPT_NAME,
-    )
-    stdin = b"" if called.wants_file else asked.whole().encode("utf-8", "replace")
-    return replace(spec, argv=called.argv, stdin=stdin), called
-
-
-def _model_spec(
-    spec: Spec, asked: _AgentCall, provider: Provider, place: RunSettings
-) -> tuple[Spec, Called]:
-    environment = dict(spec.environment)
-    if provider.key in place.environ and not provider.is_named:
-        environment[provider.key] = place.environ[provider.key]
-    hidden = {each.decode("utf-8", "surrogateescape") for each in spec.secrets}
-    order = ModelOrder(
-        agent=asked.agent.name,
-        model=asked.model or "",
-        url=provider.url,
-        key=provider.key,
-        system=asked.agent.definition.prompt,
-        prompt=asked.prompt,
-        tools=asked.policy.data(),
-        result=str(spec.directory / RESULT_NAME),
-        secrets=tuple(name for name, value in environment.items() if value in hidden),
-        steps=provider.steps,
-        tokens=provider.tokens,
-    )
-    called = Called((sys.executable, *MODEL), Answers.MODEL, wants_file=False, keeps=True)
-    done = replace(spec, argv=called.argv, environment=environment, stdin=order.encoded())
-    return done, called
-
-
-# Files beside the output of a run
-
-
-def _make(directory: Path, called: Called, asked: _AgentCall) -> None:
-    """Make the directory of a run, with how its answer is read and what it is asked."""
-    try:
-        directory.mkdir(0o700, parents=True, exist_ok=True)
-        _remove(directory / RESULT_NAME)
-        how = json.dumps({"answers": called.answers.value, "model": asked.model})
-        _write(directory / ANSWER_NAME, how)
-        if called.wants_file:
-            _write(directory / PROMPT_NAME, asked.whole())
-    except OSError as error:
-        raise RunError(
-            f"{directory}: {error.strerror}; the agent needs a working directory"
-        ) from error
-
-
-def _write(path: Path, text: str) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-        file.write(text.encode("utf-8", "replace"))
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):  # it goes with the directory of the run
-        os.remove(path)
-
-
-def _result(directory: Path, answers: Answers, secrets: tuple[bytes, ...]) -> Result:
-    """Return what an agent answered, from what its run left."""
-    if answers is Answers.MODEL:
-        _mask(directory / RESULT_NAME, secrets)
-        return _model_result(_loaded(directory / RESULT_NAME))
-    try:
-        printed = (directory / LOG_NAME).read_bytes().decode("utf-8", "replace")
-    except OSError:
-        printed = ""
-    return read_answer(printed, answers)
-
-
-def _mask(path: Path, secrets: tuple[bytes, ...]) -> None:
-    """Take the secrets out of a file that did not pass the supervisor.
-
-    The program that wrote it knows only those of its own environment.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LONGEST_RESULT)
-    except OSError:
-        return
-    masker = Masker(disguises(secrets))
-    masked = masker.feed(data) + masker.rest()
-    if masked != data:
-        _write(path, masked.decode("utf-8", "replace"))
-
-
-def _model_result(said: Mapping[str, object]) -> Result:
-    """Return what our own program knows at the end; a killed one may have said nothing."""
-    if not said:
-        return Result()
-
-    def number(name: str) -> int | None:
-        value = said.get(name)
-        return value if isinstance(value, int) else None
-
-    cost = said.get("cost")
-    return Result(
-        str(said.get("text", "")),
-        str(said.get("error", "")),
-        is_read=True,
-        tokens_in=number("tokens_in"),
-        tokens_out=number("tokens_out"),
-        cost=cost if isinstance(cost, float) else None,
-        steps=number("steps"),
-        model=str(said.get("model", "")),
-    )
-
-
-def _loaded(path: Path) -> Mapping[str, object]:
-    """Return the table in a file; nothing if there is none."""
-    try:
-        with path.open("rb") as file:
-            said = json.loads(file.read(_LONGEST_RESULT))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _cut(text: str) -> str:
-    """Return the beginning of a long text.
-
-    >>> len(_cut("x" * 9000))
-    8000
-    """
-    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"

@@ -65,7 +65,7 @@ def tick(
             raise
         from horae.sources.agents.commands import Everybody
 
-        Everybody.of(root, data, Output(Form.TABLE)).get(name)  # raises unless there is one
+        Everybody(root, data, Output(Form.TABLE)).get(name)  # raises unless there is one
         raise NoTicksError(name) from None
 
 
