@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.core.entry import Entry
     from horae.core.ports import Listed
     from horae.core.receipt import Filed
     from horae.web.page.sheet import PageContext, PageTime
@@ -66,16 +65,12 @@ def day_lines(
     if len(first) <= FEW:
         yield from map(line, range(len(first)))
         return
-    through, times = _last(entry, first[-1].at, end), count(entry, start, end)
-    yield line(0)._replace(through=through, times=times)
-
-
-def _last(entry: Entry, known: datetime, end: datetime) -> datetime:
-    """Return the last moment of an entry up to *end*, of which one is known."""
-    before, _ = nearest(entry, Window(end + TINY, end + TINY))
-    if before is not None:
-        return before
-    return max((each.at for each in islice(project(entry, known, end), 10_000)), default=known)
+    known = first[-1].at
+    through, _ = nearest(entry, Window(end + TINY, end + TINY))
+    if through is None:
+        rest = islice(project(entry, known, end), 10_000)
+        through = max((each.at for each in rest), default=known)
+    yield line(0)._replace(through=through, times=count(entry, start, end))
 
 
 class _Cell(NamedTuple):
@@ -100,10 +95,16 @@ class _Cell(NamedTuple):
 
 
 async def calendar(house: PageContext, look: PageTime, request: Request) -> Sheet:
+    """The days as today's rules have them: a month, a week, and one day in full."""
     asked = PageRequest(request)
     is_week = asked.text("view") == "week"
     day = asked.day("day")
-    month = _month(asked.text("month"), day or look.today)
+    month = (day or look.today).replace(day=1)
+    if text := asked.text("month"):
+        found = _MONTH.fullmatch(text)
+        if found is None or not 1 <= int(found[2]) <= 12 or not 100 < int(found[1]) < 9900:
+            raise RequestError(f"month must look like 2026-06, not {text!r}")
+        month = date(int(found[1]), int(found[2]), 1)
     known = await coming(house.ledger, limit=DAYS)
     values: dict[str, object] = {"is_week": is_week, "today": look.today, "month": month}
     values |= {"is_cut": len(known) >= DAYS, "day": day}
@@ -115,23 +116,17 @@ async def calendar(house: PageContext, look: PageTime, request: Request) -> Shee
         values |= {"week": week, "monday": monday}
         values |= {"before": monday - timedelta(days=7), "after": monday + timedelta(days=7)}
     else:
-        values["weeks"] = await asyncio.to_thread(_weeks, known, month, look)
-        values["before"] = (month - timedelta(days=1)).replace(day=1)
-        values["after"] = (month + timedelta(days=32)).replace(day=1)
         shown = day or (look.today if month == look.today.replace(day=1) else month)
         lines = await asyncio.to_thread(_lines_by_day, known, [shown], look)
-        values |= {"day": shown, "lines": lines[shown]}
-        values["happened"] = await _happened(house, shown, look)
+        values |= {
+            "weeks": await asyncio.to_thread(_weeks, known, month, look),
+            "before": (month - timedelta(days=1)).replace(day=1),
+            "after": (month + timedelta(days=32)).replace(day=1),
+            "day": shown,
+            "lines": lines[shown],
+            "happened": await _happened(house, shown, look),
+        }
     return Sheet("calendar.html", "Calendar", "calendar", values)
-
-
-def _month(text: str, day: date) -> date:
-    if not text:
-        return day.replace(day=1)
-    found = _MONTH.fullmatch(text)
-    if found is None or not 1 <= int(found[2]) <= 12 or not 100 < int(found[1]) < 9900:
-        raise RequestError(f"month must look like 2026-06, not {text!r}")
-    return date(int(found[1]), int(found[2]), 1)
 
 
 def _weeks(known: Sequence[Listed], month: date, look: PageTime) -> list[list[_Cell]]:
@@ -140,14 +135,13 @@ def _weeks(known: Sequence[Listed], month: date, look: PageTime) -> list[list[_C
     times = _times_by_day(known, days, look)
     top = max(times.values(), default=0)
 
-    def heat(number: int) -> int:
+    def cell(day: date) -> _Cell:
         # By the logarithm: a day with ten thousand fires leaves the others their shades.
-        return 0 if not number else 1 + round(3 * math.log1p(number) / math.log1p(top))
+        many = times[day]
+        heat = 0 if not many else 1 + round(3 * math.log1p(many) / math.log1p(top))
+        return _Cell(day, many, heat, day.month == month.month)
 
-    cells = [
-        _Cell(each, times[each], heat(times[each]), each.month == month.month) for each in days
-    ]
-    weeks = [cells[index : index + 7] for index in range(0, 42, 7)]
+    weeks = [[cell(day) for day in days[index : index + 7]] for index in range(0, 42, 7)]
     return [week for week in weeks if any(cell.is_here for cell in week)]
 
 
@@ -199,21 +193,18 @@ async def _happened(house: PageContext, day: date, look: PageTime) -> list[DayHi
     by_entry: dict[int, list[Filed]] = defaultdict(list)
     for filed in reversed(page.receipts):
         by_entry[filed.entry].append(filed)
-    pasts = (past for some in by_entry.values() for past in _pasts(some))
+    pasts = []
+    for some in by_entry.values():
+        # The receipts of a busy day are one line.
+        for group in [[each] for each in some] if len(some) <= FEW else [some]:
+            ends = Counter[Status]()
+            for each in group:
+                ends[each.status] += each.receipt.count
+            first, last = group[0], group[-1]
+            through = last.receipt.planned_at if last is not first else first.receipt.through_at
+            at, many = first.receipt.planned_at, ends.most_common()
+            pasts.append(DayHistory(at, through, first.title, first.entry, last.number, many))
     return sorted(pasts, key=lambda past: (past.at, past.title, past.receipt))
-
-
-def _pasts(filed: Sequence[Filed]) -> Iterator[DayHistory]:
-    """Yield the receipts of an entry on one day; those of a busy day as one line."""
-    groups = [[each] for each in filed] if len(filed) <= FEW else [filed]
-    for group in groups:
-        ends = Counter[Status]()
-        for each in group:
-            ends[each.status] += each.receipt.count
-        first, last = group[0], group[-1]
-        through = last.receipt.planned_at if last is not first else first.receipt.through_at
-        at = first.receipt.planned_at
-        yield DayHistory(at, through, first.title, first.entry, last.number, ends.most_common())
 
 
 VIEWS: Final = (PageView("/calendar", calendar, "calendar", "Calendar"),)

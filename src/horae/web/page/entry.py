@@ -18,7 +18,6 @@ from horae.web.router import tag_of_entry
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from horae.core.receipt import Status
     from horae.core.views import EntryLine
     from horae.web.page.sheet import PageContext, PageTime
 
@@ -27,11 +26,15 @@ async def entry(house: PageContext, look: PageTime, request: Request) -> Sheet:
     asked, service = PageRequest(request), house.front.service
     found = await service.named(request.path_params["entry"])
     line: EntryLine = await service.entry(str(found.number))
+    status = asked.status("status")
     history = await service.history(
-        str(found.number), limit=30, cursor=asked.number("cursor"), statuses=_statuses(asked)
+        str(found.number),
+        limit=30,
+        cursor=asked.number("cursor"),
+        statuses=[] if status is None else [status],
     )
     item = found.item
-    values: dict[str, object] = {"line": line, "history": history, "status": asked.status("status")}
+    values: dict[str, object] = {"line": line, "history": history, "status": status}
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
     values["tags"] = await house.tags.of(found)
     values["tag"] = tag_of_entry(found)
@@ -46,11 +49,6 @@ async def entry(house: PageContext, look: PageTime, request: Request) -> Sheet:
         values["is_agent"] = item.work is Work.TICK
     busy = any(each.filed.status in OPEN for each in history.lines)
     return Sheet("entry.html", line.title, "", values, every=2 if busy else 30)
-
-
-def _statuses(asked: PageRequest) -> list[Status]:
-    status = asked.status("status")
-    return [] if status is None else [status]
 
 
 async def why(house: PageContext, look: PageTime, request: Request) -> Sheet:  # noqa: ARG001

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.core.ports import Run
     from horae.web.page.sheet import PageContext, PageTime
 
 
@@ -72,19 +71,14 @@ async def _record(house: PageContext, look: PageTime, number: int, chosen: int |
         values["left_out"] = _bytes(left_out) if left_out else ""
         record = run.facts.get("record")
         values["steps"] = graph(record) if isinstance(record, dict) else None
-        values["facts"] = _told_facts(run)
+        told = []
+        for name, value in run.facts.items():
+            if name not in _UNTOLD and value not in (None, "", 0, {}, []):
+                word, form = _FACTS.get(name, (name.replace("_", " "), str))
+                told.append((word, form(value)[:500]))
+        values["facts"] = told
     title = f"{account.line.title} · {say(filed.status)}"
     return Sheet("receipt.html", title, "", values, every=1 if filed.status in OPEN else 60)
-
-
-def _told_facts(run: Run) -> list[tuple[str, str]]:
-    told = []
-    for name, value in run.facts.items():
-        if name in _UNTOLD or value in (None, "", 0, {}, []):
-            continue
-        word, form = _FACTS.get(name, (name.replace("_", " "), str))
-        told.append((word, form(value)[:500]))
-    return told
 
 
 def _bytes(value: Any) -> str:
@@ -124,12 +118,19 @@ def graph(record: Mapping[str, Any]) -> Steps | None:
         name, after = str(step.get("name")), step.get("after")
         before = boxes.get(str(after)) if after else None
         column = 0 if before is None else (before.x - 10) // 190 + 1
+        took = step.get("seconds")
+        told = (
+            str(step.get("lang") or ""),
+            say(step.get("status")),
+            f"{took:.1f} s" if isinstance(took, float | int) else "",
+            str(step.get("error") or "")[:200],
+        )
         boxes[name] = Box(
             name if len(name) <= 22 else f"{name[:21]}…",
             str(step.get("status")),
             10 + 190 * min(column, 12),
             10 + 44 * y,
-            _step_words(step),
+            ", ".join(each for each in told if each),
         )
         if before is not None:
             box = boxes[name]
@@ -153,20 +154,6 @@ def _steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _step_words(step: Mapping[str, Any]) -> str:
-    took = step.get("seconds")
-    told = [
-        str(step.get("lang") or ""),
-        say(step.get("status")),
-        f"{took:.1f} s" if isinstance(took, float | int) else "",
-        str(step.get("error") or "")[:200],
-    ]
-    return ", ".join(each for each in told if each)
-
-
-VIEWS: Final = (PageView("/receipts/{number}", receipt), PageView("/runs/{number}", run))
 
 
 class Tail(NamedTuple):
@@ -199,3 +186,6 @@ def _end(path: Path, most: int) -> tuple[bytes, int]:
             return b"", 0
         start = max(0, os.fstat(descriptor).st_size - most)
         return os.pread(descriptor, most, start), start
+
+
+VIEWS: Final = (PageView("/receipts/{number}", receipt), PageView("/runs/{number}", run))
