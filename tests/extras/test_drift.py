@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.extras.drift.check import Drift, claims, drift
-from horae.extras.drift.when import Nth, Often, Period, Rule, SpokenTime, Stamped, TimeOfDay
+from horae.extras.drift.phrase import Nth, Often, Period, Rule, SpokenTime, Stamped, TimeOfDay
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_at, parse_repeater
 from scale import scaled

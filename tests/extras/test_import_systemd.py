@@ -13,9 +13,14 @@ from hypothesis import given, settings, strategies as st
 import horae
 from horae.core.decide import parse_after
 from horae.extras.importers.job import import_job
-from horae.extras.importers.oncalendar import read_event
 from horae.extras.importers.rule import UnfitError
-from horae.extras.importers.systemd import milliseconds, read_timer, settings_of, unit_of
+from horae.extras.importers.systemd import (
+    milliseconds,
+    read_event,
+    read_timer,
+    settings_of,
+    unit_of,
+)
 from horae.timing.cron import Cron
 from scale import scaled
 

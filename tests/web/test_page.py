@@ -30,9 +30,9 @@ from horae.sources.plans.arming import scan_plan
 from horae.timing.zone import local
 from horae.web.page import Papers, routes
 from horae.web.page.calendar import FEW, day_lines
-from horae.web.page.fires import count
 from horae.web.page.run import graph
 from horae.web.page.sheet import PageTime, Static, plain
+from horae.web.page.timeline import count
 from reasons import because
 from scale import scaled
 from store.ledger_suite import story

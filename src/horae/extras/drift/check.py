@@ -12,15 +12,15 @@ from horae.core.text import sayings
 from horae.extras.drift.agreement import (
     all_said,
     facts_of,
+    in_words,
     in_zone,
     is_kept_by,
+    suggested,
     together,
     wholes_of,
 )
 from horae.extras.drift.context import heard_in
-from horae.extras.drift.sentence import sentences_of
-from horae.extras.drift.suggestion import in_words, suggested
-from horae.extras.drift.when import Stamped
+from horae.extras.drift.phrase import Stamped, sentences_of
 from horae.org.check.finding import shown
 from horae.org.plan import Severity
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from horae.core.entry import Rule
-    from horae.extras.drift.when import Rule as SpokenRule, TimeClaim
+    from horae.extras.drift.phrase import Rule as SpokenRule, TimeClaim
     from horae.org.plan import Diagnostic, Headline
     from horae.sources.plans.check import CheckedWorkflow
     from horae.timing.cron import Cron

@@ -7,9 +7,17 @@ from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from horae.extras.drift import lexicon
-from horae.extras.drift.phrase import FREQUENCIES, Manner, Phrase, number_of, phrase_at
-from horae.extras.drift.sentence import MASK, Sentence
-from horae.extras.drift.when import SpokenTime, TimeClaim
+from horae.extras.drift.phrase import (
+    FREQUENCIES,
+    MASK,
+    Manner,
+    Phrase,
+    Sentence,
+    SpokenTime,
+    TimeClaim,
+    number_of,
+    phrase_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

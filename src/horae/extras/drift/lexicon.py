@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from horae.extras.drift.when import Often, Period
+from horae.extras.drift.phrase import Often, Period
 
 
 def _set(words: str) -> frozenset[str]:

@@ -3,27 +3,261 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.extras.drift.when import (
-    SHORT,
-    WEEK,
-    WEEKEND,
-    WORKDAYS,
-    Nth,
-    Often,
-    Period,
-    SpokenTime,
-    TimeOfDay,
-)
+from horae.timing.cron import Cron
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
 
-    from horae.extras.drift.sentence import Sentence
+    from horae.timing.repeater import Repeater
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A timestamp as a rule: its wall time, whether that has an hour, and how it repeats."""
+
+    anchor: datetime
+    has_time: bool
+    repeater: Repeater | None = None
+
+
+Rule = Cron | Stamped
+
+
+class Period(StrEnum):
+    """A length of time that has a name."""
+
+    SECOND = "second"
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+
+class Often(NamedTuple):
+    """A number of periods, or of times in a period."""
+
+    n: int
+    period: Period
+
+
+class TimeOfDay(NamedTuple):
+    """A time of day in minutes; a vague one may also be twelve hours later."""
+
+    minute: int
+    is_vague: bool = False
+
+
+class Nth(NamedTuple):
+    """The nth day of a month among some weekdays; -1 is the last."""
+
+    n: int
+    weekdays: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenTime:
+    """What words say of a schedule; what they do not speak of is empty."""
+
+    every: Often | None = None  # every 2 weeks
+    times_per: Often | None = None  # twice a day
+    weekdays: frozenset[int] = frozenset()  # 0 is Monday
+    days: frozenset[int] = frozenset()  # of the month; -1 is the last
+    nth: Nth | None = None  # the first Monday of the month
+    months: frozenset[int] = frozenset()
+    times: frozenset[TimeOfDay] = frozenset()
+    part: str | None = None  # morning, afternoon or evening
+    hours: tuple[int, int] | None = None  # from 9 to 17
+    zone: str | None = None  # the zone that is written after a time
+    is_literal: bool = False  # "every day" has no free weekend, "once" is not twice
+
+    @property
+    def names_days(self) -> bool:
+        return bool(self.weekdays or self.days or self.nth)
+
+    @property
+    def is_about_days(self) -> bool:
+        """Whether the words say on which days, or how often."""
+        return bool(self.every or self.times_per or self.names_days)
+
+    @property
+    def is_within_day(self) -> bool:
+        often = self.every or self.times_per
+        return often is not None and often.period in SHORT
+
+
+@dataclass(frozen=True, slots=True)
+class TimeClaim:
+    """Words of a text that say when, with their place and the place of their sentence."""
+
+    start: int
+    end: int
+    when: SpokenTime
+    sentence: int
+    is_name: bool  # the adjective of a thing: "Daily digest"
+
+
+SHORT: Final = frozenset({Period.SECOND, Period.MINUTE, Period.HOUR})
+WEEK: Final = frozenset(range(7))
+WORKDAYS: Final = frozenset(range(5))
+WEEKEND: Final = frozenset({5, 6})
+
+
+_LONGEST: Final = 100  # words that a sentence may have
+
+
+class _Word(NamedTuple):
+    text: str
+    low: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """The words of a sentence, also joined by single spaces, as the grammar reads them."""
+
+    words: Sequence[_Word]
+    line: str  # in lower case
+    cased: str
+    places: Sequence[int]  # where each word begins in the line
+    start: int
+    is_title: bool  # a headline rather than part of a body
+    is_question: bool
+
+    def low(self, index: int) -> str:
+        return self.words[index].low if 0 <= index < len(self.words) else ""
+
+    def index_at(self, place: int) -> int:
+        return bisect_left(self.places, place)
+
+
+MASK: Final = "\0"
+# No part can be tried again from inside itself, so that the cost stays linear.
+_OPAQUE: Final = re.compile(
+    r"""
+      `{1,3}[^`]{1,300}`{1,3} | "[^"]{0,300}" | “[^“”]{0,300}” | «[^«»]{0,300}»
+    | (?<!\w)'[^'\n]{1,120}'(?!\w) | ‘[^‘’\n]{1,120}’(?!\w)
+    | (?<![\w=])=[^\s=][^=\n]{0,120}=(?![\w=])
+    | (?<![\w~])~[^\s~][^~\n]{0,120}~(?![\w~])
+    | <[^<>\n]{0,200}> | \[[^\[\]]{0,300}\] | \{[^{}]{0,300}\}
+    | (?<!\w)[a-z]{2,12}://\S+
+    | (?<!\S)(?:[~.]{0,2}/|-{1,2}(?=[a-zA-Z])|[@$%\#:\\](?=\w))\S+
+    """,
+    re.VERBOSE,
+)
+_WORD: Final = re.compile(rf"{MASK}+|\w+(?:[-'’./:+–@\\]\w+)*|[^\w\s*]")
+_STOP: Final = re.compile(r"[.!?;]+(?=\s|$)")
+_ABBREVIATED: Final = re.compile(
+    r"\b(?:[ap]\.m|e\.g|i\.e|[A-Z]|vs|approx|no|mon|tues?|wed|thurs?|fri|sat|sun)$", re.IGNORECASE
+)
+_TRIGGER: Final = re.compile(
+    r"every|each|ly\b|annual|times|twice|once|day|ends|mon|tue|wed|thu|fri|sat|sun|\dx\b"
+    r"|\d(?:st|nd|rd|th)\b|\b(?:at|@)\s*(?:\d|noon|mid)",
+    re.IGNORECASE,
+)
+# One star is a headline only at the top: below, it may be an item of a Markdown list.
+_TOP: Final = re.compile(r"\*[ \t]")
+_HEADING: Final = re.compile(
+    r"\*{2,}[ \t]|#{1,6}[ \t]|#\+title:|[ \t]*(?://|;+|--)[ \t]", re.IGNORECASE
+)
+_ITEM: Final = re.compile(r"[ \t]*(?:[-+*•]|\d{1,3}[.)])[ \t]")
+_SILENT: Final = re.compile(r"#\+|[|>]|:(?:\s|$)|(?:SCHEDULED|DEADLINE|CLOSED|CLOCK):")
+_BLOCK: Final = re.compile(r"#\+begin_?(\S{0,40})|(```|~~~)|:[\w-]{1,40}:$", re.IGNORECASE)
+
+
+def sentences_of(text: str) -> Iterator[Sentence]:
+    for start, end, is_title in _paragraphs(text):
+        masked = _OPAQUE.sub(lambda found: MASK * len(found[0]), text[start:end])
+        stops = [*_stops(masked), len(masked)]
+        for begin, stop in pairwise([0, *stops]):
+            if not _TRIGGER.search(masked, begin, stop):
+                continue
+            found = list(islice(_WORD.finditer(masked, begin, stop), _LONGEST + 1))
+            if not 0 < len(found) <= _LONGEST:
+                continue
+            words = []
+            for match in found:
+                first, last = start + match.start(), start + match.end()
+                low = match[0].lower().replace("’", "'")
+                # A letter whose small form is longer would move all that follows in the line.
+                low = low if len(low) == last - first else match[0]
+                if low[0] == MASK:
+                    words.append(_Word(MASK, MASK, first, last))
+                else:
+                    words.append(_Word(text[first:last], low, first, last))
+            yield Sentence(
+                words,
+                " ".join(word.low for word in words),
+                " ".join(word.text for word in words),
+                [0, *accumulate(len(word.low) + 1 for word in words[:-1])],
+                words[0].start,
+                # A line that ends like a sentence is one, and not a headline.
+                is_title=is_title and len(stops) == 1,
+                is_question=masked[stop - 1] == "?",
+            )
+
+
+def _stops(masked: str) -> Iterator[int]:
+    for stop in _STOP.finditer(masked):
+        head = masked[max(0, stop.start() - 8) : stop.start()]
+        if stop[0] != "." or not _ABBREVIATED.search(head):
+            yield stop.end()
+
+
+def _paragraphs(text: str) -> Iterator[tuple[int, int, bool]]:
+    """Yield where each stretch of prose begins and ends, and whether it is a headline."""
+    begin: int | None = None
+    is_first = True
+    for start, end, line in _prose_lines(text):
+        is_heading = bool(_HEADING.match(line) or (is_first and _TOP.match(line)))
+        if begin is not None and (not line or is_heading or _ITEM.match(line)):
+            yield begin, start, False
+            begin = None
+        if not line:
+            continue
+        if is_heading or (is_first and _stands_alone(text, line, end)):
+            yield start, end, True
+        elif begin is None:
+            begin = start
+        is_first = False
+    if begin is not None:
+        yield begin, len(text), False
+
+
+def _prose_lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the place and the text of each line; what is not prose is an empty one."""
+    closing: str | None = None
+    end = 0
+    for raw in text.splitlines(keepends=True):
+        start, end = end, end + len(raw)
+        line = raw.rstrip()
+        bare = line.lstrip()
+        if closing is not None:
+            closing = None if bare.lower().startswith(closing) else closing
+            line = ""
+        elif block := _BLOCK.match(bare):
+            closing = block[2] or (":end:" if block[1] is None else "#+end")
+            line = ""
+        elif _SILENT.match(bare) and not _HEADING.match(line):
+            line = ""
+        yield start, end, line
+
+
+def _stands_alone(text: str, line: str, end: int) -> bool:
+    """Whether the first line of a text is a headline rather than the start of a paragraph."""
+    follower = text[end : end + 1]
+    is_short = len(line) <= 72 and not line.endswith((",", ":", "-"))
+    return not follower or follower.isspace() or (is_short and not follower.islower())
 
 
 class Manner(StrEnum):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.entry import PROPERTIES, CatchUp, CronRule, OnceRule, RepeaterRule
 from horae.extras.importers.crontab import foreign_rule
 from horae.extras.importers.job import prove
-from horae.extras.importers.oncalendar import read_event
 from horae.extras.importers.rule import (
     MONTHS,
     SUNDAY_FIRST,
@@ -24,6 +23,7 @@ from horae.extras.importers.rule import (
     numbers,
     weekday_text,
 )
+from horae.extras.importers.systemd import read_event
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import zone

@@ -15,8 +15,8 @@ from horae.core.project import project
 from horae.core.receipt import Status
 from horae.core.views import RequestError
 from horae.timing.zone import local
-from horae.web.page.fires import RECEIPTS, coming, count, firing
 from horae.web.page.sheet import DAY, TINY, PageRequest, PageView, Sheet
+from horae.web.page.timeline import RECEIPTS, coming, count, firing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,8 +11,8 @@ from horae.core.explain import entry_policy_words, parse_ask
 from horae.core.project import project, seams
 from horae.core.receipt import OPEN
 from horae.core.views import RequestError
-from horae.web.page.fires import firing
 from horae.web.page.sheet import DAY, FAR, PageRequest, PageView, Sheet
+from horae.web.page.timeline import firing
 from horae.web.router import tag_of_entry
 
 if TYPE_CHECKING:

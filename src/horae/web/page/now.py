@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.receipt import ENDS, Status
 from horae.timing.rfc3339 import parse_rfc3339
-from horae.web.page.fires import RECEIPTS, Scale, TimelineMark, coming
 from horae.web.page.run import tail
 from horae.web.page.sheet import DAY, PageView, Sheet
+from horae.web.page.timeline import RECEIPTS, Scale, TimelineMark, coming
 from horae.web.router import tag_of_entry
 
 if TYPE_CHECKING:
