@@ -48,10 +48,8 @@ def after(here: Task, changes: Changes) -> Task:
     return found
 
 
-def dispatch(
-    tasks: Sequence[Task], *, free: Sequence[str], excluded: Sequence[str] = ()
-) -> list[Assignment]:
-    return assign(candidates(tasks, now=NOW, excluded=excluded), free=free)
+def dispatch(tasks: Sequence[Task], *, free: Sequence[str]) -> list[Assignment]:
+    return assign(candidates(tasks, now=NOW), free=free)
 
 
 def handed(*tasks: Task, free: tuple[str, ...] = ("wren", "moss")) -> list[tuple[int, str]]:
@@ -93,7 +91,6 @@ def test_nobody_free_means_nothing_is_handed_out() -> None:
         ((), "done", "status done is not dispatchable"),
         (("claimed_by: fern",), "todo", "claimed by fern"),
         (("tags: [archived]",), "todo", "the task is archived"),
-        (("tags: [manual]",), "todo", "tasks with the tag manual are not dispatched"),
         (("blocked: no key",), "todo", "no key"),
         (("scheduled_for: 2026-03-25T13:00:01Z",), "todo", "scheduled for 2026-03-25T13:00:01Z"),
         (("depends_on: [9]",), "todo", "unmet dependency #9"),
@@ -105,8 +102,8 @@ def test_why_a_task_is_not_handed_out(
     fields: tuple[str, ...], status: str, reason: str | None
 ) -> None:
     here = task(1, *fields, status=status)
-    assert why_not(here, TaskStatuses.of([here]), now=NOW, excluded=["manual"]) == reason
-    made = dispatch([here], free=["wren"], excluded=["manual"])
+    assert why_not(here, TaskStatuses.of([here]), now=NOW) == reason
+    made = dispatch([here], free=["wren"])
     assert bool(made) == (reason is None)
 
 

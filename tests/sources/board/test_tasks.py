@@ -281,7 +281,7 @@ def test_a_number_that_two_files_have_is_none_that_can_be_meant(board: Board, na
     before = [path.read_bytes() for path in sorted(Path(board.directory).iterdir())]
     files = ", ".join(sorted([f"{board.directory}/{name}", f"{board.directory}/007-sow.md"]))
     said = f"2 files have the id 7: {files}; give all but one of them another id"
-    for asked in (board.card, board.read().find, lambda n: board.change(n, lambda _: {})):
+    for asked in (board.card, lambda n: board.change(n, lambda _: {})):
         with pytest.raises(TaskAmbiguousError) as error:
             asked(7)
         assert (error.value.exit_code, str(error.value)) == (6, said)

@@ -146,7 +146,6 @@ def board_at(root: str) -> Board:
 
 
 def assign_task(board: Board, number: int, *, execution: str | None, review: str | None) -> Card:
-    """Set or clear the owners of one task."""
     if execution is None and review is None:
         raise TaskRequestError("name an owner: --execution-owner, --review-owner or both")
     changes: dict[str, Value | None] = {}
@@ -159,7 +158,6 @@ def assign_task(board: Board, number: int, *, execution: str | None, review: str
 
 
 def move_task(board: Board, number: int, status: str) -> Card:
-    """Move one task to another status, if it may go there."""
     now = SystemClock().now()
     return board.change(number, lambda task: transition(task, status, now=now))
 

@@ -61,29 +61,21 @@ def assign(line: Sequence[Task], *, free: Sequence[str]) -> list[Assignment]:
 
 
 def candidates(
-    tasks: Collection[Task],
-    *,
-    now: datetime,
-    archived: Iterable[int] = (),
-    excluded: Collection[str] = (),
+    tasks: Collection[Task], *, now: datetime, archived: Iterable[int] = ()
 ) -> list[Task]:
-    """Return the tasks to dispatch, by priority, then by number; not those with *excluded* tags."""
+    """Return the tasks to dispatch, by priority, then by number."""
     ground = TaskStatuses.of(tasks, archived=archived)
-    ready = (task for task in tasks if why_not(task, ground, now=now, excluded=excluded) is None)
+    ready = (task for task in tasks if why_not(task, ground, now=now) is None)
     return sorted(ready, key=lambda task: (rank(task), task.id))
 
 
-def why_not(
-    task: Task, ground: TaskStatuses, *, now: datetime, excluded: Collection[str] = ()
-) -> str | None:
+def why_not(task: Task, ground: TaskStatuses, *, now: datetime) -> str | None:
     if task.status not in _DISPATCHED:
         return f"status {task.status} is not dispatchable"
     if holder := task.text("claimed_by"):
         return f"claimed by {holder}"
     if task.is_archived:
         return "the task is archived"
-    if tag := next((tag for tag in task.tags if tag in excluded), None):
-        return f"tasks with the tag {tag} are not dispatched"
     found = standing(task, ground, now=now)
     return found.reason if found.standing is TaskReadiness.BLOCKED else None
 

@@ -57,16 +57,12 @@ _POLICY: Final = {
 
 
 class TaskScheduleError(HoraeError):
-    """A schedule that no task can have."""
-
     code = "task_schedule"
     exit_code = Exit.USAGE
 
 
 @dataclass(eq=False)
 class BoardRequests:
-    """Shows a board, and changes the schedules of its tasks."""
-
     files: Board
     _: KW_ONLY
     clock: Clock
@@ -119,7 +115,6 @@ class BoardRequests:
         return said
 
     async def _pauses(self) -> _Pauses:
-        """Return the pauses of tasks, by the address of their entry."""
         paused = await self.ledger.entries_that_are(Trait.PAUSED, limit=_MANY)
         return {each.mark.address: each.pause for each in paused if each.pause is not None}
 

@@ -58,8 +58,6 @@ _LOOSE: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](.*?)(?:([+-]\d\d):?(\d\d))?"
 
 
 class TransitionError(HoraeError):
-    """A move that a task may not make."""
-
     code = "transition"
 
     def __init__(self, before: str, after: str) -> None:
@@ -71,8 +69,6 @@ class TransitionError(HoraeError):
 
 
 class DependencyError(HoraeError):
-    """A task that would depend on itself."""
-
     code = "dependency"
     exit_code = Exit.USAGE
 
@@ -184,7 +180,6 @@ def moment(text: str | None) -> datetime | None:
 
 
 def task_policy(task: Task) -> Policy:
-    """Return the policy of a recurring task, or raise ScheduleError."""
     said = {each.key: task.text(each.option) for each in TASK_PROPERTIES}
     props = {key: value for key, value in said.items() if value is not None}
     return policy_of(props, zone_name=task.timezone or "UTC")
@@ -250,7 +245,6 @@ def find_circle(numbers: Mapping[int, tuple[int, ...]], start: int) -> tuple[int
 def check_depends_on(
     task: int, depends_on: tuple[int, ...], others: Mapping[int, tuple[int, ...]]
 ) -> None:
-    """Raise DependencyError if a task with these dependencies would wait for itself."""
     circle = find_circle({**others, task: depends_on}, task)
     if circle:
         raise DependencyError(task, circle)
@@ -284,10 +278,7 @@ def complaints(
     archived: Iterable[int] = (),
     crew: Sequence[str] = (),
 ) -> list[Complaint]:
-    """Return the problems of the tasks of a board, in the order of their numbers.
-
-    *crew* are the members that tasks can go to, if that is known.
-    """
+    """Return the problems of tasks, by number; *crew* are the members that can get one."""
     ground = TaskStatuses.of(tasks, archived=archived)
     found = [Complaint(task, *each) for task in tasks for each in _odd(task, ground, now, crew)]
     by_number = {task.id: task for task in tasks}

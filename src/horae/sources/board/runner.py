@@ -14,7 +14,7 @@ import os
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.entry import Work, key_time
 from horae.core.ports import (
@@ -74,7 +74,7 @@ from horae.sources.board.tasks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from horae.core.gate import Gate
@@ -98,11 +98,9 @@ AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 UNCLAIMED: Final = timedelta(minutes=1)  # after a run that ended before its task was claimed
 UNREAD: Final = timedelta(seconds=7)  # after a board or a manifest that could not be read
 _LONGEST_REST: Final = timedelta(hours=1)  # without a time on the board to wait for
-_PAGE: Final = 100
 
 
 def busy_at(gate: Gate) -> frozenset[str]:
-    """Return the agents of the runs that hold a slot."""
     return frozenset(name for holding in gate.holders for name in holding.ask.agents)
 
 
@@ -110,8 +108,7 @@ def busy_at(gate: Gate) -> frozenset[str]:
 class Dispatcher:
     """Dispatches open tasks to free members: it files receipts, and the gate does the rest.
 
-    *busy* tells which agents are at work, *excluded* are tags of tasks that are not dispatched,
-    *rest* is how long a task rests after so many failed attempts.
+    *busy* tells which agents are at work, *rest* how long a task rests after failed attempts.
     """
 
     board: CommittedBoard
@@ -122,7 +119,6 @@ class Dispatcher:
     ledger: Ledger
     clock: Clock
     busy: Callable[[], Collection[str]]
-    excluded: Collection[str] = ()
     rest: Callable[[int], timedelta] = rest_after
     term: int = 1
     next_at: datetime | None = field(default=None, init=False)  # the next time on the board
@@ -143,10 +139,7 @@ class Dispatcher:
         self._is_stale = True
 
     def turned(self) -> None:
-        """Ask for a look if the board changed, a member is free, or a time has come.
-
-        To be called after each turn of the engine.
-        """
+        """After a turn of the engine, ask for a look if there is a reason for one."""
         busy = frozenset(self.busy())
         is_freed = not self._were_busy <= busy
         self._were_busy = busy
@@ -173,10 +166,7 @@ class Dispatcher:
                 self.problem, self.next_at = error, now + UNREAD
 
     async def look(self, now: datetime) -> list[Filed]:
-        """Dispatch what can be dispatched, after expired claims are taken back.
-
-        To look twice files nothing twice.
-        """
+        """Take back expired claims and dispatch; a second look files nothing twice."""
         self._is_stale = False
         self.problem = None
         members = await asyncio.to_thread(self.roster.members)
@@ -209,12 +199,13 @@ class Dispatcher:
         if all(each.name in taken for each in members):
             return []
         able = await asyncio.to_thread(self._able, members)
-        free = [name for name in able if name not in taken and not await self._is_paused(name)]
+        entries = {name: await self._entry(f"agent:{name}") for name in able if name not in taken}
+        free = [name for name, known in entries.items() if known is None or known.pause is None]
         if not free:
             return []
         line = [
             task
-            for task in candidates(tasks, now=now, archived=cards.archived, excluded=self.excluded)
+            for task in candidates(tasks, now=now, archived=cards.archived)
             if task.id not in at_work and task.id not in resting
         ]
         return await self._hand_out(line, free, now)
@@ -222,18 +213,14 @@ class Dispatcher:
     async def _hand_out(self, line: list[Task], free: list[str], now: datetime) -> list[Filed]:
         filed: list[Filed] = []
         while given := assign(line, free=free):
-            refused = set()
-            for each in given:
-                made = await self._file(each, now)
-                if made is None:
-                    refused.add(each.task.id)
-                    continue
-                filed.append(made)
-                free.remove(each.member)
-            if not refused or self._is_stale:
+            made = [(each.member, await self._file(each, now)) for each in given]
+            done = [(member, receipt) for member, receipt in made if receipt is not None]
+            filed += [receipt for _, receipt in done]
+            if len(done) == len(given) or self._is_stale:
                 break
             # A task that is paused keeps no member from the next in line.
-            passed = refused | {each.task.id for each in given}
+            gone, passed = {member for member, _ in done}, {each.task.id for each in given}
+            free = [name for name in free if name not in gone]
             line = [task for task in line if task.id not in passed]
         return filed
 
@@ -244,16 +231,18 @@ class Dispatcher:
         if known is None:  # what is on the board is soon in the ledger, and then we look again
             self._is_stale = True
             return None
-        newest = await self._newest(known.number)
+        newest = None
+        async for receipt in self._receipts(entry=known.number, limit=100):
+            if receipt.receipt.key.removeprefix(KEY).isdecimal():
+                newest = receipt
+                break
         if newest is not None and (newest.status not in FINAL or self._rests(task, newest, now)):
             return None
         count = 0 if newest is None else int(newest.receipt.key.removeprefix(KEY))
         words = f"assigned to {member}: first in the queue ({task.priority or 'no'} priority)"
         reason = Reason(ReasonCode.ASSIGNED, words)
-        receipt = Receipt(f"{KEY}{count + 1}", Status.WAITING, reason, now, now)
-        made = await self.ledger.add(
-            known.number, [receipt], now=now, term=self.term, agents=(member,)
-        )
+        asked = [Receipt(f"{KEY}{count + 1}", Status.WAITING, reason, now, now)]
+        made = await self.ledger.add(known.number, asked, now=now, term=self.term, agents=(member,))
         if not made or made[0].status in FINAL:
             return None
         assert self._out is not None, "a look begins with it"
@@ -294,38 +283,26 @@ class Dispatcher:
         known = await self.ledger.entry(self._numbers[address])
         return None if known is None or known.gone_at is not None else known
 
-    async def _is_paused(self, member: str) -> bool:
-        known = await self._entry(f"agent:{member}")
-        return known is not None and known.pause is not None
-
-    async def _newest(self, entry: int) -> Filed | None:
-        """Return the last receipt by which a task was dispatched."""
+    async def _receipts(self, *, limit: int, **which: Any) -> AsyncIterator[Filed]:
         cursor: int | None = None
         while True:
-            page = await self.ledger.receipts(entry=entry, cursor=cursor, limit=_PAGE)
+            page = await self.ledger.receipts(cursor=cursor, limit=limit, **which)
             for filed in page.receipts:
-                if filed.receipt.key.removeprefix(KEY).isdecimal():
-                    return filed
+                yield filed
             if page.cursor is None:
-                return None
+                return
             cursor = page.cursor
 
     async def _still_out(self) -> dict[int, tuple[int, str]]:
         """Return the dispatches that are not over, by receipt, those of earlier engines too."""
         if self._out is None:
             out: dict[int, tuple[int, str]] = {}
-            cursor: int | None = None
-            while True:
-                page = await self.ledger.receipts(statuses=OPEN, cursor=cursor, limit=_PAGE * 10)
-                for filed in page.receipts:
-                    if filed.work is Work.DISPATCH and filed.agents:
-                        known = await self.ledger.entry(filed.entry)
-                        task = None if known is None else task_at(known.mark.address)
-                        if task is not None:
-                            out[filed.number] = task, filed.agents[0]
-                if page.cursor is None:
-                    break
-                cursor = page.cursor
+            async for filed in self._receipts(statuses=OPEN, limit=1000):
+                if filed.work is Work.DISPATCH and filed.agents:
+                    known = await self.ledger.entry(filed.entry)
+                    task = None if known is None else task_at(known.mark.address)
+                    if task is not None:
+                        out[filed.number] = task, filed.agents[0]
             self._out = out
         for number in tuple(self._out):
             receipt = await self.ledger.receipt(number)
@@ -403,7 +380,6 @@ class DispatchRunner:
         return _Working(self, errand, run)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how a run of an earlier engine ended; None is unknown."""
         directory = self.place.directory_of(run)
         found = await look_back_agent(self.processes, directory, run.number)
         if found is UNRELEASED:
@@ -412,7 +388,6 @@ class DispatchRunner:
         return found if found is None or errand is None else await self.over(errand, found)
 
     async def obstacle(self, filed: Filed) -> str | None:
-        """Return why a task that is held back would be so again."""
         errand = await self._errand(filed)
         if errand is None:
             return None
@@ -525,13 +500,10 @@ class Errand(NamedTuple):
     stamps: frozenset[str]
 
     def has(self, task: Task) -> bool:
-        """Tell whether the claim in a task was made for this."""
         return is_claim_of(task, self.member, stamps=self.stamps)
 
 
 class _Working:
-    """A run of a member at its task."""
-
     def __init__(self, runner: DispatchRunner, errand: Errand, run: Held) -> None:
         self._runner = runner
         self._errand = errand
@@ -581,14 +553,12 @@ class RecycleRunner:
         self._tasks = f"{self._root}/{self.tasks.strip('/')}"
 
     async def hold(self, job: Job) -> _EditRun:
-        """Make a run that waits for its go."""
         task = parse(job.text).task
         if task is None:
             raise RunError("the text to recycle is not a task")
         return _EditRun(lambda: self._carry_out(job.filed, task.id))
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how a run of an earlier engine ended: the file says it."""
         try:
             content = read_plan(f"{self._root}/{filed.origin.file}", limit=self.limit)
             task = card_of(content).task

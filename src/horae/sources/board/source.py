@@ -112,7 +112,6 @@ class BoardSource:
         return scan
 
     async def settle(self, receipt: Filed) -> None:
-        """Write the event of a task that came back, once."""
         if self.follow_up is not None and receipt.work is Work.DISPATCH:
             await self.follow_up(receipt)
         if receipt.work is not Work.RECYCLE or receipt.status is not Status.DONE:
@@ -221,7 +220,6 @@ def check_board(
     most: int = MOST,
     crew: Sequence[str] = (),
 ) -> list[Diagnostic]:
-    """Return the findings in the files of a board, by file and line."""
     found: list[Diagnostic] = []
     files: dict[str, Task] = {}
 
@@ -361,7 +359,6 @@ def task_at(address: str) -> int | None:
 
 
 def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
-    """Yield the entry by which an open task is dispatched."""
     if task.status in CLOSED or task.is_archived:
         return
     address, assignee = work_address(task.id), task.text("assignee")

@@ -63,12 +63,11 @@ _TYPED: Final = frozenset(
 )
 _ESCAPED: Final = re.compile(r'[\x00-\x1f\x7f-\x9f"\\\u2028\u2029\ufeff\ufffe\uffff\u200e-\u202e]')
 _SHORT: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+_TIMES: Final = ("scheduled_for", "cron_schedule", "cron_last_run", "timezone")
 _NOWHERE: Final = "the directory does not exist; `horae task add` creates it"
 
 
 class TaskFileError(PlanFileError):
-    """A task that cannot be read."""
-
     code = "task_file"
 
     def __init__(self, path: str, problem: Diagnostic) -> None:
@@ -84,8 +83,6 @@ class TaskEditError(PlanFileError):
 
 
 class TaskMissingError(HoraeError):
-    """A number that no task of the board has."""
-
     code = "task_missing"
     exit_code = Exit.NOT_FOUND
 
@@ -107,8 +104,6 @@ class TaskMissingError(HoraeError):
 
 
 class TaskAmbiguousError(HoraeError):
-    """A number that several files of the board have."""
-
     code = "task_ambiguous"
     exit_code = Exit.CONFLICT
 
@@ -148,15 +143,10 @@ def card_data(card: Card, found: Resolution | None) -> dict[str, object]:
         "priority": task.priority,
         "standing": None if found is None else found.standing.value,
         "reason": None if found is None else found.reason or None,
-        "assignee": task.text("assignee"),
-        "claimed_by": task.text("claimed_by"),
-        "review_owner": task.text("review_owner"),
+        **{key: task.text(key) for key in ("assignee", "claimed_by", "review_owner")},
         "tags": list(task.tags),
         "depends_on": list(task.depends_on),
-        "scheduled_for": task.scheduled_for,
-        "cron_schedule": task.cron_schedule,
-        "cron_last_run": task.cron_last_run,
-        "timezone": task.timezone,
+        **{key: task.text(key) for key in _TIMES},
         "file": card.path,
     }
 
@@ -175,13 +165,6 @@ class Cards(NamedTuple):
     @property
     def ground(self) -> TaskStatuses:
         return TaskStatuses.of(self.tasks, archived=self.archived)
-
-    def find(self, number: int) -> Card | None:
-        """Return the task of a number; raises TaskAmbiguousError if two files have it."""
-        for problem in self.problems:
-            if isinstance(problem, TaskAmbiguousError) and problem.task == number:
-                raise problem
-        return next((card for card in self.cards if card.task.id == number), None)
 
 
 def ambiguous(ids: Iterable[tuple[int, str]]) -> list[TaskAmbiguousError]:
@@ -216,10 +199,7 @@ def find_tasks(root: StrPath, *, board: str | None = None) -> str:
 
 
 class Board:
-    """The tasks in one directory; a file is parsed again only if its bytes have changed.
-
-    Errors about several files name them from *root*.
-    """
+    """The tasks in one directory; a file is parsed again only if its bytes have changed."""
 
     def __init__(
         self,
@@ -230,6 +210,7 @@ class Board:
         most: int = MOST,
     ) -> None:
         self.directory = os.fspath(directory).rstrip("/") or "/"
+        # What errors about several files leave out of their names.
         self._top = "" if root is None else f"{os.fspath(root).rstrip('/')}/"
         self.limit = limit
         self._cards: dict[str, Card] = {}
@@ -315,8 +296,7 @@ class Board:
     def archive(self, number: int, decide: Callable[[Task], Changes]) -> Card:
         """Move the file of one task to the archive, changed as *decide* says; return it there.
 
-        If the file is saved meanwhile, *decide* is asked again; a file of the same name in the
-        archive is not replaced.
+        A file of the same name in the archive is not replaced.
         """
         path = self.card(number).path
         _make_directory(self._archive)
@@ -349,7 +329,6 @@ class Board:
             return card_of(read_plan(error.put_away, root=self._archive, limit=self.limit))
 
     def archived(self) -> frozenset[int]:
-        """Return the numbers of the tasks in the archive."""
         return frozenset(self._put_away())
 
     def _put_away(self) -> dict[int, str]:
@@ -377,10 +356,7 @@ class Board:
 
 
 class CommittedBoard:
-    """The tasks of a board for concurrent callers; under git each edit is a commit of its own.
-
-    *tasks* is their directory, from the root.
-    """
+    """The tasks of a board for concurrent callers; under git each edit is a commit of its own."""
 
     def __init__(
         self, root: StrPath, *, tasks: str = TASKS, limit: int = LIMIT, most: int = MOST
@@ -400,17 +376,15 @@ class CommittedBoard:
                 return Cards((), (), frozenset())
 
     async def card(self, number: int) -> Card:
-        """Return one task, or raise TaskMissingError."""
         async with self._reading:
             return await asyncio.to_thread(self._board.card, number)
 
     async def change(
         self, number: int, decide: Callable[[Task], Changes], *, message: Callable[[Task], str]
     ) -> Edited:
-        """Change fields of one task as *decide* says of its present state.
+        """Change fields of one task as *decide* says, each time it is asked; commit it.
 
-        *decide* may be called more than once, and must then say the same. *message* names the
-        commit of the task after the edit; an error of git is only noted.
+        *message* names the commit of the task after the edit; an error of git is only noted.
         """
         path = (await self.card(number)).path
         is_asked = False
@@ -499,7 +473,6 @@ def bring_back(
 
 
 def card_of(content: Content) -> Card:
-    """Return the task of a file, or raise TaskFileError."""
     task, problems = parse(content.text, name=content.path)
     wrong = next((each for each in problems if each.severity is Severity.ERROR), None)
     if wrong is not None or task is None:
@@ -568,8 +541,6 @@ def _piece(
 
 
 def _is_as_meant(task: Task, after: Task, wanted: Mapping[str, Value | None]) -> bool:
-    """Tell whether the wanted fields of a task, and they alone, read anew."""
-
     def is_wanted(key: str, value: Value | None) -> bool:
         is_nothing = after.fields.get(key) is None or key in after.absent  # or a key alone
         return is_nothing if value is None else _is(after, key, value)
@@ -602,7 +573,6 @@ def scalar(value: Value) -> str:
 
 
 def task_text(fields: Changes, *, body: str = "") -> str:
-    """Return the text of a new task file."""
     lines = "".join(
         f"{key}: {scalar(value)}\n" for key, value in _plain(fields).items() if value is not None
     )

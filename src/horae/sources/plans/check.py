@@ -61,8 +61,6 @@ def check_plans(
 
 @dataclass(frozen=True, slots=True)
 class CheckedWorkflow:
-    """A workflow headline with its place."""
-
     name: str
     headline: Headline
     place: SectionPlace

@@ -43,8 +43,6 @@ _ATTEMPTS: Final = 8  # to push before somebody else pushes again
 
 
 class ClaimError(HoraeError):
-    """A claim that could not be made or given back."""
-
     code: ClassVar[str] = "claim"
 
     def __init__(self, file: str, name: str, reason: str) -> None:
@@ -55,8 +53,6 @@ class ClaimError(HoraeError):
 
 
 class ClaimLostError(ClaimError):
-    """A task that another agent has."""
-
     code = "claim_lost"
     exit_code = Exit.CONFLICT
 
@@ -83,8 +79,6 @@ class ClaimRefusedError(ClaimError):
 
 
 class ClaimBusyError(ClaimError):
-    """A claim that could not be made now."""
-
     code = "claim_busy"
     exit_code = Exit.TEMPORARY
 
@@ -189,7 +183,6 @@ class _TaskLine:
         return [*state_edits(headline, DOING), *property_edits(headline, changes, path=path)]
 
     def given_back(self, plan: Plan, index: int, path: str) -> list[Edit]:
-        """Return the edits that release a task."""
         headline = plan.headlines[index]
         holder = headline.props.get("AGENT")
         if holder is None:

@@ -194,7 +194,6 @@ def sequence_of(plan: Plan, state: str | None) -> Sequence:
 
 
 def completion(plan: Plan, index: int, *, now: datetime, zone: str, path: str) -> list[Edit]:
-    """Return the edits that mark a headline as done now."""
     headline = plan.headlines[index]
     moves = _moves(plan, index, now=now, zone=zone, path=path)
     stamp, word = written(now, zone), _done_word(plan, headline)
@@ -387,7 +386,6 @@ def property_edits(
 
 
 def splices_of(plan: Plan, index: int, edits: Iterable[Edit]) -> list[Splice]:
-    """Return the edits of a headline as splices of its file."""
     return [
         Splice(*plan.byte_span(index, each.span), each.text.encode("utf-8", "surrogatepass"))
         for each in sorted(edits, key=lambda each: each.span)
@@ -395,5 +393,4 @@ def splices_of(plan: Plan, index: int, edits: Iterable[Edit]) -> list[Splice]:
 
 
 def changed(plan: Plan, index: int, edits: Iterable[Edit], data: bytes) -> bytes:
-    """Return the bytes of a file with the edits of one headline in them."""
     return spliced(data, splices_of(plan, index, edits))

@@ -1,8 +1,7 @@
 """Posts one message: `python -m horae.sources.plans.post`, the message on its input.
 
-Where to, and the headers that sign it, are in HORAE_POST as JSON. It says in one line how it
-went and fails unless the answer is one of 200 to 299. It follows no redirect: a signed message
-goes where the plan says and nowhere else.
+The address and the headers that sign the message are in HORAE_POST as JSON. It fails unless the
+answer is one of 200 to 299, and follows no redirect: a signed message goes where the plan says.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ WAIT: Final = 20.0  # seconds for an answer
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Goes nowhere else."""
-
     def redirect_request(self, *_: object) -> None:
-        """Return that there is no other address."""
+        """Name no other address."""
 
 
 def post(address: str, body: bytes, headers: dict[str, str]) -> tuple[bool, str]:
@@ -38,7 +35,6 @@ def post(address: str, body: bytes, headers: dict[str, str]) -> tuple[bool, str]
 
 
 def main() -> int:
-    """Post what is on the input, and say how it went."""
     order = json.loads(os.environ["HORAE_POST"])
     taken, words = post(order["address"], sys.stdin.buffer.read(), order["headers"])
     sys.stdout.write(words + "\n" if taken else f"FAILED: {words}\n")

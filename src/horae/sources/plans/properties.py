@@ -1,7 +1,7 @@
-"""The properties of a headline that fires: those that are read, and those that only seem to be.
+"""The properties of an entry: those that are read, and those that seem to be.
 
-Other properties are free, as in Org. What is named here is either so near to one that is read
-that it was meant, or a word that only a scheduler's user writes.
+Other properties are free, as in Org. A property that seems to be read is a misspelled one, or a
+word of another scheduler.
 """
 
 from __future__ import annotations
@@ -61,17 +61,14 @@ _ADVICE: Final[Mapping[str, str]] = {
 
 
 def is_near_entry(headline: Headline) -> bool:
-    """Tell whether a headline fires, or would if a word of it were spelled right.
-
-    An agent's definition never does.
-    """
+    """Tell whether a headline is an entry, or would be if it were spelled right."""
     if "agent" in headline.tags:
         return False
     props = headline.props
     if is_entry(headline) or "SCHEDULE" in props:
         return True
     meant = {key: meant_by(key) for key in props if key not in KNOWN}
-    spelled = {each for key, each in meant.items() if key not in _names(each)}
+    spelled = {each for key, each in meant.items() if key not in _OTHER_NAMES.get(each or "", ())}
     is_timed = "SCHEDULE" in meant.values() or headline.scheduled is not None
     return bool(spelled & {"SCHEDULE", "COMMAND"}) or (is_timed and "COMMAND" in meant.values())
 
@@ -96,11 +93,6 @@ def advice_on(key: str) -> str | None:
     return _ADVICE.get(_joined(key))
 
 
-def _names(key: str | None) -> tuple[str, ...]:
-    """Return what other schedulers call a property."""
-    return _OTHER_NAMES.get(key or "", ())
-
-
 @lru_cache(maxsize=1024)  # a plan has few keys, and each of them often
 def _meant(key: str) -> str | None:
     joined = _joined(key)
@@ -116,16 +108,13 @@ def _joined(key: str) -> str:
 
 
 def _is_near(word: str, known: str) -> bool:
-    """Tell whether a word is a known one with a slip of the pen, or in the plural.
-
-    A short word has many neighbours (COST, HOST), so only a swap or a doubled letter counts.
-    """
+    """Tell whether a word is a misspelled known one, or its plural."""
     if word in {known, f"{known}S", f"{known}ES", known.removesuffix("S")}:
         return True
     if len(known) <= 2 or abs(len(word) - len(known)) > 2:
         return False
     slips = _slips(word, known)
-    if len(known) <= 4:
+    if len(known) <= 4:  # it has many neighbours (COST, HOST): a swap or a doubled letter counts
         return slips == 1 and sorted(set(word)) == sorted(set(known))
     return slips <= (1 if len(known) <= 7 else 2)
 

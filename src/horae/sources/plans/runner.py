@@ -1,8 +1,7 @@
-"""Runs of what headlines call: a program, or a message to an address.
+"""Runs of commands, and of messages, which a process of its own posts.
 
-A command gets an allow-listed environment and the facts of its run beside it, works where
-its plan is, and reads nothing from its input. A message is posted by a process of its own,
-so it has the same wall clock and the same record as everything else.
+A command gets an allow-listed environment and the facts of its run, works in the directory of its
+plan, and reads nothing from its input.
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ POST: Final = ("-I", "-m", "horae.sources.plans.post")
 
 
 class CommandRunner:
-    """Makes runs of commands and messages."""
-
     def __init__(self, processes: Processes, place: RunSettings) -> None:
         self._processes = processes
         self._place = place
@@ -47,19 +44,16 @@ class CommandRunner:
         self._guessed = guessed_secrets(self._environment)
 
     async def hold(self, job: Job) -> Held:
-        """Make a run that waits for its go."""
         if job.call is None:
             raise RunError("the entry has neither a :COMMAND: nor a :POST:")
         given = await self._place.secrets.given(job.call.variables)
         return await self._processes.hold(self._spec(job, job.call, given))
 
     async def obstacle(self, text: str) -> str | None:
-        """Return why the call of a text would be held back; None if it would not."""
         call = call_in(text)
         return None if call is None else await why_held(self._place, call.variables)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
-        """Return how a run ended that an engine before this one made; None is unknown."""
         found = await self._processes.look_back(self._place.directory_of(run), run.number)
         return Unreleased() if found is UNRELEASED else found
 

@@ -1,9 +1,8 @@
 """The org plans beneath a plan root, as a source of entries.
 
-A file is parsed again only if its bytes have changed, and then only the sections that
-have. What the ledger already knows of a file that stands as it stood is not said again,
-and after a restart not even read. One that cannot be read keeps its last good entries and
-stops no other.
+A file is parsed again only if its bytes have changed, and then only its changed sections; after a
+restart a file that the ledger knows is not even read. A file that cannot be read keeps its last
+good entries and stops no other.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ READER: Final = 2
 
 
 class OrgSource:
-    """The workflows of all org plans beneath a root; files go by their path from there.
+    """The workflows of all org plans beneath a root, named by their path from there.
 
-    With *inline* all is done in the caller's thread: a simulated world has only one.
+    With *inline* all is done in the caller's thread.
     """
 
     name = "org"
@@ -46,32 +45,22 @@ class OrgSource:
         most: int = MOST,
         inline: bool = False,
     ) -> None:
-        self._zone_name = zone_name
+        def understand(
+            content: Content, file: str, was: Plan | None
+        ) -> tuple[Plan, tuple[Scanned, ...]]:
+            plan = read(content.text, was=was)
+            return plan, tuple(scan_plan(plan, file=file, zone_name=zone_name))
+
         self._inline = inline
-        self._shelf = FileCache(
-            root,
-            reader=f"org-{READER} {zone_name}",
-            understand=self._understand,
-            limit=limit,
-            most=most,
-        )
+        reader = f"org-{READER} {zone_name}"
+        self._shelf = FileCache(root, reader=reader, understand=understand, limit=limit, most=most)
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
-        """Return the workflows of every plan that the ledger does not know as it stands."""
-        if self._inline:
-            return self._look(index)
-        return await asyncio.to_thread(self._look, index)
+        return self._look(index) if self._inline else await asyncio.to_thread(self._look, index)
 
     def _look(self, index: Mapping[str, str]) -> Scan:
-        """Read what has changed, all of which is kept."""
-        with collector_paused(when=True):
+        with collector_paused(when=True):  # what is read is kept
             return self._shelf.look(index)
 
     async def settle(self, receipt: Filed) -> None:
         """Do nothing: a plan is not changed by what became of it."""
-
-    def _understand(
-        self, content: Content, file: str, was: Plan | None
-    ) -> tuple[Plan, tuple[Scanned, ...]]:
-        plan = read(content.text, was=was)
-        return plan, tuple(scan_plan(plan, file=file, zone_name=self._zone_name))
