@@ -44,12 +44,17 @@ class PlanFileError(HoraeError):
     def __init__(
         self, path: str, reason: str, *, line: int | None = None, column: int | None = None
     ) -> None:
-        self.raw_path = path  # as the system has it
+        self._raw_path = path
         self.path = printable(path)  # in one line
         self.reason = reason
         self.line = line
         self.column = column
         super().__init__(f"{self.path}: {reason}")
+
+    @property
+    def raw_path(self) -> str:
+        """The path as the system has it; not among the facts of the error, where `path` is."""
+        return self._raw_path
 
 
 class PlanMissingError(PlanFileError):
