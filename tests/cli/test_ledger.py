@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.cli.connection import Place, copy
+from horae.cli.connection import Place, ask
 from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
 from horae.core.receipt import Status
@@ -24,7 +24,6 @@ from horae.core.source import Revision, Scan
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
-from horae.timing.zone import zone
 from reasons import because
 
 if TYPE_CHECKING:
@@ -225,7 +224,8 @@ def test_reading_goes_on_while_an_engine_has_the_lock_and_writing_names_it(
             ending = call(*args)
             assert ending.code == code
             assert f"in use by process {engine.pid}" in ending.err
-        copy(Place(data, zone("UTC")), data / "copy.db")
+        place = Place.of(root=".", data=str(data))
+        ask(place, lambda ledger: ledger.backup(data / "copy.db"))
         assert (data / "ledger.db-open").exists(), "a reader must not say that it is closed"
         assert call("status", "--at", LOOK, "--json").data["engine"]["pid"] == engine.pid
         engine.communicate("")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 HEAVY = {
-    "asyncio", "http", "logging", "sqlite3", "socket", "ssl", "yaml", "rich", "tomllib", "zoneinfo", "subprocess",
+    "asyncio", "http", "sqlite3", "socket", "ssl", "yaml", "rich", "tomllib", "zoneinfo", "subprocess",
     "horae.timing", "horae.core.entry", "horae.sources", "horae.org.check", "horae.org.world",
 }  # fmt: skip
 

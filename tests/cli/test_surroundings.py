@@ -14,12 +14,12 @@ import pytest
 
 from horae.cli.doctor import (
     DatabaseFacts,
+    Grade,
     check_languages,
     check_programs,
     check_schema,
     check_skew,
 )
-from horae.cli.maintenance import Grade
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations
 from store.server import SCHEMA, fresh, server

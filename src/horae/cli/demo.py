@@ -19,7 +19,8 @@ import click
 from horae.cli.client import Far
 from horae.cli.connection import Place, read
 from horae.cli.log import logging_to
-from horae.cli.output import echo
+from horae.cli.options import seconds_option
+from horae.cli.output import echo, print_table
 from horae.cli.up import log_notes, run_plans
 from horae.config import load
 from horae.core.clock import SystemClock, machine_zone
@@ -86,7 +87,7 @@ class OccupiedError(HoraeError):
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds.")
+@seconds_option
 @click.option("--keep", metavar="DIR", help="Write the demo to DIR and keep it.")
 def demo(*, seconds: float | None, keep: str | None) -> int:
     """Run a demo plan until Ctrl-C.
@@ -243,21 +244,14 @@ def _request(place: Place, over: Event) -> None:
 
 def _sum_up(place: Place, seconds: float) -> None:
     """Print how many receipts each entry has, and how their runs ended."""
-    from rich.table import Table
-
-    from horae.cli.tables import console, safe
-
     counts: dict[str, Counter[str]] = {}
     for line in read(place, lambda service: service.history(limit=_MOST)).lines:
         counts.setdefault(line.filed.title, Counter())[line.filed.receipt.status] += 1
     total = sum(each.total() for each in counts.values())
     receipts = "1 receipt" if total == 1 else f"{total} receipts"
     echo(f"\nIn {seconds:.0f} seconds Horae wrote {receipts}, one for each occurrence:\n")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("receipts", justify="right")
-    table.add_column("entry")
-    table.add_column("outcomes", overflow="fold")
+    rows = []
     for title, ends in sorted(counts.items()):
         words = ", ".join(f"{count} {status}" for status, count in sorted(ends.items()))
-        table.add_row(str(ends.total()), safe(title), safe(words))
-    console().print(table)
+        rows.append((f"{ends.total():>8}", title, words))
+    print_table(("receipts", "entry", "outcomes"), rows)

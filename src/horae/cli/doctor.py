@@ -1,66 +1,258 @@
-"""What `doctor` looks at around a ledger: git, languages, the plan root, the port, the database."""
+"""`doctor`: the ledger, the machine it is on, and all that an engine needs."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from datetime import timedelta
+import sqlite3
+import subprocess
+import sys
+import time
+import zoneinfo
+from contextlib import suppress
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.cli.maintenance import Check, Grade
-from horae.config import untrusted
+import click
+
+from horae.app import ReaderError
+from horae.cli.connection import NoLedgerError, Place, read, refuse_loss
+from horae.cli.maintenance import (
+    BACKUPS,
+    BackupError,
+    backups_in,
+    damage_of,
+    missing_secrets,
+    restore_newest,
+    size_text,
+)
+from horae.cli.options import place_options
+from horae.cli.output import Output, form_options, print_rows, print_table, safe
+from horae.config import secrets_of, untrusted
 from horae.core.clock import SystemClock
-from horae.core.ports import LedgerError
-from horae.errors import HoraeError
+from horae.core.ports import LedgerDamagedError, LedgerError
+from horae.core.secret import FOLDER
+from horae.core.text import moment_text
+from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.read import PlanFileError, find_plans, read_plan
-from horae.org.document import read
+from horae.org.document import read as read_text
+from horae.org.selftest import misread
 from horae.org.world import every, worlds
+from horae.process.cgroup import CgroupLimits, standing
+from horae.process.processes import can_kill_trees
 from horae.sources.workflows.languages import AGENT, LANGUAGES, language_of
-from horae.store.lock import holder_of
+from horae.store import database
+from horae.store.lock import NetworkDiskError, holder_of, refuse_network_disk
 from horae.store.sql import migrations
 from horae.timing.duration import format_duration
 from horae.web.serve import ListenError, listen_tcp
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from datetime import datetime
+    from collections.abc import Callable, Collection, Iterator
 
     from horae.config import Config
     from horae.store.pg_wire import DatabaseAddress
 
 GIT: Final = (2, 38)  # merges without a working tree since then
 POSTGRES: Final = 14
+_MIB: Final = 1024 * 1024
 _SKEW: Final = timedelta(seconds=30)  # between two clocks that a time service keeps
 _GIT_REMEDY: Final = "install git 2.38 or newer"
 _PROGRAMS: Final = ("wb", "batty", "agent")  # beside `horae` itself
-_NUMBERS: Final = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 
 
-def around(config: Config) -> Iterator[Check]:
-    """Yield how everything is that is not the ledger's own."""
-    root = Path(config.root)
-    yield _check_git(root)
-    yield from _check_languages(config)
+class Grade(StrEnum):
+    """How well something is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+_STYLES: Final = {Grade.OK: "green", Grade.WARN: "yellow", Grade.FAIL: "bold red"}
+
+
+class Check(NamedTuple):
+    """One thing that was looked at: how it is, and what to do about it."""
+
+    grade: Grade
+    name: str
+    found: str
+    remedy: str = ""
+
+    def data(self) -> dict[str, object]:
+        return {
+            "check": self.name,
+            "grade": self.grade.value,
+            "found": self.found,
+            "remedy": self.remedy or None,
+        }
+
+
+_ok, _warn, _fail = (partial(Check, grade) for grade in Grade)
+
+
+@click.command()
+@click.option("--restore", "restores", is_flag=True, help="Restore the newest intact backup.")
+@place_options
+@form_options
+def doctor(*, restores: bool, place: Place, output: Output) -> int:
+    """Check the installation and the ledger.
+
+    Each problem is listed with a remedy. With --restore a damaged or missing ledger is replaced
+    by the newest intact backup under backups/ in the data directory.
+    """
+    if restores:
+        if _check_ledger(place).grade is Grade.OK and place.path.exists():
+            reason = "the ledger is intact, so nothing was restored"
+            remedy = "to restore a backup anyway: horae restore FILE"
+            raise BackupError(str(place.path), reason, remedy=remedy)
+        restore_newest(output, place)
+        return Exit.OK
+    found = list(examine(place))
+    rows = [(safe(each.grade, style=_STYLES[each.grade]), *each[1:]) for each in found]
+    names = ("", "check", "found", "what to do")
+    print_rows(output, [each.data() for each in found], lambda: print_table(names, rows))
+    return Exit.FINDINGS if any(each.grade is Grade.FAIL for each in found) else Exit.OK
+
+
+def examine(place: Place) -> Iterator[Check]:
+    """Yield how everything is that a ledger and an engine stand on."""
+    config, root = place.config, Path(place.root)
+    yield check_python(sys.version_info[:3], sys.platform)
+    wrong = misread()
+    if wrong is not None:
+        yield _fail("reader", f"fails its self-test: {wrong}", ReaderError.remedy)
+    else:
+        yield _ok("reader", "self-test of the plan parser passed")
+    yield check_sqlite(sqlite3.sqlite_version_info)
+    clock = SystemClock()
+    first = ClockReading(clock.now(), time.monotonic())
+    time.sleep(0.02)
+    yield check_clock(first, ClockReading(clock.now(), time.monotonic()))
+    yield _check_zones()
+    yield check_git(_git_version(), is_needed=root.is_dir() and is_repository(root))
+    path = os.environ.get("PATH", os.defpath)
+    there = {
+        row.name
+        for row in LANGUAGES
+        if any(shutil.which(tool.program, path=path) for tool in row.tools)
+    }
+    yield from check_languages(there, _languages_of(config))
     yield check_root(root)
     yield _check_settings(config)
     yield check_port(config)
     yield check_programs(os.environ.get("PATH", ""))
     if config.store is not None:
         yield from check_store(config.store)
+    yield from _check_data(place)
+    yield from _check_secrets(place)
+    yield from _check_runs(place)
+    yield from _check_watches()
 
 
-def _check_git(root: Path) -> Check:
+# The machine
 
-    return check_git(_git_version(), is_needed=root.is_dir() and is_repository(root))
+
+def check_python(version: tuple[int, ...], platform: str) -> Check:
+    """Return whether this Python and system can do everything.
+
+    >>> check_python((3, 12, 1), "linux").found
+    'Python 3.12.1 on linux'
+    """
+    found = f"Python {'.'.join(map(str, version))} on {platform}"
+    if version < (3, 11):
+        return _fail("python", found, "use Python 3.11 or newer")
+    if platform == "darwin":
+        remedy = "detached processes may survive the end of their run; on Linux they are ended too"
+        return _warn("python", found, remedy)
+    if platform != "linux":
+        return _warn("python", found, "only commands that read plans work; use WSL for the others")
+    return _ok("python", found)
+
+
+def check_sqlite(version: tuple[int, ...]) -> Check:
+    """Return whether this SQLite is new enough, and free of the fault in its log.
+
+    >>> [check_sqlite(each).grade.value for each in ((3, 34, 1), (3, 40, 1), (3, 51, 3))]
+    ['fail', 'warn', 'ok']
+    """
+    found = f"SQLite {'.'.join(map(str, version))}"
+    if version < (3, 35):
+        return _fail("sqlite", found, "use a Python with SQLite 3.35 or newer")
+    if has_log_fault(version):
+        found = f"{found} can damage a database that two programs write at the same time"
+        remedy = "use SQLite 3.51.3 or newer, or let no other program write ledger.db"
+        return _warn("sqlite", found, remedy)
+    return _ok("sqlite", found)
+
+
+def has_log_fault(version: tuple[int, ...]) -> bool:
+    """Tell whether a SQLite has the fault of a write-ahead log that is reset by two at once.
+
+    It came with 3.7.0 and was mended in 3.51.3, 3.50.7 and 3.44.6; 3.52.0 was withdrawn.
+    """
+    if version < (3, 7, 0) or (3, 44, 6) <= version < (3, 45) or (3, 50, 7) <= version < (3, 51):
+        return False
+    return version < (3, 51, 3) or version[:3] == (3, 52, 0)
+
+
+class ClockReading(NamedTuple):
+    """What two clocks show at one moment."""
+
+    wall: datetime
+    passed: float  # seconds since whenever; nobody can set it
+
+
+def check_clock(first: ClockReading, second: ClockReading) -> Check:
+    """Return whether the clock shows a likely year and goes as fast as time passes."""
+    found = moment_text(second.wall, "UTC")
+    if not 2025 <= second.wall.year < 2100:
+        return _fail("clock", f"{found}, an unlikely year", "set the clock of this machine")
+    drift = (second.wall - first.wall) - timedelta(seconds=second.passed - first.passed)
+    if abs(drift) > timedelta(milliseconds=500):
+        remedy = "the clock is being changed; use a time service"
+        return _warn("clock", f"{found}; it jumped by {format_duration(drift)}", remedy)
+    return _ok("clock", found)
+
+
+def _check_zones() -> Check:
+    version, where = _zone_data()
+    try:
+        zoneinfo.ZoneInfo.no_cache("Europe/Berlin")
+    except zoneinfo.ZoneInfoNotFoundError:
+        return _fail("zones", "there is no zone data", "pip install tzdata")
+    return _ok("zones", f"zone data {'' if version is None else f'{version} '}in {where}")
+
+
+def _zone_data() -> tuple[str | None, str]:
+    """Return the version of the zone data, if it is known, and where the data is."""
+    for directory in map(Path, zoneinfo.TZPATH):
+        if not (directory / "Europe" / "Berlin").is_file():
+            continue
+        for name, pattern in (("tzdata.zi", r"# version (\S+)"), ("+VERSION", r"(\S+)")):
+            try:
+                with (directory / name).open(encoding="utf-8", errors="replace") as file:
+                    said = re.match(pattern, file.readline())
+            except OSError:
+                continue
+            if said:
+                return said[1], str(directory)
+        return None, str(directory)
+    try:
+        return version_of("tzdata"), "the package tzdata"
+    except PackageNotFoundError:
+        return None, "no place"
 
 
 def _git_version() -> str | None:
     """Return what git says of its version; None if there is none, or it does not answer."""
-    import subprocess
-
     program = shutil.which("git")
     if program is None:
         return None
@@ -81,13 +273,13 @@ def check_git(said: str | None, *, is_needed: bool) -> Check:
     >>> check_git("git version 2.30.2", is_needed=True).remedy
     'install git 2.38 or newer'
     """
-    numbers = _NUMBERS.search(said or "")
+    numbers = re.search(r"(\d+)\.(\d+)", said or "", re.ASCII)
     if numbers and (int(numbers[1]), int(numbers[2])) >= GIT:
-        return Check("git", Grade.OK, said or "")
+        return _ok("git", said or "")
     found = said or "git is not in the PATH"
     if is_needed:
-        return Check("git", Grade.FAIL, f"{found}, but the plan is in git", _GIT_REMEDY)
-    return Check("git", Grade.WARN, found, f"{_GIT_REMEDY} before you put the plan in git")
+        return _fail("git", f"{found}, but the plan is in git", _GIT_REMEDY)
+    return _warn("git", found, f"{_GIT_REMEDY} before you put the plan in git")
 
 
 def check_programs(path: str) -> Check:
@@ -104,9 +296,9 @@ def check_programs(path: str) -> Check:
     if not clashes:
         names = f"{', '.join(_PROGRAMS[:-1])} and {_PROGRAMS[-1]}"
         said = f"Horae also installs {names}; no other program in the PATH has one of these names"
-        return Check("programs", Grade.OK, said)
+        return _ok("programs", said)
     remedy = "call the program by its full path, or change the order of the PATH"
-    return Check("programs", Grade.WARN, "; ".join(clashes), remedy)
+    return _warn("programs", "; ".join(clashes), remedy)
 
 
 def _is_ours(file: str) -> bool:
@@ -116,32 +308,6 @@ def _is_ours(file: str) -> bool:
             return b"horae" in script.read(4096)
     except OSError:
         return False
-
-
-def _check_settings(config: Config) -> Check:
-    """Return whether all of `horae.toml` counts."""
-    waiting, unknown = untrusted(config).waiting, config.findings
-    if not waiting and not unknown:
-        return Check("settings", Grade.OK, "all settings in horae.toml are used")
-    found = [f"{each.file}:{each.line}: {each.message}" for each in unknown[:3]]
-    found += [f"{len(unknown) - 3} more unknown settings"] if len(unknown) > 3 else []
-    remedies = ["correct or remove it; `horae config` lists the settings"] if unknown else []
-    if waiting:
-        named = "; ".join(f"commit {each.commit[:12]} changes {each.name}" for each in waiting)
-        found.append(f"{named}, which is not used yet")
-        remedies.append("review it, and run `horae config trust` to use it")
-    return Check("settings", Grade.WARN, "; ".join(found), "; ".join(remedies))
-
-
-def _check_languages(config: Config) -> Iterator[Check]:
-    """Say which languages blocks can be written in here, and what the plan lacks."""
-    path = os.environ.get("PATH", os.defpath)
-    there = {
-        row.name
-        for row in LANGUAGES
-        if any(shutil.which(tool.program, path=path) for tool in row.tools)
-    }
-    yield from check_languages(there, _languages_of(config))
 
 
 def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Check]:
@@ -154,16 +320,16 @@ def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Ch
     names = ", ".join(row.name for row in rows if row.name in there) or "none"
     others = ", ".join(row.name for row in rows if row.name not in there)
     remedy = f"to run blocks in {others}: install the language" if others else ""
-    yield Check("languages", Grade.OK, f"blocks can be run in {names}", remedy)
+    yield _ok("languages", f"blocks can be run in {names}", remedy)
     for lang, where in sorted(used.items()):
         try:
             row = language_of(lang)
         except HoraeError as error:
-            yield Check("languages", Grade.FAIL, f"{where}: {error}", "use one of these languages")
+            yield _fail("languages", f"{where}: {error}", "use one of these languages")
             continue
         if row.name not in there and row.name != AGENT:
             found = f"{where} has a block in {row.name}, which is not installed"
-            yield Check("languages", Grade.FAIL, found, row.remedy)
+            yield _fail("languages", found, row.remedy)
 
 
 def _languages_of(config: Config) -> dict[str, str]:
@@ -178,7 +344,7 @@ def _languages_of(config: Config) -> dict[str, str]:
             text = read_plan(path, root=config.root).text
         except PlanFileError:  # that is for `check`
             continue
-        for world in every(worlds(read(text))):
+        for world in every(worlds(read_text(text))):
             for component in world.components:
                 if component.block is not None and component.block.lang:
                     used.setdefault(component.block.lang.lower(), os.fspath(path))
@@ -188,15 +354,29 @@ def _languages_of(config: Config) -> dict[str, str]:
 def check_root(root: Path) -> Check:
     """Return whether plans can be read and what belongs to them be written."""
     if not root.is_dir():
-        return Check("plan root", Grade.FAIL, f"{root} is not a directory", f"horae init {root}")
+        return _fail("plan root", f"{root} is not a directory", f"horae init {root}")
     if not os.access(root, os.R_OK | os.X_OK):
         remedy = "give the user that runs horae read permission"
-        return Check("plan root", Grade.FAIL, f"{root} cannot be read", remedy)
+        return _fail("plan root", f"{root} cannot be read", remedy)
     if not os.access(root, os.W_OK):
         found = f"{root} cannot be written, so tasks cannot change and a rest writes no summary"
-        remedy = "give the user that runs horae write permission"
-        return Check("plan root", Grade.WARN, found, remedy)
-    return Check("plan root", Grade.OK, f"{root} can be read and written")
+        return _warn("plan root", found, "give the user that runs horae write permission")
+    return _ok("plan root", f"{root} can be read and written")
+
+
+def _check_settings(config: Config) -> Check:
+    """Return whether all of `horae.toml` counts."""
+    waiting, unknown = untrusted(config).waiting, config.findings
+    if not waiting and not unknown:
+        return _ok("settings", "all settings in horae.toml are used")
+    found = [f"{each.file}:{each.line}: {each.message}" for each in unknown[:3]]
+    found += [f"{len(unknown) - 3} more unknown settings"] if len(unknown) > 3 else []
+    remedies = ["correct or remove it; `horae config` lists the settings"] if unknown else []
+    if waiting:
+        named = "; ".join(f"commit {each.commit[:12]} changes {each.name}" for each in waiting)
+        found.append(f"{named}, which is not used yet")
+        remedies.append("review it, and run `horae config trust` to use it")
+    return _warn("settings", "; ".join(found), "; ".join(remedies))
 
 
 def check_port(config: Config) -> Check:
@@ -204,13 +384,184 @@ def check_port(config: Config) -> Check:
     wanted = config.listen
     where = f"{wanted.host}:{wanted.port}"
     if holder_of(config.data) is not None:
-        return Check("port", Grade.OK, f"{where} is used by the running engine")
+        return _ok("port", f"{where} is used by the running engine")
     try:
         listen_tcp(wanted.host, wanted.port, allow_remote=config.server_remote).close()
     except ListenError as error:
         found = f"{error.address}: {error.reason}; the page would not be available"
-        return Check("port", Grade.WARN, found, str(error).rpartition("; ")[2])
-    return Check("port", Grade.OK, f"{where} is free")
+        return _warn("port", found, str(error).rpartition("; ")[2])
+    return _ok("port", f"{where} is free")
+
+
+# The data directory
+
+
+def _check_data(place: Place) -> Iterator[Check]:
+    directory = place.directory
+    if not directory.is_dir():
+        yield _ok("data directory", f"{directory} does not exist yet", "`horae up` creates it")
+        return
+    looks: dict[str, Callable[[Place], Check]] = {
+        "data directory": _check_file_system,
+        "permissions": _check_permissions,
+        "disk": lambda place: check_disk(shutil.disk_usage(place.directory).free),
+        "engine": _check_lock,
+    }
+    if place.store is None:  # else it is in a database, which has its own checks
+        looks |= {
+            "ledger": _check_ledger,
+            "ledger clock": _check_ledger_clock,
+            "backups": _check_backups,
+        }
+    for name, look in looks.items():
+        try:
+            yield look(place)
+        except OSError as error:
+            remedy = f"run horae as the owner of {directory}, or use --data"
+            yield _fail(name, f"cannot be checked ({error.strerror})", remedy)
+
+
+def _check_file_system(place: Place) -> Check:
+    directory = place.directory
+    try:
+        refuse_network_disk(directory)
+    except NetworkDiskError as error:
+        found = f"{directory} is on {error.kind}, a network file system"
+        return _fail("data directory", found, "put it on a local disk (--data, HORAE_DATA)")
+    return _ok("data directory", f"{directory} is on a local disk")
+
+
+def _check_permissions(place: Place) -> Check:
+    owner = place.directory.stat().st_uid
+    if owner != os.getuid():
+        found = f"{place.directory} belongs to another user ({owner})"
+        return _fail("permissions", found, "run horae as that user, or use --data")
+    wanted = [(place.directory, 0o700)]
+    for pattern in ("ledger*", f"{FOLDER}/*"):
+        wanted += [(each, 0o600) for each in place.directory.glob(pattern)]
+    remedies = []
+    for path, mode in wanted:
+        with suppress(FileNotFoundError):  # SQLite takes its log away when it is done
+            if path.stat().st_mode & 0o777 & ~mode:
+                remedies.append(f"chmod {mode:o} {path}")
+    if remedies:
+        return _warn("permissions", "other users can read the ledger", "; ".join(remedies))
+    return _ok("permissions", "only its owner can read the ledger")
+
+
+def check_disk(free: int) -> Check:
+    """Return whether there is room for receipts.
+
+    >>> check_disk(3 * 2**20).grade.value, check_disk(5 * 2**30).found
+    ('fail', '5.0 GiB free')
+    """
+    found = f"{size_text(free)} free"
+    if free < 16 * _MIB:
+        return _fail("disk", found, "free disk space; until then no run starts")
+    if free < 512 * _MIB:
+        return _warn("disk", found, "free disk space soon, or run `horae prune`")
+    return _ok("disk", found)
+
+
+def _check_lock(place: Place) -> Check:
+    holder = holder_of(place.directory)
+    if holder is None:
+        return _ok("engine", "no engine is running")
+    since = f" since {holder.since}" if holder.since else ""
+    return _ok("engine", f"process {holder.pid} ({holder.command}){since}")
+
+
+def _check_ledger(place: Place) -> Check:
+    try:
+        refuse_loss(place)
+        database.verify(place.path)
+    except NoLedgerError:
+        return _ok("ledger", "no ledger yet", "`horae up` creates it")
+    except LedgerDamagedError as error:
+        remedy = "run `horae doctor --restore`, or without a backup `horae up --fresh-ledger`"
+        return _fail("ledger", error.reason, remedy)
+    except LedgerError as error:
+        return _fail("ledger", error.reason, error.remedy)
+    return _ok("ledger", f"{place.path} is intact, {size_text(place.path.stat().st_size)}")
+
+
+def _check_ledger_clock(place: Place) -> Check:
+    """Compare the clock with the newest receipt: a clock that was set back is seen there."""
+    now = SystemClock().now()
+    try:
+        newest = read(place, lambda service: service.history(limit=1)).lines
+    except HoraeError:
+        return _ok("ledger clock", "nothing to compare with")
+    if newest and newest[0].filed.decided_at > now + timedelta(minutes=1):
+        ahead = format_duration(newest[0].filed.decided_at - now)
+        remedy = "set the clock of this machine; occurrences with a receipt do not run again"
+        return _warn("ledger clock", f"the newest receipt is {ahead} ahead of the clock", remedy)
+    return _ok("ledger clock", "the ledger is not ahead of the clock")
+
+
+def _check_backups(place: Place) -> Check:
+    home = place.directory / BACKUPS
+    found = backups_in(home)
+    if not found:
+        return _warn("backups", f"no backup in {home}", "run `horae backup`")
+    whole = next((each for each in found if damage_of(each) is None), None)
+    if whole is None:
+        return _fail("backups", f"none of {len(found)} backups is intact", "run `horae backup`")
+    return _ok("backups", f"{len(found)} found; the newest intact one is {whole.name}")
+
+
+def _check_secrets(place: Place) -> Iterator[Check]:
+    """Look whether the secrets can be read that are named, or kept; no command is called."""
+    names = [f"${{{name}}}" for name in place.config.secrets]
+    kept = len(list(place.directory.glob(f"{FOLDER}/*")))
+    if not names and not kept:
+        return
+    secrets = secrets_of(place.config, may_call=False)
+    wrong = [str(error) for name in names if (error := secrets.why_not([name]))]
+    with suppress(HoraeError):  # what is wrong with the ledger is said elsewhere
+        wrong += missing_secrets(place)
+    found = f"{len(names)} defined in [secrets], {kept} stored in {place.directory / FOLDER}"
+    if not wrong:
+        yield _ok("secrets", found)
+    for each in wrong:
+        yield _warn("secrets", each, "provide it, or correct [secrets] in horae.toml")
+
+
+def _check_runs(place: Place) -> Iterator[Check]:
+    """Look at how surely runs are ended, and what they can be kept from using."""
+    if can_kill_trees():
+        yield _ok("runs", "all processes of a run end with it")
+    else:
+        found = "a run ends with its process group; processes that leave the group may survive"
+        yield _warn("runs", found, "use Linux 5.3 or newer")
+    holder = None
+    with suppress(HoraeError, OSError):  # what is wrong with it is said elsewhere
+        holder = holder_of(place.directory)
+    stands = standing(None if holder is None else holder.pid)
+    found, _, remedy = stands.words.partition("; ")
+    yield _ok("cgroups", found, f"to limit the resources of runs: {remedy}" if remedy else "")
+    config = place.config
+    limits = CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
+    for setting, why in stands.unheld(limits):
+        reason, _, remedy = why.partition("; ")
+        found = f"{setting} is not enforced: {reason}"
+        yield _warn("limits", found, remedy or f"remove {setting} from the settings")
+
+
+def _check_watches() -> Iterator[Check]:
+    for name, least in (("max_user_watches", 8192), ("max_user_instances", 32)):
+        try:
+            limit = int(Path("/proc/sys/fs/inotify", name).read_text())
+        except (OSError, ValueError):
+            continue
+        found = f"fs.inotify.{name} is {limit:,}"
+        if limit >= least:
+            yield _ok("watches", found)
+        else:
+            yield _warn("watches", found, f"sysctl fs.inotify.{name}={least * 8}")
+
+
+# The database that nodes share
 
 
 class DatabaseFacts(NamedTuple):
@@ -224,12 +575,12 @@ class DatabaseFacts(NamedTuple):
 
 
 def check_store(url: str) -> Iterator[Check]:
-    """Yield how the database is that machines share."""
+    """Yield how the database is that nodes share."""
     try:
         from horae.store.pg_wire import DIALECT, DatabaseAddress
     except ImportError as error:
         found = f"`store` is set, but {error.name} is not installed"
-        yield Check("store", Grade.FAIL, found, "pip install 'horae[postgres]'")
+        yield _fail("store", found, "pip install 'horae[postgres]'")
         return
     from horae.store.postgres import SCHEMA
 
@@ -237,7 +588,7 @@ def check_store(url: str) -> Iterator[Check]:
         address = DatabaseAddress.of(url, SCHEMA)
         seen = _ask(address)
     except LedgerError as error:
-        yield Check("store", Grade.FAIL, f"{error.place}: {error.reason}", error.remedy)
+        yield _fail("store", f"{error.place}: {error.reason}", error.remedy)
         return
     yield check_server(address.place, seen.version)
     yield check_schema(seen, known=len(migrations(DIALECT)))
@@ -252,37 +603,31 @@ def check_server(place: str, version: int) -> Check:
     """
     found = f"{place} is PostgreSQL {version // 10_000}.{version % 10_000}"
     if version < POSTGRES * 10_000:
-        return Check("store", Grade.FAIL, found, f"use PostgreSQL {POSTGRES} or newer")
-    return Check("store", Grade.OK, found)
+        return _fail("store", found, f"use PostgreSQL {POSTGRES} or newer")
+    return _ok("store", found)
 
 
 def check_schema(seen: DatabaseFacts, *, known: int) -> Check:
     """Return whether the database holds a ledger of a version that we know, and takes ours."""
-    name = "store schema"
+    name, found = "store schema", f"version {seen.schema}"
     if seen.is_replica:
-        return Check(
-            name,
-            Grade.FAIL,
-            "the database is a read-only replica",
-            "use the address of the primary",
-        )
+        return _fail(name, "the database is a read-only replica", "use the address of the primary")
     if seen.schema is None:
         found = "the database has no ledger yet"
         if seen.may_write:
-            return Check(name, Grade.OK, found, "`horae cluster migrate` or `horae up` creates it")
+            return _ok(name, found, "`horae cluster migrate` or `horae up` creates it")
         remedy = "run `horae cluster migrate` once with a role that can create tables"
-        return Check(name, Grade.FAIL, f"{found}, and the database role cannot create one", remedy)
-    found = f"version {seen.schema}"
+        return _fail(name, f"{found}, and the database role cannot create one", remedy)
     if seen.schema > known:
-        found = f"{found}, and this horae supports {known}"
-        return Check(name, Grade.FAIL, found, "use the newer horae that wrote it, on every node")
+        remedy = "use the newer horae that wrote it, on every node"
+        return _fail(name, f"{found}, and this horae supports {known}", remedy)
     if not seen.may_write:
         remedy = "grant it SELECT, INSERT, UPDATE and DELETE on all tables of the schema"
-        return Check(name, Grade.FAIL, f"{found}, and the database role cannot write it", remedy)
+        return _fail(name, f"{found}, and the database role cannot write it", remedy)
     if seen.schema < known:
         remedy = "run `horae cluster migrate` with a role that can create tables"
-        return Check(name, Grade.WARN, f"{found}, and {known} is needed", remedy)
-    return Check(name, Grade.OK, f"{found}, and the database role can write it")
+        return _warn(name, f"{found}, and {known} is needed", remedy)
+    return _ok(name, f"{found}, and the database role can write it")
 
 
 def check_skew(ahead: timedelta) -> Check:
@@ -291,17 +636,14 @@ def check_skew(ahead: timedelta) -> Check:
     >>> check_skew(timedelta(minutes=-4)).found
     "this machine's clock is 4m behind the database's"
     """
-    name = "store clock"
     if abs(ahead) < _SKEW:
-        return Check(name, Grade.OK, "this machine's clock and the database's agree")
-    whole = timedelta(seconds=round(abs(ahead).total_seconds()))
-    found = f"this machine's clock is {format_duration(whole)} {_side(ahead)} the database's"
-    remedy = "the clock of the database is used; run a time service on both"
-    return Check(name, Grade.WARN, found, remedy)
-
-
-def _side(ahead: timedelta) -> str:
-    return "ahead of" if ahead > timedelta() else "behind"
+        return _ok("store clock", "this machine's clock and the database's agree")
+    length = format_duration(timedelta(seconds=round(abs(ahead).total_seconds())))
+    side = "ahead of" if ahead > timedelta() else "behind"
+    found = f"this machine's clock is {length} {side} the database's"
+    return _warn(
+        "store clock", found, "the clock of the database is used; run a time service on both"
+    )
 
 
 _ASK: Final = """
@@ -335,8 +677,5 @@ def _ask(address: DatabaseAddress) -> DatabaseFacts:
                 schema, may_write = wire.execute(_ASK_SCHEMA).fetchone() or (0, False)
     finally:
         wire.close()
-    return DatabaseFacts(version, schema, may_write, is_replica, _middle(before, after) - there)
-
-
-def _middle(before: datetime, after: datetime) -> datetime:
-    return before + (after - before) / 2
+    middle = before + (after - before) / 2
+    return DatabaseFacts(version, schema, may_write, is_replica, middle - there)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from horae.cli.group import SharedGroup
-from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone, parse_moment
-from horae.cli.options import now_option, paths_argument, tz_option
+from horae.cli.options import at_option, number_option, paths_argument, tz_option
 from horae.cli.output import Output, echo
-from horae.cli.plan_root import beside
+from horae.cli.plan_root import Ledgers, beside
 from horae.cli.service import put
 from horae.cli.sources import Sources, plan_root
 from horae.core.clock import machine_zone
@@ -55,15 +54,10 @@ def export() -> None:
 @export.command()
 @paths_argument
 @click.option("--from", "since", metavar="T", help="The start of the calendar; default: now.")
-@click.option(
-    "--days",
-    type=click.IntRange(1, 36_525),
-    metavar="N",
-    help=f"How many days to include; default: {_DAYS}.",
-)
+@number_option("--days", most=36_525, text=f"How many days to include; default: {_DAYS}.")
 @click.option("--to", "until", metavar="T", help="The end of the calendar, instead of --days.")
 @tz_option
-@now_option
+@at_option
 @click.option("-o", "--output", metavar="FILE", help="Write this file instead of stdout.")
 def ics(
     paths: tuple[str, ...],
@@ -72,7 +66,7 @@ def ics(
     days: int | None,
     until: str | None,
     tz: str | None,
-    now: str | None,
+    at: str | None,
     output: str | None,
 ) -> int:
     """Print the scheduled times as an iCalendar.
@@ -83,7 +77,7 @@ def ics(
     UID of an event depends on the :ID: of its headline; without an :ID:, on the title and on the
     file, relative to the current directory.
     """
-    moment, where = moment_and_zone(now, tz=tz, root=plan_root(paths))
+    moment, where = moment_and_zone(at, tz=tz, root=plan_root(paths))
     start, end = _window(moment, where, since=since, days=days, until=until)
     said = Output.of(None)
     ledgers = Ledgers(paths, said, zone_name=where.key)
@@ -118,16 +112,16 @@ _program_option = click.option(
 )
 @_program_option
 @tz_option
-@now_option
+@at_option
 def crontab(
-    paths: tuple[str, ...], *, cron_tz: bool, program: str, tz: str | None, now: str | None
+    paths: tuple[str, ...], *, cron_tz: bool, program: str, tz: str | None, at: str | None
 ) -> int:
     """Print crontab lines that run the entries of plans.
 
     Each line calls `horae run`. An entry is left out, and listed on stderr, if cron would not
     run it at its next 50 times.
     """
-    hand = EntryExport(paths, program=program, now=now, tz=tz)
+    hand = EntryExport(paths, program=program, at=at, tz=tz)
     zones: dict[str, list[str]] = {}
     for entry in hand.entries:
         if entry.zone != hand.zone_name and not cron_tz:
@@ -156,7 +150,7 @@ def crontab(
 @paths_argument
 @_program_option
 @tz_option
-@now_option
+@at_option
 @click.option("-o", "--output", metavar="DIR", help="Write the units into this directory.")
 @click.option("--force", is_flag=True, help="Overwrite units that were edited by hand.")
 def systemd(
@@ -164,7 +158,7 @@ def systemd(
     *,
     program: str,
     tz: str | None,
-    now: str | None,
+    at: str | None,
     output: str | None,
     force: bool,
 ) -> int:
@@ -173,7 +167,7 @@ def systemd(
     Each service calls `horae run`. An entry is left out, and listed on stderr, if a timer would
     not run it at its next 50 times.
     """
-    hand = EntryExport(paths, program=program, now=now, tz=tz)
+    hand = EntryExport(paths, program=program, at=at, tz=tz)
     for entry in hand.entries:
         try:
             given = to_calendar(entry, now=hand.now)
@@ -194,11 +188,11 @@ class EntryExport:
     """The entries of plans, on their way to another scheduler."""
 
     def __init__(
-        self, paths: tuple[str, ...], *, program: str, now: str | None, tz: str | None
+        self, paths: tuple[str, ...], *, program: str, at: str | None, tz: str | None
     ) -> None:
         self._program = program
         root = plan_root(paths)
-        self.now, where = moment_and_zone(now, tz=tz, root=root)
+        self.now, where = moment_and_zone(at, tz=tz, root=root)
         self.zone_name = where.key
         self._root = os.path.abspath(root)
         said = Output.of(None)

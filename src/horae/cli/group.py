@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from enum import StrEnum
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
 from horae import __version__
 from horae.cli.options import take_shared
-from horae.cli.output import Form, asked_form, echo, print_notice
+from horae.cli.output import Form, asked_form, echo, print_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from horae.errors import ErrorData
 
 _SHARED: Final = "horae.shared_options"  # in the context: options before the command
 HINTS: Final = 3  # near names that a message lists at most
@@ -34,241 +39,140 @@ class Command(NamedTuple):
     place: str  # module:attribute, below horae; empty for a group whose commands are in this table
     help: str
     section: Section | None = None  # None: not in `horae --help`
-    old: tuple[str, ...] = ()  # how 0.1 spelled it
 
 
-_TABLE: Final = (
-    Command("up", "cli.up:up", "Run what is scheduled in your plan files", Section.EVERYDAY),
-    Command("stop", "cli.stop:stop", "Stop the engine; its runs get time to end", Section.EVERYDAY),
-    Command(
-        "status",
-        "cli.ledger:status",
-        "Show what is running, waiting, next and failing",
-        Section.EVERYDAY,
-    ),
-    Command(
-        "list",
-        "cli.entries:list_",
-        "List all entries: state, rule, last and next",
-        Section.EVERYDAY,
-    ),
-    Command(
-        "run", "cli.runs:run", "Run an entry now, or the workflows of a file", Section.EVERYDAY
-    ),
-    Command("logs", "cli.runs:logs", "Show the output of a run", Section.EVERYDAY),
-    Command("why", "cli.ledger:why", "Show why an entry ran or did not run", Section.EVERYDAY),
-    Command("history", "cli.ledger:history", "List receipts, newest first", Section.EVERYDAY),
-    Command("pause", "cli.ledger:pause", "Pause an entry until it is resumed", Section.EVERYDAY),
-    Command("resume", "cli.ledger:resume", "Resume a paused entry", Section.EVERYDAY),
-    Command(
-        "cancel", "cli.runs:cancel", "Cancel a run and all processes it started", Section.EVERYDAY
-    ),
-    Command("retry", "cli.runs:retry", "Run the entry of a receipt again", Section.EVERYDAY),
-    Command(
-        "backfill",
-        "cli.ledger:backfill",
-        "Run an entry for each scheduled time of a past period",
-        Section.EVERYDAY,
-    ),
-    Command("init", "cli.init:init", "Write a small working plan into a directory", Section.WRITE),
-    Command("check", "cli.plans:check", "Check plan files and report problems", Section.WRITE),
-    Command(
-        "next",
-        "cli.times:next_",
-        "Show the next scheduled times (also: agenda, due)",
-        Section.WRITE,
-    ),
-    Command("agenda", "cli.times:agenda", "Show the next days, day by day"),
-    Command("due", "cli.times:due", "Show what is overdue, due and coming"),
-    Command(
-        "explain",
-        "cli.explain:explain",
-        "Explain a schedule and show its next times",
-        Section.WRITE,
-    ),
-    Command(
-        "simulate",
-        "cli.simulate:simulate",
-        "Simulate plans without running anything",
-        Section.WRITE,
-    ),
-    Command(
-        "import",
-        "cli.import_jobs:import_",
-        "Import jobs from cron, systemd, GitHub Actions, APScheduler",
-        Section.WRITE,
-    ),
-    Command(
-        "export",
-        "cli.export:export",
-        "Export schedules to crontab, systemd, iCalendar",
-        Section.WRITE,
-    ),
-    Command("done", "sources.plans.commands:done", "Mark a headline as done", Section.WRITE),
-    Command(
-        "claim", "sources.plans.commands:claim", "Claim a headline for an agent", Section.WRITE
-    ),
-    Command(
-        "release", "sources.plans.commands:release", "Release a claimed headline", Section.WRITE
-    ),
-    Command("agent", "", "List, show, run and tick agents", Section.WORK),
-    Command(
-        "agent list",
-        "sources.agents.commands:agents",
-        "List agents and whether each can run",
-        old=("agents",),
-    ),
-    Command(
-        "agent show",
-        "sources.agents.commands:show",
-        "Show the definition and the tools of an agent",
-    ),
-    Command("agent run", "sources.agents.commands:run", "Run an agent now and show its output"),
-    Command(
-        "agent tick",
-        "sources.crew.commands:tick",
-        "Start the next tick of an agent now",
-        old=("tick",),
-    ),
-    Command(
-        "agent lifecycle",
-        "sources.crew.lifecycle_commands:lifecycle",
-        "Show the next ticks of a lifecycle",
-        old=("lifecycle",),
-    ),
-    Command(
-        "task",
-        "sources.board.commands:task",
-        "Add, schedule, move and list the tasks of a board",
-        Section.WORK,
-        old=("board",),
-    ),
-    Command(
-        "trigger",
-        "sources.triggers.commands:trigger",
-        "Start agents by cron, webhook, issue or request",
-        Section.WORK,
-    ),
-    Command("approval", "", "List, approve and reject runs that need approval", Section.WORK),
-    Command(
-        "approval list",
-        "sources.triggers.commands:approvals",
-        "List runs that wait for approval, oldest first",
-        old=("approvals",),
-    ),
-    Command(
-        "approval approve",
-        "sources.triggers.commands:approve",
-        "Approve a pending run",
-        old=("approve",),
-    ),
-    Command(
-        "approval reject", "sources.triggers.commands:deny", "Reject a pending run", old=("deny",)
-    ),
-    Command(
-        "doctor", "cli.maintenance:doctor", "Check the installation and the ledger", Section.OPERATE
-    ),
-    Command(
-        "service",
-        "cli.service:service",
-        "Install, uninstall or print a systemd or launchd unit",
-        Section.OPERATE,
-    ),
-    Command("token", "cli.token:token", "Manage access tokens and sessions", Section.OPERATE),
-    Command("config", "cli.settings:config", "Show the settings", Section.OPERATE),
-    Command(
-        "backup", "cli.maintenance:backup", "Write a verified copy of the ledger", Section.OPERATE
-    ),
-    Command(
-        "restore", "cli.maintenance:restore", "Restore the ledger from a backup", Section.OPERATE
-    ),
-    Command(
-        "prune", "cli.maintenance:prune", "Remove the details of old receipts", Section.OPERATE
-    ),
-    Command(
-        "cluster", "", "Show and manage the nodes of a cluster", Section.OPERATE, old=("store",)
-    ),
-    Command("cluster nodes", "cli.cluster:nodes", "List the nodes of a cluster", old=("nodes",)),
-    Command("cluster drain", "cli.cluster:drain", "Stop assigning runs to a node", old=("drain",)),
-    Command(
-        "cluster worker",
-        "cli.up:worker",
-        "Run a node that never becomes the leader",
-        old=("worker",),
-    ),
-    Command(
-        "cluster migrate",
-        "cli.cluster:migrate",
-        "Move the local ledger to PostgreSQL",
-        old=("store migrate",),
-    ),
-    Command("demo", "cli.demo:demo", "Run a demo plan until Ctrl-C", Section.OPERATE),
-    Command("open", "cli.token:open_", "Open the page of the running engine", Section.OPERATE),
-    Command(
-        "completion", "cli.service:completion", "Print a shell completion script", Section.OPERATE
-    ),
-    Command("query", "cli.plans:query", "Show the fields of each headline", Section.DATA),
-    Command("tangle", "cli.plans:tangle", "Show the resolved workflows of a plan", Section.DATA),
-)
+# A section of `horae --help`, or none; then command | module:attribute | line of help.
+_TABLE: Final = """
+[Everyday]
+up | cli.up:up | Run what is scheduled in your plan files
+stop | cli.up:stop | Stop the engine; its runs get time to end
+status | cli.status:status | Show what is running, waiting, next and failing
+list | cli.status:list_ | List all entries: state, rule, last and next
+run | cli.runs:run | Run an entry now, or the workflows of a file
+logs | cli.runs:logs | Show the output of a run
+why | cli.status:why | Show why an entry ran or did not run
+history | cli.status:history | List receipts, newest first
+pause | cli.status:pause | Pause an entry until it is resumed
+resume | cli.status:resume | Resume a paused entry
+cancel | cli.runs:cancel | Cancel a run and all processes it started
+retry | cli.runs:retry | Run the entry of a receipt again
+backfill | cli.status:backfill | Run an entry for each scheduled time of a past period
+[Write plans]
+init | cli.init:init | Write a small working plan into a directory
+check | cli.check:check | Check plan files and report problems
+next | cli.times:next_ | Show the next scheduled times (also: agenda, due)
+[]
+agenda | cli.times:agenda | Show the next days, day by day
+due | cli.times:due | Show what is overdue, due and coming
+[Write plans]
+explain | cli.times:explain | Explain a schedule and show its next times
+simulate | cli.simulate:simulate | Simulate plans without running anything
+import | cli.import_jobs:import_ | Import jobs from cron, systemd, GitHub Actions, APScheduler
+export | cli.export:export | Export schedules to crontab, systemd, iCalendar
+done | sources.plans.commands:done | Mark a headline as done
+claim | sources.plans.commands:claim | Claim a headline for an agent
+release | sources.plans.commands:release | Release a claimed headline
+[Agents and work]
+agent |  | List, show, run and tick agents
+agent list | sources.agents.commands:agents | List agents and whether each can run
+agent show | sources.agents.commands:show | Show the definition and the tools of an agent
+agent run | sources.agents.commands:run | Run an agent now and show its output
+agent tick | sources.crew.commands:tick | Start the next tick of an agent now
+agent lifecycle | sources.crew.lifecycle_commands:lifecycle | Show the next ticks of a lifecycle
+task | sources.board.commands:task | Add, schedule, move and list the tasks of a board
+trigger | sources.triggers.commands:trigger | Start agents by cron, webhook, issue or request
+approval |  | List, approve and reject runs that need approval
+approval list | sources.triggers.commands:approvals | List runs that wait for approval, oldest first
+approval approve | sources.triggers.commands:approve | Approve a pending run
+approval reject | sources.triggers.commands:deny | Reject a pending run
+[Operate]
+doctor | cli.doctor:doctor | Check the installation and the ledger
+service | cli.service:service | Install, uninstall or print a systemd or launchd unit
+token | cli.token:token | Manage access tokens and sessions
+config | cli.settings:config | Show the settings
+backup | cli.maintenance:backup | Write a verified copy of the ledger
+restore | cli.maintenance:restore | Restore the ledger from a backup
+prune | cli.maintenance:prune | Remove the details of old receipts
+cluster |  | Show and manage the nodes of a cluster
+cluster nodes | cli.maintenance:nodes | List the nodes of a cluster
+cluster drain | cli.maintenance:drain | Stop assigning runs to a node
+cluster worker | cli.up:worker | Run a node that never becomes the leader
+cluster migrate | cli.maintenance:migrate | Move the local ledger to PostgreSQL
+demo | cli.demo:demo | Run a demo plan until Ctrl-C
+open | cli.token:open_ | Open the page of the running engine
+completion | cli.service:completion | Print a shell completion script
+[Plan data]
+query | cli.plans:query | Show the fields of each headline
+tangle | cli.plans:tangle | Show the resolved workflows of a plan
+"""
 
-COMMANDS: Final = {each.name: each for each in _TABLE}
+
+def _commands() -> Iterator[Command]:
+    section = None
+    for line in _TABLE.strip().splitlines():
+        if line.startswith("["):
+            section = Section(line[1:-1]) if line != "[]" else None
+        else:
+            name, place, text = line.split("|")
+            own = None if " " in name.strip() else section
+            yield Command(name.strip(), place.strip(), text.strip(), own)
+
+
+COMMANDS: Final = {each.name: each for each in _commands()}
 
 # How 0.1 spelled a command -> how it is spelled now. `board` and `store` stand for all of theirs.
-OLD: Final = {old: each.name for each in _TABLE for old in each.old} | {
+OLD: Final = {
+    "agents": "agent list",
+    "tick": "agent tick",
+    "lifecycle": "agent lifecycle",
+    "board": "task",
+    "approvals": "approval list",
+    "approve": "approval approve",
+    "deny": "approval reject",
+    "store": "cluster",
+    "nodes": "cluster nodes",
+    "drain": "cluster drain",
+    "worker": "cluster worker",
+    "store migrate": "cluster migrate",
     "board tick": "task recycle",
 }
 
 # What people type who know other programs -> what to type here.
-NEAR: Final = {
-    "abort": "`horae cancel`",
+_NEAR: Final = {
+    "abort kill": "`horae cancel`",
     "add": "`horae task add`, `horae trigger add`, or write a headline into a plan file",
     "calendar": "`horae agenda` or `horae export ics`",
-    "clean": "`horae prune`",
-    "create": "`horae init`, `horae task add` or `horae trigger add`",
+    "clean gc purge": "`horae prune`",
+    "create new": "`horae init`, `horae task add` or `horae trigger add`",
     "daemon": "`horae up` or `horae service install`",
-    "dashboard": "`horae open`",
-    "delete": "`horae trigger remove` or `horae task archive`; "
+    "dashboard login ui web": "`horae open`",
+    "delete remove rm": "`horae trigger remove` or `horae task archive`; "
     "an entry ends when its headline is deleted from the plan file",
-    "describe": "`horae why` or `horae explain`",
+    "describe info": "`horae why` or `horae explain`",
     "disable": "`horae pause` or `horae trigger disable`",
-    "down": "`horae stop`",
+    "down quit shutdown": "`horae stop`",
     "edit": "`horae task edit` or `horae trigger edit`; "
     "plan files are edited in your editor and read again by the engine",
     "enable": "`horae resume` or `horae trigger enable`",
-    "entries": "`horae list`",
+    "entries jobs ls": "`horae list`",
     "exec": "`horae run`",
-    "gc": "`horae prune`",
     "health": "`horae doctor` or `horae task health`",
     "help": "`horae --help` or `horae COMMAND --help`",
-    "info": "`horae why` or `horae explain`",
     "inspect": "`horae why` or `horae agent show`",
     "install": "`horae service install`",
-    "jobs": "`horae list`",
-    "kill": "`horae cancel`",
-    "lint": "`horae check`",
+    "lint validate": "`horae check`",
     "log": "`horae logs`",
-    "login": "`horae open`",
-    "ls": "`horae list`",
     "migrate": "`horae cluster migrate`",
-    "new": "`horae init`, `horae task add` or `horae trigger add`",
     "ps": "`horae status`",
-    "purge": "`horae prune`",
-    "quit": "`horae stop`",
     "reject": "`horae approval reject`",
     "reload": "The engine reads plan files again when they change; "
     "to restart it, use `horae stop` and `horae up`",
-    "remove": "`horae trigger remove` or `horae task archive`; "
-    "an entry ends when its headline is deleted from the plan file",
     "rerun": "`horae retry`",
     "restart": "`horae stop`, then `horae up`",
-    "rm": "`horae trigger remove` or `horae task archive`; "
-    "an entry ends when its headline is deleted from the plan file",
     "schedule": "`horae task schedule`, `horae trigger add` or `horae next`",
-    "serve": "`horae up`",
-    "server": "`horae up`",
+    "serve server": "`horae up`",
     "settings": "`horae config`",
     "show": "`horae why`, `horae agent show`, `horae task show` or `horae trigger show`",
-    "shutdown": "`horae stop`",
     "start": "`horae up` to start the engine, `horae run` to run an entry",
     "suspend": "`horae pause`",
     "tail": "`horae logs -f`",
@@ -276,14 +180,12 @@ NEAR: Final = {
     "test": "`horae check` or `horae simulate`",
     "tokens": "`horae token list`",
     "triggers": "`horae trigger list`",
-    "ui": "`horae open`",
     "uninstall": "`horae service uninstall`",
     "unpause": "`horae resume`",
-    "validate": "`horae check`",
     "verify": "`horae check` or `horae doctor`",
     "version": "`horae --version`",
-    "web": "`horae open`",
 }
+NEAR: Final = {word: said for words, said in _NEAR.items() for word in words.split()}
 
 # The same inside a group: the first of these that it has.
 _ALIKE: Final = {
@@ -308,7 +210,6 @@ class SharedGroup(click.Group):
     """A group that accepts shared options before the command, and names near commands."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the shared options that stand before the command for the command."""
         return super().parse_args(ctx, self.take_shared(ctx, args))
 
     def take_shared(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -333,8 +234,12 @@ class SharedGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each command with the first line of its help, whole."""
-        found = ((word, self.get_command(ctx, word)) for word in self.list_commands(ctx))
-        rows = [(word, _line(each)) for word, each in found if each and not each.hidden]
+        rows = []
+        for word in self.list_commands(ctx):
+            each = self.get_command(ctx, word)
+            if each is not None and not each.hidden:
+                line = (each.help or "").partition("\n\n")[0].replace("\n", " ")
+                rows.append((word, line.strip().rstrip(".")))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -346,11 +251,6 @@ class SharedGroup(click.Group):
         near = [each for each in _ALIKE.get(word, ()) if each in names][:1]
         near = near or get_close_matches(word, names, n=HINTS)
         return f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
-
-
-def _line(command: click.Command) -> str:
-    """Return the first line of a command's help."""
-    return (command.help or "").partition("\n\n")[0].replace("\n", " ").strip().rstrip(".")
 
 
 class LazyGroup(SharedGroup):
@@ -431,8 +331,14 @@ def _renamed(ctx: click.Context, args: list[str]) -> list[str]:
             continue
         new, rest = OLD[old], words[count:]
         if not ctx.resilient_parsing:
-            form = asked_form([*ctx.meta.get(_SHARED, ()), *args])
-            _tell_renamed(_full(old, rest), _full(new, rest), form)
+            was, now = _full(old, rest), _full(new, rest)
+            message = f"`{was}` is now `{now}`"
+            if asked_form([*ctx.meta.get(_SHARED, ()), *args]) is Form.TABLE:
+                echo(f"horae: {message}", err=True)
+            else:
+                facts: dict[str, object] = {"old": was, "new": now}
+                told: ErrorData = {"code": "renamed", "message": message, "facts": facts}
+                print_error(told, kind="notice")
         return [*new.split(), *shared, *rest]
     return args
 
@@ -443,15 +349,6 @@ def _full(name: str, rest: list[str]) -> str:
     is_group = is_group or name in {"board", "store"}
     word = rest[0] if rest and is_group and not rest[0].startswith("-") else ""
     return f"horae {name} {word}".strip()
-
-
-def _tell_renamed(old: str, new: str, form: Form) -> None:
-    """Say on stderr how a command is spelled now."""
-    message = f"`{old}` is now `{new}`"
-    if form is Form.TABLE:
-        echo(f"horae: {message}", err=True)
-    else:
-        print_notice({"code": "renamed", "message": message, "facts": {"old": old, "new": new}})
 
 
 @click.group(

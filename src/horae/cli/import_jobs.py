@@ -12,8 +12,8 @@ import click
 
 from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone
-from horae.cli.options import now_option, tz_option
-from horae.cli.output import Form, Output, echo, form_options, print_answer
+from horae.cli.options import at_option, tz_option
+from horae.cli.output import Output, echo, form_options, print_answer
 from horae.core.entry import CronRule, OnceRule, key_time
 from horae.core.text import moment_text, words
 from horae.errors import Exit, HoraeError
@@ -44,7 +44,7 @@ class ImportRequest(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        return self.output.form is Form.TABLE
+        return self.output.is_text
 
 
 @click.group("import", cls=SharedGroup)
@@ -63,7 +63,7 @@ def _options(command: _Command) -> _Command:
         click.option("--into", metavar="FILE", help="Append the headlines to this plan."),
         click.option("--tasks", metavar="DIR", help="Write Markdown tasks into DIR instead."),
         tz_option,
-        now_option,
+        at_option,
         form_options,
     )
     for option in reversed(options):
@@ -74,11 +74,8 @@ def _options(command: _Command) -> _Command:
 def _asked(**given: Any) -> ImportRequest:
     if given["into"] and given["tasks"]:
         raise click.UsageError("use --into or --tasks, not both.")
-    now, where = moment_and_zone(given.pop("now"), tz=given.pop("tz"))
-    output = Output.of(given.pop("form"))
-    return ImportRequest(
-        **given, output=output, now=now.replace(microsecond=0), zone_name=where.key
-    )
+    now, where = moment_and_zone(given.pop("at"), tz=given.pop("tz"))
+    return ImportRequest(**given, now=now.replace(microsecond=0), zone_name=where.key)
 
 
 @import_.command()

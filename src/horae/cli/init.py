@@ -9,7 +9,6 @@ import click
 
 from horae.cli.options import root_argument
 from horae.cli.output import echo
-from horae.errors import Exit
 
 PLAN: Final = """\
 #+TITLE: My plan
@@ -108,7 +107,7 @@ zone = "{zone}"  # the time zone of the plans
 
 @click.command()
 @root_argument
-def init(*, root: str) -> int:
+def init(*, root: str) -> None:
     """Write a small working plan into a directory.
 
     Existing files are not changed.
@@ -136,4 +135,3 @@ def init(*, root: str) -> int:
         echo(f"wrote {path}")
     where = "" if root == "." else f" {root}"
     echo(f"\nRun it with: horae up{where}")
-    return Exit.OK

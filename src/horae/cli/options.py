@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Command: TypeAlias = Callable[..., Any]
+_AnyCommand = TypeVar("_AnyCommand", bound=_Command)
 
 VALUED: Final = frozenset({"--root", "--data", "--tz", "--at"})  # each takes one value
 FLAGS: Final = frozenset({"--json", "--jsonl", "--text", "--table"})
@@ -16,7 +17,7 @@ FLAGS: Final = frozenset({"--json", "--jsonl", "--text", "--table"})
 
 def option(
     spelling: str, text: str, *, name: str = "", **more: Any
-) -> Callable[[_Command], _Command]:
+) -> Callable[[_AnyCommand], _AnyCommand]:
     """Return an option by its spelling, such as `-n --limit N`, and its help text.
 
     *name* is the argument of the function, if the option is called otherwise.
@@ -37,7 +38,6 @@ def text_or_file(text: str | None, file: str | None) -> str | None:
 
 
 def _default_root() -> str:
-    """Return the plan root if none is named."""
     from horae.cli.sources import default_root  # reads plans
 
     return default_root()
@@ -53,20 +53,41 @@ data_option = click.option(
     "--data", metavar="DIR", help="The data directory; default: .horae in the plan root."
 )
 tz_option = click.option("--tz", metavar="ZONE", help="The time zone, such as Europe/Berlin.")
+at_option = click.option("--at", metavar="TIME", help="Use this time instead of the current time.")
+seconds_option = click.option(
+    "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds."
+)
 
 
-def _at(name: str) -> Callable[[_Command], _Command]:
-    said = "Use this time instead of the current time."
-    return click.option("--at", name, metavar="TIME", help=said)
+def number_option(
+    *names: str, most: int, default: int | None = None, text: str = "Show at most N."
+) -> Callable[[_Command], _Command]:
+    """Return an option that takes a number from 1 to *most*."""
+    return click.option(
+        *names,
+        default=default,
+        show_default=default is not None,
+        type=click.IntRange(1, most),
+        metavar="N",
+        help=text,
+    )
 
 
-at_option = _at("at")
-now_option = _at("now")
+def as_place(command: _Command) -> _Command:
+    """Give a command the argument `place`, made of its options --root and --data."""
+
+    @wraps(command)
+    def called(*args: Any, root: str, data: str | None, **given: Any) -> Any:
+        from horae.cli.connection import Place  # loads the ledger
+
+        return command(*args, place=Place.of(root=root, data=data), **given)
+
+    return called
 
 
 def place_options(command: _Command) -> _Command:
-    """Give a command --root and --data."""
-    return root_option(data_option(command))
+    """Give a command --root and --data, as the argument `place`."""
+    return root_option(data_option(as_place(command)))
 
 
 def root_argument(command: _Command) -> _Command:
@@ -78,10 +99,7 @@ def root_argument(command: _Command) -> _Command:
             raise click.UsageError("name the plan root once, as DIR or with --root.")
         return command(*args, root=directory or root or _default_root(), **given)
 
-    made: _Command = _with_root(
-        click.argument("directory", metavar="[DIR]", required=False)(called)
-    )
-    return made
+    return _with_root(click.argument("directory", metavar="[DIR]", required=False)(called))
 
 
 def paths_argument(command: _Command) -> _Command:
@@ -93,13 +111,10 @@ def paths_argument(command: _Command) -> _Command:
             raise click.UsageError("name the plans once, as paths or with --root.")
         return command(*args, paths=paths if root is None else (root,), **given)
 
-    made: _Command = _with_root(
-        click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)(called)
-    )
-    return made
+    return _with_root(click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)(called))
 
 
-def _with_root(command: Any) -> Any:
+def _with_root(command: _Command) -> _Command:
     return click.option("--root", metavar="DIR", help="The plan root; the same as DIR.")(command)
 
 

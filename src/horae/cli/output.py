@@ -10,17 +10,21 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+import sys
 from enum import StrEnum
+from functools import wraps
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rich.console import Console
+    from rich.text import Text
 
     from horae.errors import ErrorData
     from horae.org.plan import Diagnostic
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
 # What a terminal would obey instead of showing it: control characters, and signs that turn
 # the direction of writing. Plans come from other people.
 _OBEYED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def clean(text: str) -> str:
@@ -78,9 +80,7 @@ class OutputError(HoraeError):
 
     def __init__(self, value: str) -> None:
         self.value = value
-        names = [*_NAMED]
-        listed = f"{', '.join(names[:-1])} or {names[-1]}"
-        super().__init__(f"{VARIABLE} is {value!r}; write {listed}, or leave it unset")
+        super().__init__(f"{VARIABLE} is {value!r}; write text, json or jsonl, or leave it unset")
 
 
 def usual_form() -> Form:
@@ -111,42 +111,46 @@ class Output(NamedTuple):
         """Return the form that an option named, else the usual one."""
         return cls(usual_form() if form is None else Form(form))
 
+    @property
+    def is_text(self) -> bool:
+        return self.form is Form.TABLE
+
     def say(self, error: HoraeError) -> None:
-        """Say on stderr what could not be done; the rest goes on."""
-        if self.form is Form.TABLE:
+        """Print on stderr what could not be done; the rest goes on."""
+        if self.is_text:
             echo(f"horae: {error}", err=True)
         else:
             print_error(error.data())
 
     def report(self, problem: HoraeError | Diagnostic) -> None:
-        """Say on stderr what is wrong with a definition; the rest goes on."""
+        """Print on stderr what is wrong with a definition; the rest goes on."""
         if isinstance(problem, HoraeError):
             self.say(problem)
         else:
             echo(f"horae: {problem}", err=True)
 
 
-def form_options(command: _Command) -> _Command:
-    """Give a command --json, --jsonl and --text, as the argument `form`."""
+def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --json, --jsonl and --text, as the argument `output`."""
+
+    @wraps(command)
+    def called(*args: Any, form: str | None, **given: Any) -> Any:
+        return command(*args, output=Output.of(form), **given)
+
     for names, form, text in (
         (("--text", "--table"), Form.TABLE, f"Print text, even if {VARIABLE} is set."),
         (("--jsonl",), Form.JSONL, "Print one line of JSON per item."),
         (("--json",), Form.JSON, f"Print JSON, as with {VARIABLE}=json."),
     ):
-        command = click.option(*names, "form", flag_value=form.value, default=None, help=text)(
-            command
+        called = click.option(*names, "form", flag_value=form.value, default=None, help=text)(
+            called
         )
-    return command
+    return called
 
 
-def print_error(error: ErrorData) -> None:
-    """Print an error for a program, on stderr."""
-    click.echo(json_text({"error": error}), err=True)
-
-
-def print_notice(notice: ErrorData) -> None:
-    """Print for a program, on stderr, what does not keep a command from its work."""
-    click.echo(json_text({"notice": notice}), err=True)
+def print_error(error: ErrorData, *, kind: str = "error") -> None:
+    """Print an error for a program, on stderr; a `notice` does not keep a command from its work."""
+    click.echo(json_text({kind: error}), err=True)
 
 
 def print_json(data: object) -> None:
@@ -158,9 +162,7 @@ def print_line(data: object) -> None:
     click.echo(json_text(data, separators=(",", ":")))
 
 
-def print_answer(
-    output: Output, data: Mapping[str, object], text: str | Callable[[], None]
-) -> None:
+def print_answer(output: Output, data: object, text: str | Callable[[], None]) -> None:
     """Print one answer: as text for people, else as JSON."""
     match output.form:
         case Form.TABLE:
@@ -171,15 +173,42 @@ def print_answer(
             print_line(data)
 
 
-def print_rows(
-    output: Output, rows: Sequence[Mapping[str, object]], table: Callable[[], None]
+def print_rows(output: Output, rows: Sequence[object], text: Callable[[], None]) -> None:
+    """Print a list of answers: as text for people, else as JSON."""
+    if output.form is not Form.JSONL:
+        print_answer(output, rows, text)
+        return
+    for row in rows:
+        print_line(row)
+
+
+def print_table(
+    columns: Iterable[str],
+    rows: Iterable[Iterable[str | Text]],
+    *,
+    empty: str = "",
+    whole: str = "",
 ) -> None:
-    """Print a list of answers: as a table for people, else as JSON."""
-    match output.form:
-        case Form.TABLE:
-            table()
-        case Form.JSON:
-            print_json(rows)
-        case Form.JSONL:
-            for row in rows:
-                print_line(row)
+    """Print rows for people, or the text for *empty*; the column called *whole* is never cut."""
+    from rich.table import Table  # only for people
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, overflow="fold", no_wrap=bool(name) and name == whole)
+    for row in rows:
+        table.add_row(*(safe(cell) if isinstance(cell, str) else cell for cell in row))
+    console().print(table if table.row_count or not empty else safe(empty, style="dim"))
+
+
+def safe(text: str, style: str = "") -> Text:
+    """Return text for a table, with nothing in it that a terminal would obey."""
+    from rich.text import Text  # only for people
+
+    return Text(clean(text).replace("\n", "\\n"), style=style)
+
+
+def console() -> Console:
+    """Return where people read; NO_COLOR and the width of the terminal are honoured."""
+    from rich.console import Console  # only for people
+
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)

@@ -1,4 +1,4 @@
-"""`query`, `tangle` and `check`: what is written, what it resolves to, what is odd."""
+"""`query` and `tangle`: what is written, and what it resolves to."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from horae.cli.filters import Filters
-from horae.cli.options import at_option, now_option, paths_argument, tz_option
-from horae.cli.output import Form, Output, form_options, print_json, print_line, print_rows
+from horae.cli.options import at_option, paths_argument
+from horae.cli.output import (
+    Form,
+    Output,
+    console,
+    form_options,
+    print_json,
+    print_line,
+    print_table,
+    safe,
+)
 from horae.cli.sources import Sources, plan_root
-from horae.errors import Exit
-from horae.org.plan import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from rich.text import Text
+    from rich.tree import Tree
 
     from horae.cli.sources import PlanText
-    from horae.config import Config
-    from horae.org.plan import Diagnostic
+    from horae.org.plan import Headline, States
+    from horae.org.timestamp import Timestamp
+    from horae.org.world import World
 
 
 @click.command()
@@ -34,7 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--prop", "props", multiple=True, metavar="KEY=VALUE", help="Only headlines with this property."
 )
-@now_option
+@at_option
 @form_options
 def query(
     paths: tuple[str, ...],
@@ -44,8 +54,8 @@ def query(
     scheduled: bool,
     overdue: bool,
     props: tuple[str, ...],
-    now: str | None,
-    form: str | None,
+    at: str | None,
+    output: Output,
 ) -> int:
     """Show the fields of each headline.
 
@@ -53,119 +63,149 @@ def query(
     give one object per file, {"file": ..., "data": [...]}. Without a path the plans in the
     current directory are read.
     """
-    output = Output.of(form)
     sources = Sources(paths, output)
-    keep = Filters.of(
-        tags=tags,
-        states=states,
-        scheduled=scheduled,
-        overdue=overdue,
-        props=props,
-        now=now,
-        root=plan_root(paths),
-    )
-    if output.form is Form.TABLE:
-        from horae.cli.tables import print_headlines  # only for people
+    is_late = _overdue(at, plan_root(paths)) if overdue else None
+    if at is not None and not overdue:
+        raise click.UsageError("--at goes with --overdue.")
+    pairs = [_pair(each) for each in props]
 
-        print_headlines(
-            (f"{source.name}:{place.line}", headline)
+    def keeps(headline: Headline, known: States) -> bool:
+        return (
+            set(tags) <= set(headline.tags)
+            and (not states or headline.state in states)
+            and (not scheduled or bool(headline.scheduled or "SCHEDULE" in headline.props))
+            and all(headline.props.get(key) == value for key, value in pairs)
+            and (is_late is None or is_late(headline, known))
+        )
+
+    if output.is_text:
+        names = ("where", "state", "headline", "tags", "scheduled", "deadline")
+        rows = (
+            _cells(headline, f"{source.name}:{place.line}")
             for source in sources
             for headline, place in zip(source.plan.headlines, source.plan.places(), strict=True)
-            if keep.accepts(headline, source.plan.states)
+            if keeps(headline, source.plan.states)
         )
+        print_table(names, rows, empty="no headlines")
         return sources.exit_code
     from horae.org.query import row
 
-    def rows(source: PlanText) -> object:
-        plan = source.plan
-        return [row(each) for each in plan.headlines if keep.accepts(each, plan.states)]
+    def data(source: PlanText) -> object:
+        return [row(each) for each in source.plan.headlines if keeps(each, source.plan.states)]
 
-    return _print_data(sources, output, rows)
+    return _print_data(sources, output, data)
+
+
+def _overdue(at: str | None, root: str) -> Callable[[Headline, States], bool]:
+    """Return a test whether a headline is still open after its deadline."""
+    from horae.cli.moments import moment_and_zone  # loads zones
+    from horae.org.deadline import is_overdue
+
+    now, zone = moment_and_zone(at, root=root)
+
+    def test(headline: Headline, states: States) -> bool:
+        if headline.deadline is None or headline.state in states.done:
+            return False
+        return is_overdue(headline.deadline, now=now, zone=zone)
+
+    return test
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Return KEY and VALUE of a --prop option; keys are in capitals, as the reader has them."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.UsageError(f"--prop takes KEY=VALUE, not {text!r}.")
+    return key.upper(), value.strip()
+
+
+def _cells(headline: Headline, where: str) -> Iterator[str | Text]:
+    yield safe(where, style="dim")
+    yield headline.state or ""
+    yield "  " * min(headline.level - 1, 12) + headline.title
+    yield safe(" ".join(headline.tags), style="green")
+    yield headline.props.get("SCHEDULE") or _stamp(headline.scheduled)
+    yield _stamp(headline.deadline)
+
+
+def _stamp(stamp: Timestamp | None) -> str:
+    """Return a stamp for a table cell; a note is in square brackets."""
+    if stamp is None:
+        return ""
+    text = " ".join(filter(None, [stamp.at.replace("T", " "), stamp.repeat]))
+    return text if stamp.active else f"[{text}]"
 
 
 @click.command()
 @paths_argument
 @form_options
-def tangle(paths: tuple[str, ...], form: str | None) -> int:
+def tangle(paths: tuple[str, ...], *, output: Output) -> int:
     """Show the resolved workflows of a plan.
 
     A world is a resolved workflow. One FILE (or - for standard input) gives {"worlds": [...]};
     a DIR or several paths give one object per file, {"file": ..., "data": {"worlds": [...]}}.
     Unlike `tangle` in Emacs, this command writes no files.
     """
-    output = Output.of(form)
-    sources = Sources(paths, output)
-    if output.form is Form.TABLE:
-        from horae.cli.tables import print_worlds  # only for people
-
-        for source in sources:
-            print_worlds(source)
-        return sources.exit_code
     from horae.org.world import world_data, worlds
 
-    return _print_data(
-        sources,
-        output,
-        lambda source: {"worlds": [world_data(world) for world in worlds(source.plan)]},
-    )
+    sources = Sources(paths, output)
+    if output.is_text:
+        for source in sources:
+            _print_worlds(source, worlds(source.plan))
+        return sources.exit_code
+
+    def data(source: PlanText) -> object:
+        return {"worlds": [world_data(world) for world in worlds(source.plan)]}
+
+    return _print_data(sources, output, data)
 
 
-@click.command()
-@paths_argument
-@at_option
-@tz_option
-@form_options
-def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str | None) -> int:
-    """Check plan files and report problems.
+def _print_worlds(source: PlanText, found: list[World]) -> None:
+    """Print the worlds of a plan as trees: schedule, components, what goes where."""
+    from rich.tree import Tree
 
-    Every finding has a stable code, a severity, its position and, where there is one, a fix;
-    JSON is one list of findings. The exit code is 1 if there are errors. The crew or keeper
-    that horae.toml names is checked too, with its definitions and lifecycles; for a directory,
-    so are its board and the agents and triggers in .agentd/.
-    """
-    from horae.cli.moments import moment_and_zone
-    from horae.cli.plan_root import check_boards, check_triggers, find_boards, find_triggers
-    from horae.cli.ready import check_alerts, check_ready
-    from horae.config import load
-    from horae.extras.drift.check import check_drift
-    from horae.sources.plans.check import CheckClock, check_plans
+    from horae.org.world import every
 
-    output = Output.of(form)
-    root = plan_root(paths)
-    now, zone = moment_and_zone(at, tz=tz, root=root)
-    boards = find_boards(paths)
-    triggers = find_triggers(paths)
-    sources = Sources(paths, output, may_be_empty=bool(boards or triggers))
-    read = [(source.name, source.plan) for source in sources]
-    config = load(root)
-    found = check_plans(read, CheckClock(zone.key, now, config.check_floor), extra=[check_drift])
-    found += check_ready(read, root, config)
-    found += check_alerts(read, paths)
-    found += config.findings
-    found += [*_check_keepers(config), *check_boards(boards, now=now), *check_triggers(triggers)]
-    found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
-
-    def table() -> None:
-        from horae.cli.tables import print_findings  # only for people
-
-        print_findings(found, dict(read))
-
-    print_rows(output, [each.data() for each in found], table)
-    has_errors = any(each.severity is Severity.ERROR for each in found)
-    return sources.exit_code or (Exit.FINDINGS if has_errors else Exit.OK)
+    headlines = source.plan.headlines
+    trees: dict[int, Tree] = {}
+    for world in every(found):
+        tree = trees.setdefault(world.at, Tree(_title(headlines[world.at])))
+        _grow(tree, world)
+        for child in world.workflows:
+            trees[child.at] = tree.add(_title(headlines[child.at]))
+    screen = console()
+    screen.print(safe(source.name, style="dim"))
+    for world in found:
+        screen.print(trees[world.at])
+    if not found:
+        screen.print(safe("no workflows", style="dim"))
 
 
-def _check_keepers(config: Config) -> list[Diagnostic]:
-    """Return what is odd in the crew, or the single keeper, that the settings name."""
-    from horae.sources.crew.source import check_keeper, check_manifest
+def _title(headline: Headline) -> Text:
+    """Return a workflow's name with its schedule."""
+    stamp = headline.scheduled
+    if "SCHEDULE" in headline.props:
+        when = f"cron {headline.props['SCHEDULE']}"
+    elif stamp is None:
+        when = "no schedule"
+    else:
+        when = _stamp(stamp) + ("" if stamp.active else " (a note, not armed)")
+    return safe(headline.title, style="bold").append(safe(f"  {when}", style="not bold cyan"))
 
-    continuous, breather = config.keeper_continuous, config.keeper_breather
-    if config.crew_def is not None:
-        return check_manifest(config.crew_def, continuous=continuous, breather=breather)
-    if config.keeper_def is None:
-        return []
-    every = breather if continuous else config.keeper_interval
-    return check_keeper(config.keeper_def, config.lifecycle_def, every=every)
+
+def _grow(tree: Tree, world: World) -> None:
+    """Add a world's components, and what it imports and exports, to its tree."""
+    for component in world.components:
+        lang = component.block.lang if component.block else "no source"
+        line = safe(component.name).append(safe(f"  {lang}", style="dim"))
+        if component.takes:
+            line.append(safe(f"  ← {component.takes}", style="dim"))
+        if component.puts:
+            line.append(safe(f"  → {component.puts}", style="dim"))
+        tree.add(line)
+    for word, names in (("imports", world.imports), ("exports", world.exports)):
+        if names:
+            tree.add(safe(f"{word} {' '.join(names)}", style="dim"))
 
 
 def _print_data(sources: Sources, output: Output, data: Callable[[PlanText], object]) -> int:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from contextlib import suppress
-from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from horae.cli.output import Form, asked_form, echo, print_error, print_notice
+from horae.cli.output import Form, asked_form, echo, print_error
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import ModuleType
-
 
 # Package that not every installation has -> the extra that brings it.
 _EXTRAS: Final = {"psycopg": "postgres", "pgqueuer": "postgres"}
-
-
 # What click says of an argument that is not a number -> what it is not.
 _NUMBERS: Final = {"integer": "a whole number", "float": "a number"}
 
@@ -31,7 +27,7 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
     speaker = _Speaker(name, Form.TABLE)
     try:
         speaker = _Speaker(name, asked_form(sys.argv[1:] if args is None else args))
-        _say_warnings(speaker)
+        logging.lastResort = _WarningHandler(speaker)
         code = command.main(args=args, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else Exit.OK
@@ -58,44 +54,32 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
         return Exit.TEMPORARY
     except Exception as error:  # said on stderr, whatever it is
         if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
-            extra = _EXTRAS[error.name]
-            speaker.say(
-                "missing_extra", f"{error.name} is not installed; pip install horae[{extra}]"
-            )
+            extra = f"pip install horae[{_EXTRAS[error.name]}]"
+            speaker.say("missing_extra", f"{error.name} is not installed; {extra}")
             return Exit.FINDINGS
         if os.environ.get("HORAE_DEBUG"):
             raise
-        speaker.say(
-            "bug",
-            f"{type(error).__name__}: {error}",
-            "this is a bug in horae; HORAE_DEBUG=1 shows where it happened",
-        )
+        where = "this is a bug in horae; HORAE_DEBUG=1 shows where it happened"
+        speaker.say("bug", f"{type(error).__name__}: {error}", where)
         return Exit.FINDINGS
 
 
 class _Speaker(NamedTuple):
-    """Who says on stderr what could not be done: in text, or as JSON where that was asked for."""
+    """Prints on stderr what could not be done: as text, or as JSON where that is the form."""
 
     name: str
     form: Form
 
-    def say(self, code: str, *lines: str) -> None:
-        """Say what is no error of ours, under a word for programs."""
+    def say(self, code: str, *lines: str, kind: str = "error") -> None:
+        """Print what is no error of ours, under a word for programs."""
         if self.form is not Form.TABLE:
-            print_error({"code": code, "message": "; ".join(lines), "facts": {}})
+            print_error({"code": code, "message": "; ".join(lines), "facts": {}}, kind=kind)
             return
         for line in lines:
             echo(f"{self.name}: {line}", err=True)
 
-    def say_warning(self, text: str) -> None:
-        """Say what a command logs while no log is set up."""
-        if self.form is not Form.TABLE:
-            print_notice({"code": "warning", "message": text, "facts": {}})
-        else:
-            echo(f"{self.name}: {text}", err=True)
-
     def say_error(self, error: HoraeError) -> None:
-        """Say an error; an expression shows where it is wrong."""
+        """Print an error; an expression shows where it is wrong."""
         if self.form is not Form.TABLE:
             print_error(error.data())
             return
@@ -103,70 +87,31 @@ class _Speaker(NamedTuple):
         echo(f"{self.name}: {error}" + (f"\n{caret()}" if caret else ""), err=True)
 
     def say_usage(self, error: click.ClickException) -> None:
-        """Say what is wrong with the command line, and where to read how it is right."""
+        """Print what is wrong with the command line, and where to read how it is right."""
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             echo(error.format_message(), err=True)  # the whole help: nothing is left to add
             return
-        self.say("usage", _usage_words(error))
+        words = error.format_message().replace("\n\t", " ")
+        for kind, name in _NUMBERS.items():  # click calls a bounded number a range
+            for ending in (f"is not a valid {kind} range.", f"is not a valid {kind}."):
+                words = words.replace(ending, f"is not {name}.")
+        parameter = getattr(error, "param", None)
+        if parameter is not None and parameter.name == "receipt":
+            meant = "is not the number of a receipt; `horae history` lists the receipts."
+            words = words.replace("is not a whole number.", meant)
+        self.say("usage", words)
         context = getattr(error, "ctx", None)
         if context is not None and self.form is Form.TABLE:
             echo(f"{context.get_usage()}\nTry '{context.command_path} --help'.", err=True)
 
 
-def _usage_words(error: click.ClickException) -> str:
-    """Return what click says is wrong, on one line; click calls a bounded number a range."""
-    words = error.format_message().replace("\n\t", " ")
-    for kind, name in _NUMBERS.items():
-        for ending in (f"is not a valid {kind} range.", f"is not a valid {kind}."):
-            words = words.replace(ending, f"is not {name}.")
-    parameter = getattr(error, "param", None)
-    if parameter is not None and parameter.name == "receipt":
-        words = words.replace(
-            "is not a whole number.",
-            "is not the number of a receipt; `horae history` lists the receipts.",
-        )
-    return words
-
-
-def _say_warnings(speaker: _Speaker) -> None:
-    """Say warnings that no handler of a log takes as messages of the program."""
-    if "logging" in sys.modules:
-        _replace_last_resort(speaker)
-    else:
-        sys.meta_path.insert(0, _LoggingFinder(speaker))
-
-
-def _replace_last_resort(speaker: _Speaker) -> None:
-    """Replace the handler that `logging` falls back on, which writes the bare message."""
-    import logging
-
-    class WarningHandler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            with suppress(OSError):  # nobody reads stderr
-                speaker.say_warning(record.getMessage())
-
-    logging.lastResort = WarningHandler(logging.WARNING)
-
-
-class _LoggingFinder:
-    """Replaces the handler as soon as a command loads `logging`: the quick commands never do."""
+class _WarningHandler(logging.Handler):
+    """Prints warnings that no handler of a log takes as messages of the program."""
 
     def __init__(self, speaker: _Speaker) -> None:
+        super().__init__(logging.WARNING)
         self._speaker = speaker
 
-    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """Find `logging`, once; everything else is found as usual."""
-        if name != "logging":
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name)
-        assert spec is not None
-        assert spec.loader is not None
-        execute = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            _replace_last_resort(self._speaker)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):  # nobody reads stderr
+            self._speaker.say("warning", record.getMessage(), kind="notice")

@@ -6,8 +6,11 @@ import asyncio
 import os
 import re
 import sys
-from contextlib import contextmanager, suppress
+from codecs import getincrementaldecoder
+from contextlib import suppress
 from datetime import datetime, timedelta
+from io import IncrementalNewlineDecoder
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,19 +18,19 @@ import click
 from horae.cli.client import EngineUnreachableError, Far
 from horae.cli.connection import (
     Place,
+    ask,
     engine_at,
     leader_of,
     new_id,
     read,
-    reader_of,
     refuse_no_root,
     through,
 )
-from horae.cli.options import place_options
-from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
-from horae.config import load
+from horae.cli.options import data_option, place_options, root_option
+from horae.cli.output import Output, clean, echo, form_options, print_answer
 from horae.core.actor import own_run
 from horae.core.clock import SystemClock
+from horae.core.prompt import read_order
 from horae.core.receipt import FINAL, HELD_BACK, OPEN, ReasonCode, Status, is_planned
 from horae.core.text import moment_text
 from horae.core.views import EntryNotFoundError, RunNotFoundError, RunStateError
@@ -40,12 +43,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.app import App
-    from horae.config import Config
-    from horae.core.ports import Run
-    from horae.core.prompt import PromptOrder
     from horae.core.receipt import Filed
     from horae.core.service import Service
-    from horae.core.views import ReceiptLine, RunLine
+    from horae.core.views import RunLine
 
 _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
@@ -53,17 +53,18 @@ _ASK_WHY: Final = 10  # looks after which it is asked why it waits
 _TINY: Final = timedelta(microseconds=1)
 
 raw_option = click.option("--raw", is_flag=True, help="Do not escape control characters.")
-
-
-@click.command()
-@click.argument("entry", metavar="ENTRY")
-@click.option("--note", default="", metavar="TEXT", help="The reason, shown with the receipt.")
-@click.option(
+_waits_option = click.option(
     "--wait/--no-wait",
     "waits",
     default=None,
     help="Show the output until the run ends, or return at once; default: wait on a terminal.",
 )
+
+
+@click.command()
+@click.argument("entry", metavar="ENTRY")
+@click.option("--note", default="", metavar="TEXT", help="The reason, shown with the receipt.")
+@_waits_option
 @click.option(
     "--key", metavar="KEY", help="An idempotency key: the same key returns the same receipt."
 )
@@ -74,7 +75,8 @@ raw_option = click.option("--raw", is_flag=True, help="Do not escape control cha
 @click.option("--plan", is_flag=True, help="For a file: show the steps, and run nothing.")
 @click.option("--resume", metavar="RUN", help="For a file: reuse the outputs of that run.")
 @raw_option
-@place_options
+@root_option
+@data_option
 @form_options
 def run(
     entry: str,
@@ -82,14 +84,11 @@ def run(
     note: str,
     waits: bool | None,
     key: str | None,
-    workflow: str | None,
-    given: str | None,
-    plan: bool,
-    resume: str | None,
     raw: bool,
     root: str,
     data: str | None,
-    form: str | None,
+    output: Output,
+    **of_file: Any,
 ) -> int:
     """Run an entry now, or the workflows of a file.
 
@@ -97,82 +96,81 @@ def run(
     run, and Ctrl-C does not stop the run; otherwise this command executes the run. The exit
     code is 0 if the run succeeded, 1 if it failed, and 124 if it exceeded its time limit.
     """
-    output = Output.of(form)
-    if entry.endswith(".org") and os.path.isfile(entry):
+    is_plan = entry.endswith(".org")
+    if is_plan and os.path.isfile(entry):
         from horae.sources.workflows.commands import run_file
 
-        return run_file(
-            entry,
-            output=output,
-            workflow=workflow,
-            given=given,
-            plan=plan,
-            resume=resume,
-            data=data,
-        )
-    if plan or workflow or given is not None or resume:
-        if entry.endswith(".org"):
+        return run_file(entry, output=output, data=data, **of_file)
+    if any(each not in {None, False} for each in of_file.values()):
+        if is_plan:
             raise PlanMissingError(entry)
         said = "--workflow, --input, --plan and --resume are for a file that ends in .org"
         raise click.UsageError(said)
-    place = Place.of(root=root, data=data)
+    try:
+        place = Place.of(root=root, data=data)
+        return _run_entry(entry, place, output, note=note, waits=waits, key=key, raw=raw)
+    except EntryNotFoundError:
+        if is_plan:
+            raise PlanMissingError(entry) from None
+        raise
+
+
+def _run_entry(
+    entry: str,
+    place: Place,
+    output: Output,
+    *,
+    note: str,
+    waits: bool | None,
+    key: str | None = None,
+    raw: bool,
+) -> int:
+    """Run an entry now, by the engine or in this process."""
     far = engine_at(place)
-    with _missed_as_a_file(entry):
-        if far is None:
-            if waits is False or key is not None:
-                flag = "--no-wait" if waits is False else "--key"
-                raise _no_engine(place, f"and {flag} needs one; start it with `horae up`")
-            config = load(root, flags={"data": data})
-            return print_end(output, _run_alone(place, config, entry, note, output, raw=raw))
-        asked = through(
-            far,
-            place,
-            lambda service: service.run_now(
-                entry, note=note, parent_run=_parent_run(place), idempotency_key=key
-            ),
-        )
-    return _follow(far, asked, output, waits=waits, raw=raw)
+    if far is None:
+        from horae.app import run_once
+
+        if waits is False or key is not None:
+            flag = "--no-wait" if waits is False else "--key"
+            raise _no_engine(place, f"and {flag} needs one; start it with `horae up`")
+        if place.store is not None:
+            raise _no_engine(place, "and no node leads; `horae cluster nodes` lists the nodes")
+        return run_here(place, lambda app: run_once(app, entry, note=note), output, raw=raw)
+    run_number = own_run(place.directory)  # of the run inside which this command runs
+    parent = int(run_number) if run_number else None
+    asked = through(
+        far,
+        place,
+        lambda service: service.run_now(entry, note=note, parent_run=parent, idempotency_key=key),
+    )
+    return follow(far, asked.data(), output, waits=waits, raw=raw)
 
 
-def _follow(far: Far, asked: ReceiptLine, output: Output, *, waits: bool | None, raw: bool) -> int:
-    """Wait for the end of what an engine was asked for, if somebody looks or said so."""
-    number = asked.filed.number
-    is_seen = sys.stdout.isatty() and output.form is Form.TABLE
+def follow(
+    far: Far, asked: Mapping[str, Any], output: Output, *, waits: bool | None, raw: bool
+) -> int:
+    """Wait for the end of a receipt of an engine, as asked for or on a terminal."""
+    number = asked["receipt"]
+    is_seen = sys.stdout.isatty() and output.is_text
     if not (is_seen if waits is None else waits):
-        said = f"{asked.title}: receipt {number}, {asked.filed.status}"
-        print_answer(output, asked.data(), said)
+        print_answer(output, asked, f"{asked['title']}: receipt {number}, {asked['status']}")
         return Exit.OK
     try:
         told = wait_for(far, number, output, raw=raw)
     except KeyboardInterrupt:
-        echo(
-            f"horae: receipt {number} is still running; `horae cancel {asked.filed.entry}` ends it",
-            err=True,
-        )
+        ends = f"`horae cancel {asked['entry']}` ends it"
+        echo(f"horae: receipt {number} is still running; {ends}", err=True)
         raise
     return print_end(output, told)
 
 
 @click.command()
 @click.argument("receipt", type=click.IntRange(1, 2**63 - 1))
-@click.option(
-    "--wait/--no-wait",
-    "waits",
-    default=None,
-    help="Show the output until the run ends, or return at once; default: wait on a terminal.",
-)
+@_waits_option
 @raw_option
 @place_options
 @form_options
-def retry(
-    receipt: int,
-    *,
-    waits: bool | None,
-    raw: bool,
-    root: str,
-    data: str | None,
-    form: str | None,
-) -> int:
+def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: Output) -> int:
     """Run the entry of a receipt again.
 
     The entry gets a new receipt with the parameters of the old one: the scheduled time, if it
@@ -180,28 +178,24 @@ def retry(
     tick of an agent, a new tick starts. A receipt that is still waiting or running cannot be
     retried. The exit code is that of `horae run`.
     """
-    place = Place.of(root=root, data=data)
     told = read(place, lambda service: service.receipt(receipt)).line
     filed = told.filed
     if filed.status in OPEN:
-        state = str(filed.status)
-        reason = f"receipt {receipt} is {state}; it can be retried after it has ended"
+        reason = f"receipt {receipt} is {filed.status}; it can be retried after it has ended"
         raise RunStateError(told.title, reason)
-    because = f"retry of receipt {receipt}"
-    given: dict[str, Any] = {"raw": raw, "root": root, "data": data, "form": form, "note": because}
-    if filed.source == "trigger" and (order := _order(place, filed)) is not None:
-        return _retry_trigger(place, filed, order, root=root, data=data, form=form)
+    note = f"retry of receipt {receipt}"
+    if filed.source == "trigger":
+        text = ask(place, lambda ledger: ledger.text(filed.digest))
+        if text is not None:  # else it is pruned
+            return _retry_trigger(place, filed, text, output)
     if filed.receipt.key.startswith("tick:"):
-        from horae.sources.crew.commands import tick
+        from horae.sources.crew.commands import tick_now
 
-        assert tick.callback is not None, "it is a command"
         watch = sys.stdout.isatty() if waits is None else waits
-        return int(tick.callback(told.title, watch=watch, **given))
+        return tick_now(told.title, place, output, watch=watch, note=note, raw=raw)
     if _has_time(place, filed):
-        return _retry_planned(place, filed, waits=waits, raw=raw, root=root, data=data, form=form)
-    assert run.callback is not None, "it is a command"
-    parts = {"key": None, "workflow": None, "given": None, "plan": False, "resume": None}
-    return int(run.callback(str(filed.entry), waits=waits, **parts, **given))
+        return _retry_planned(place, filed, output, waits=waits, raw=raw)
+    return _run_entry(str(filed.entry), place, output, note=note, waits=waits, raw=raw)
 
 
 def _has_time(place: Place, filed: Filed) -> bool:
@@ -219,17 +213,10 @@ def _has_time(place: Place, filed: Filed) -> bool:
 
 
 def _retry_planned(
-    place: Place,
-    filed: Filed,
-    *,
-    waits: bool | None,
-    raw: bool,
-    root: str,
-    data: str | None,
-    form: str | None,
+    place: Place, filed: Filed, output: Output, *, waits: bool | None, raw: bool
 ) -> int:
     """Run an entry again for the scheduled time of an earlier receipt."""
-    output, far = Output.of(form), engine_at(place)
+    far = engine_at(place)
     at, word = filed.receipt.planned_at, str(filed.entry)
     name = f"retry-{filed.number}-{new_id()}"
     if far is None:
@@ -237,47 +224,28 @@ def _retry_planned(
 
         if waits is False or place.store is not None:
             raise _no_engine(place, "and only an engine can do that; start it with `horae up`")
-        config = load(root, flags={"data": data})
-        made = run_here(
-            config, lambda app: repeat_once(app, word, at=at, name=name), output, raw=raw
+        return run_here(
+            place, lambda app: repeat_once(app, word, at=at, name=name), output, raw=raw
         )
-        return print_end(output, asyncio.run(made))
     done = through(
         far, place, lambda service: service.backfill(word, start=at, end=at + _TINY, name=name)
     )
-    return _follow(far, done.lines[0], output, waits=waits, raw=raw)
+    return follow(far, done.lines[0].data(), output, waits=waits, raw=raw)
 
 
-def _order(place: Place, filed: Filed) -> PromptOrder | None:
-    """Return what a receipt of a trigger was given; None if its text is pruned."""
-    from horae.core.prompt import read_order
-
-    async def asking() -> str | None:
-        async with reader_of(place) as ledger:
-            return await ledger.text(filed.digest)
-
-    text = asyncio.run(asking())
-    return None if text is None else read_order(text)
-
-
-def _retry_trigger(
-    place: Place, filed: Filed, order: PromptOrder, *, root: str, data: str | None, form: str | None
-) -> int:
+def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:
     """Start the agent of a trigger with what an earlier receipt was given."""
     from horae.cli.trigger_access import TriggerAccess
 
+    order = read_order(text)
     entry = read(place, lambda service: service.entry(str(filed.entry)))
     word = entry.address.removeprefix("trigger:")
-    said = {
-        "title": order.values.get("title", ""),
-        "body": order.values.get("body", ""),
-        "metadata": dict(order.metadata),
-    }
-    made = TriggerAccess(root=root, data=data).write(
-        lambda triggers: triggers.trigger_now(word, said)
-    )
+    said: dict[str, Any] = {name: order.values.get(name, "") for name in ("title", "body")}
+    said["metadata"] = dict(order.metadata)
+    access = TriggerAccess(root=place.root, data=str(place.directory))
+    made = access.write(lambda triggers: triggers.trigger_now(word, said))
     text = f"{made['workflow']}: receipt {made['receipt']}, {made['status']} ({made['reason']})"
-    print_answer(Output.of(form), made, text)
+    print_answer(output, made, text)
     return Exit.OK
 
 
@@ -287,34 +255,41 @@ def _retry_trigger(
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
 @raw_option
 @place_options
-def logs(
-    what: str, *, follow: bool, tail: int | None, raw: bool, root: str, data: str | None
-) -> int:
+def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) -> int:
     """Show the output of a run.
 
     Name the run by its number, or an entry for its last run. The numbers in `horae history` are
     receipt numbers; `horae why ENTRY` shows the run numbers. Into a pipe the output is written
     unchanged; on a terminal control characters are shown as text.
     """
-    place = Place.of(root=root, data=data)
     found = read(place, lambda service: _meant(service, what))
-    far = _listening(place)
+    number = found.run.number
+    holder = holder_of(place.directory)
+    far = None if holder is None else Far(place.directory, pid=holder.pid)
+    if holder is None and place.store is not None:
+        far = leader_of(place, place.store)
     screen = Screen(raw=raw)
-    if far is None:
-        whole = _read_log(place, found.run)
-        screen.show(_last_lines(whole, tail))
+    if far is None or not far.answers():
+        from horae.process.processes import LOG_NAME
+        from horae.process.run_settings import RunSettings
+
+        settings = RunSettings(place.directory, place.directory, {}, timedelta(0))
+        with suppress(FileNotFoundError):  # the output is removed
+            screen.show(
+                _last_lines((settings.directory_of(found.run) / LOG_NAME).read_bytes(), tail)
+            )
     elif tail is None:
-        for part in _log(far, found.run.number, follow=follow):
+        for part in _log(far, number, follow=follow):
             screen.show(part)
     else:
-        whole = b"".join(_log(far, found.run.number))
+        whole = b"".join(_log(far, number))
         screen.show(_last_lines(whole, tail))
         if follow:
-            for part in _log(far, found.run.number, start=_length(whole), follow=True):
+            for part in _log(far, number, start=_length(whole), follow=True):
                 screen.show(part)
     if not screen.has_shown and tail != 0:
         was_more = bool(found.run.facts.get("output"))
-        run_of = f"run {found.run.number} of {found.line.title}"
+        run_of = f"run {number} of {found.line.title}"
         gone = f"the output of {run_of} has been removed"
         echo(f"horae: {gone if was_more else f'{run_of} wrote no output'}", err=True)
     return Exit.OK
@@ -325,14 +300,12 @@ def logs(
 @click.option("--reason", default="", metavar="TEXT", help="The reason, shown with the receipt.")
 @place_options
 @form_options
-def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | None) -> int:
+def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
     """Cancel a run and all processes it started.
 
     Name the entry that is running, or the run by its number (in `horae why ENTRY`; the
     numbers in `horae history` are those of receipts).
     """
-    output = Output.of(form)
-    place = Place.of(root=root, data=data)
     far = engine_at(place)
     if far is None:
         raise _no_engine(place, "so there is nothing to cancel")
@@ -340,11 +313,10 @@ def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | N
     said = far.post("runs", found.run.number, "cancel", body={"reason": reason})
     already = "" if said["changed"] else " already"
     print_answer(output, said, f"{said['title']}: run {said['run']} is{already} being cancelled")
-    return Exit.OK
 
 
 async def _meant(service: Service, what: str, *, is_going: bool = False) -> RunLine:
-    """Return the run that a person means: by its number, else that of an entry."""
+    """Return the run of a number, else that of an entry."""
     if what.isascii() and what.isdecimal():
         number = int(what[:19])
         if number >= 2**63:
@@ -354,186 +326,9 @@ async def _meant(service: Service, what: str, *, is_going: bool = False) -> RunL
 
 
 def _length(shown: bytes) -> int:
-    """Return how much a run has put out of which this was given: some may be left out."""
+    """Return the length of an output of which this much was given: some may be left out."""
     left_out = re.search(rb"\n\[(\d{1,18}) bytes of output left out\]\n", shown[_KEPT : _KEPT + 64])
     return len(shown) + (int(left_out[1]) - len(left_out[0]) if left_out else 0)
-
-
-# Waiting for a run
-
-
-def wait_for(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, Any]:
-    """Show what the runs of a receipt put out until it is final or held back, and return it."""
-    from time import sleep
-
-    shown: set[int] = set()
-    screen = Screen(raw=raw)
-    why, looks = "", 0
-    while True:
-        told: dict[str, Any] = far.get("receipts", receipt)
-        coming = [each["run"] for each in told["runs"] if each["run"] not in shown]
-        for number in coming:
-            shown.add(number)
-            for part in _log(far, number, follow=True):
-                if output.form is Form.TABLE:
-                    screen.show(part)
-        if coming:
-            continue
-        is_held_back = told["status"] == Status.HELD and told.get("reason_code") in HELD_BACK
-        if is_held_back or Status(told["status"]) in FINAL:
-            return told
-        looks += 1
-        if looks % _ASK_WHY == 0 and output.form is Form.TABLE:
-            again = _obstacle(far, told)
-            if again != why:
-                echo(f"horae: {again}", err=True)
-            why = again
-        sleep(LOOK)
-
-
-def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
-    """Return why a receipt does not start."""
-    title = told["title"]
-    if told["status"] == Status.HELD:
-        return f"{title} is held: {told['reason']}"
-    line = far.get("gate", limit=1000)["waiting"]
-    reasons = (each["reason"] for each in line if each["receipt"] == told["receipt"])
-    reason = next(reasons, "")
-    if reason:
-        return f"{title} waits: {reason}"
-    start_at = datetime.fromisoformat(told["start_at"]).replace(microsecond=0)
-    start = f"starts at {moment_text(start_at, told['zone'])} or later"
-    if told["runs"]:
-        last = told["runs"][-1]
-        ended = f"attempt {last['attempt']} {last['outcome'] or 'ended'} ({told['reason']})"
-        return f"{title}: {ended}; attempt {last['attempt'] + 1} {start}"
-    return f"{title} waits: {told['reason']}; the run {start}"
-
-
-def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:
-    """Yield what a run has put out, as the engine tells it."""
-    asked = {"from": start or None, "follow": 1 if follow else None}
-    return far.stream("runs", number, "log", **asked)
-
-
-def _parent_run(place: Place) -> int | None:
-    """Return the run inside which this command runs, if it is one of the same engine."""
-    run = own_run(place.directory)
-    return int(run) if run else None
-
-
-def _listening(place: Place) -> Far | None:
-    holder = holder_of(place.directory)
-    if holder is None and place.store is not None:
-        return leader_of(place, place.store)
-    far = None if holder is None else Far(place.directory, pid=holder.pid)
-    return far if far is not None and far.answers() else None
-
-
-@contextmanager
-def _missed_as_a_file(entry: str) -> Iterator[None]:
-    """Say of a name that no entry has, and that ends like a plan's, that the file is missing."""
-    try:
-        yield
-    except EntryNotFoundError:
-        if entry.endswith(".org"):
-            raise PlanMissingError(entry) from None
-        raise
-
-
-def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
-    return EngineUnreachableError(str(place.directory), f"no engine is running here, {rest}")
-
-
-# Running without an engine
-
-
-def _run_alone(
-    place: Place, config: Config, entry: str, note: str, output: Output, *, raw: bool
-) -> dict[str, Any]:
-    """Run an entry without an engine, unless machines share the ledger; return its receipt."""
-    from horae.app import run_once
-
-    if place.store is not None:
-        raise _no_engine(place, "and no node leads; `horae cluster nodes` lists the nodes")
-    made = run_here(config, lambda app: run_once(app, entry, note=note), output, raw=raw)
-    return asyncio.run(made)
-
-
-async def run_here(
-    config: Config,
-    work: Callable[[App], Coroutine[None, None, Filed]],
-    output: Output,
-    *,
-    raw: bool,
-) -> dict[str, Any]:
-    """Run something in this very process, show what it puts out, and return its receipt."""
-    from horae.app import build
-
-    refuse_no_root(config.root, config.data)
-    async with build(config) as app:
-        running = asyncio.create_task(work(app))
-        showing = asyncio.create_task(show_while(app, running, Screen(raw=raw), output))
-        try:
-            filed = await running
-        finally:
-            await showing
-        return (await app.service.receipt(filed.number)).data()
-
-
-async def show_while(
-    app: App, running: asyncio.Task[Filed], screen: Screen, output: Output
-) -> None:
-    """Show what a run of this process puts out until it is over."""
-    path: Path | None = None
-    at = 0
-    while True:
-        is_over = running.done()
-        for live in app.engine.launch.runs.values():
-            path = app.log_of(live)
-        if path is None and is_over and running.exception() is None:  # it was quicker than we
-            path = app.log_of((await app.ledger.runs_of(running.result().number))[-1])
-        if path is not None and output.form is Form.TABLE:
-            # The run has printed nothing yet.
-            with suppress(OSError), path.open("rb") as file:
-                file.seek(at)
-                part = file.read()
-                at += len(part)
-                screen.show(part)
-        if is_over:
-            return
-        await asyncio.wait([running], timeout=LOOK)
-
-
-# What is shown
-
-
-class Screen:
-    """Where output goes: as it is into a pipe, and to a terminal with nothing that it obeys."""
-
-    def __init__(self, *, raw: bool) -> None:
-        from codecs import getincrementaldecoder
-        from io import IncrementalNewlineDecoder
-
-        self._is_raw = raw or not sys.stdout.isatty()
-        decoder = getincrementaldecoder("utf-8")(errors="replace")
-        self._decoder = IncrementalNewlineDecoder(decoder, translate=True)
-        self.has_shown = False
-
-    def show(self, part: bytes) -> None:
-        """Print a part of some output."""
-        self.has_shown |= bool(part)
-        click.echo(part if self._is_raw else safe(self._decoder.decode(part)), nl=False)
-        sys.stdout.flush()
-
-
-def safe(text: str) -> str:
-    r"""Return output as a terminal may be given it; lines and tabs stay.
-
-    >>> print(safe("a\tb\x1b[2J"))
-    a	b\x1b[2J
-    """
-    return "\t".join(map(clean, text.split("\t")))
 
 
 def _last_lines(data: bytes, count: int | None) -> bytes:
@@ -553,39 +348,150 @@ def _last_lines(data: bytes, count: int | None) -> bytes:
     return data[start + 1 :] if count else b""
 
 
-def _read_log(place: Place, run: Run) -> bytes:
-    """Return what a run has put out; nothing if there is no such file."""
-    from horae.process.processes import LOG_NAME
-    from horae.process.run_settings import RunSettings as RunPlace
+def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
+    return EngineUnreachableError(str(place.directory), f"no engine is running here, {rest}")
 
-    where = RunPlace(place.directory, place.directory, {}, timedelta(0)).directory_of(run)
-    try:
-        return (where / LOG_NAME).read_bytes()
-    except FileNotFoundError:
-        return b""
+
+# Waiting for a run
+
+
+def wait_for(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, Any]:
+    """Show what the runs of a receipt put out until it is final or held back, and return it."""
+    shown: set[int] = set()
+    screen = Screen(raw=raw)
+    why, looks = "", 0
+    while True:
+        told: dict[str, Any] = far.get("receipts", receipt)
+        coming = [each["run"] for each in told["runs"] if each["run"] not in shown]
+        for number in coming:
+            shown.add(number)
+            for part in _log(far, number, follow=True):
+                if output.is_text:
+                    screen.show(part)
+        if coming:
+            continue
+        is_held_back = told["status"] == Status.HELD and told.get("reason_code") in HELD_BACK
+        if is_held_back or Status(told["status"]) in FINAL:
+            return told
+        looks += 1
+        if looks % _ASK_WHY == 0 and output.is_text:
+            again = _obstacle(far, told)
+            if again != why:
+                echo(f"horae: {again}", err=True)
+            why = again
+        sleep(LOOK)
+
+
+def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
+    """Return why a receipt does not start."""
+    title = told["title"]
+    if told["status"] == Status.HELD:
+        return f"{title} is held: {told['reason']}"
+    for each in far.get("gate", limit=1000)["waiting"]:
+        if each["receipt"] == told["receipt"] and each["reason"]:
+            return f"{title} waits: {each['reason']}"
+    start_at = datetime.fromisoformat(told["start_at"]).replace(microsecond=0)
+    start = f"starts at {moment_text(start_at, told['zone'])} or later"
+    if told["runs"]:
+        last = told["runs"][-1]
+        ended = f"attempt {last['attempt']} {last['outcome'] or 'ended'} ({told['reason']})"
+        return f"{title}: {ended}; attempt {last['attempt'] + 1} {start}"
+    return f"{title} waits: {told['reason']}; the run {start}"
+
+
+def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:
+    """Yield the output of a run, from the engine."""
+    asked = {"from": start or None, "follow": 1 if follow else None}
+    return far.stream("runs", number, "log", **asked)
+
+
+# Running without an engine
+
+
+def run_here(
+    place: Place, work: Callable[[App], Coroutine[None, None, Filed]], output: Output, *, raw: bool
+) -> int:
+    """Run something in this very process, show its output, and return the exit code."""
+    from horae.app import build
+
+    refuse_no_root(place.root, place.directory)
+
+    async def running() -> dict[str, Any]:
+        async with build(place.config) as app:
+            task = asyncio.create_task(work(app))
+            showing = asyncio.create_task(_show_while(app, task, Screen(raw=raw), output))
+            try:
+                filed = await task
+            finally:
+                await showing
+            return (await app.service.receipt(filed.number)).data()
+
+    return print_end(output, asyncio.run(running()))
+
+
+async def _show_while(
+    app: App, running: asyncio.Task[Filed], screen: Screen, output: Output
+) -> None:
+    """Show the output of a run of this process until it is over."""
+    path: Path | None = None
+    at = 0
+    while True:
+        is_over = running.done()
+        for live in app.engine.launch.runs.values():
+            path = app.log_of(live)
+        if path is None and is_over and running.exception() is None:  # it was quicker than we
+            path = app.log_of((await app.ledger.runs_of(running.result().number))[-1])
+        if path is not None and output.is_text:
+            # The run has printed nothing yet.
+            with suppress(OSError), path.open("rb") as file:
+                file.seek(at)
+                part = file.read()
+                at += len(part)
+                screen.show(part)
+        if is_over:
+            return
+        await asyncio.wait([running], timeout=LOOK)
+
+
+class Screen:
+    """Where output goes: as it is into a pipe, and to a terminal with nothing that it obeys."""
+
+    def __init__(self, *, raw: bool) -> None:
+        self._is_raw = raw or not sys.stdout.isatty()
+        decoder = getincrementaldecoder("utf-8")(errors="replace")
+        self._decoder = IncrementalNewlineDecoder(decoder, translate=True)
+        self.has_shown = False
+
+    def show(self, part: bytes) -> None:
+        """Print a part of some output."""
+        self.has_shown |= bool(part)
+        click.echo(part if self._is_raw else _safe(self._decoder.decode(part)), nl=False)
+        sys.stdout.flush()
+
+
+def _safe(text: str) -> str:
+    r"""Return output as a terminal may be given it; lines and tabs stay.
+
+    >>> print(_safe("a\tb\x1b[2J"))
+    a	b\x1b[2J
+    """
+    return "\t".join(map(clean, text.split("\t")))
 
 
 def print_end(output: Output, told: Mapping[str, Any]) -> int:
     """Print how a receipt ended, and return the exit code that belongs to that."""
-    if output.form is Form.TABLE:  # beside what its run has put out
-        status, reason = str(told["status"]).replace("_", " "), told["reason"]
-        echo(f"horae: {told['title']}: {status}: {reason}{_goes_on(told)}", err=True)
+    status, reason = Status(told["status"]), told["reason"]
+    if output.is_text:  # beside what its run has put out
+        again = ""
+        if status is Status.WAITING:
+            when = moment_text(datetime.fromisoformat(told["start_at"]), told["zone"])
+            again = f"; an engine retries it at {when} or later; start one with `horae up`"
+        ended = str(told["status"]).replace("_", " ")
+        echo(f"horae: {told['title']}: {ended}: {reason}{again}", err=True)
     else:
         print_answer(output, told, "")
-    return _code(Status(told["status"]), told.get("reason_code"))  # an older engine says none
-
-
-def _goes_on(told: Mapping[str, Any]) -> str:
-    """Return who tries again what ended badly here, and when; nothing if that is over."""
-    if Status(told["status"]) is not Status.WAITING:
-        return ""
-    when = moment_text(datetime.fromisoformat(told["start_at"]), told["zone"])
-    return f"; an engine retries it at {when} or later; start one with `horae up`"
-
-
-def _code(status: Status, code: str | None) -> int:
-    """Return the exit code that belongs to how a run ended."""
     if status in {Status.DONE, Status.NO_WORK}:
         return Exit.OK
-    is_too_long = status is Status.KILLED and code == ReasonCode.TIME_LIMIT
+    # An older engine gives no code.
+    is_too_long = status is Status.KILLED and told.get("reason_code") == ReasonCode.TIME_LIMIT
     return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from horae.cli.connection import Place, engine_at
 from horae.cli.group import SharedGroup
 from horae.cli.options import place_options, root_option
-from horae.cli.output import (
-    Form,
-    Output,
-    echo,
-    form_options,
-    print_answer,
-    print_rows,
-)
+from horae.cli.output import Output, echo, form_options, print_answer, print_rows
 from horae.config import UnconfirmedSetting, confirm, load, meant_setting, untrusted
 from horae.errors import Exit
-
-if TYPE_CHECKING:
-    from horae.config import SettingOrigin
 
 
 class _ShownContext(click.Context):
@@ -73,9 +62,8 @@ def config() -> None:
 @click.option("--show-origin", is_flag=True, help="Show the origin of each value.")
 @root_option
 @form_options
-def show(name: str | None, *, show_origin: bool, root: str, form: str | None) -> int:
+def show(name: str | None, *, show_origin: bool, root: str, output: Output) -> None:
     """Show the settings in force, or the one called NAME."""
-    output = Output.of(form)
     settings = load(root)
     shown = [row for row in settings.origins() if name in {None, row.name}]
     if not shown:
@@ -84,79 +72,57 @@ def show(name: str | None, *, show_origin: bool, root: str, form: str | None) ->
         raise click.UsageError(f"there is no setting {name!r}; {hint}")
     for finding in settings.findings:
         echo(f"horae: {finding}", err=True)
-    lines = [_line(row, show_origin=show_origin) for row in shown]
-    print_rows(output, [_data(row) for row in shown], lambda: echo("\n".join(lines)))
-    return Exit.OK
+    lines, rows = [], []
+    for row in shown:
+        value = _text(row.value).strip('"') if isinstance(row.value, str) else _text(row.value)
+        hidden = "".join(f", over {each.origin} ({each.value})" for each in row.overrides[:-1])
+        origin = f"  # {row.origin}{hidden}" if show_origin else ""
+        lines.append(f"{row.name} = {value}{origin}")
+        overrides = [{"origin": each.origin, "value": each.value} for each in row.overrides]
+        data = {"name": row.name, "value": row.value, "origin": row.origin}
+        rows.append({**data, "overrides": overrides})
+    print_rows(output, rows, lambda: echo("\n".join(lines)))
 
 
-def _line(row: SettingOrigin, *, show_origin: bool) -> str:
-    value = "(not set)" if row.value is None else json.dumps(row.value, ensure_ascii=False)
-    value = value.strip('"') if isinstance(row.value, str) else value
-    if not show_origin:
-        return f"{row.name} = {value}"
-    hidden = "".join(f", over {each.origin} ({each.value})" for each in row.overrides[:-1])
-    return f"{row.name} = {value}  # {row.origin}{hidden}"
-
-
-def _data(row: SettingOrigin) -> dict[str, object]:
-    overrides = [{"origin": each.origin, "value": each.value} for each in row.overrides]
-    return {"name": row.name, "value": row.value, "origin": row.origin, "overrides": overrides}
+def _text(value: object) -> str:
+    return "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 @config.command()
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @place_options
 @form_options
-def trust(*, yes: bool, root: str, data: str | None, form: str | None) -> int:
+def trust(*, yes: bool, place: Place, output: Output) -> int:
     """Trust changed settings that start programs.
 
     While an engine is running, a change in horae.toml to a setting that starts programs or names
     a path outside the plan root is used only after `horae config trust` or a restart of the
     engine. This shows the changes that are not used yet.
     """
-    output = Output.of(form)
-    settings = load(root, flags={"data": data})
-    place = Place.of(root=root, data=data)
     far = engine_at(place)
-    found = untrusted(settings).data() if far is None else far.get("settings", "waiting")
+    found = untrusted(place.config).data() if far is None else far.get("settings", "waiting")
     waiting = [
         UnconfirmedSetting(**{**each, "commit": each["commit"] or ""}) for each in found["waiting"]
     ]
-    if output.form is Form.TABLE:
+    if output.is_text:
         for each in waiting:
-            echo(_change(each))
-    if waiting and not yes and not _agrees():
-        echo("horae: nothing was changed", err=True)
-        return Exit.FINDINGS
+            edited = "edited in horae.toml, not trusted yet"
+            came = f"commit {each.commit[:12]}" if each.commit else edited
+            echo(f"{each.name}: {_text(each.trusted)} -> {_text(each.written)}  # {came}")
+    if waiting and not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("confirmation needs a terminal; use --yes.")
+        if not click.confirm("Trust these settings?"):
+            echo("horae: nothing was changed", err=True)
+            return Exit.FINDINGS
     if far is None:
-        done = {**confirm(settings, found["digest"]).data(), "after_restart": []}
+        done = {**confirm(place.config, found["digest"]).data(), "after_restart": []}
     else:
         done = far.post("settings", "trust", body={"digest": found["digest"]})
-    print_answer(output, done, _said(done, waiting))
-    return Exit.OK
-
-
-def _change(each: UnconfirmedSetting) -> str:
-    old, new = (
-        "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
-        for value in (each.trusted, each.written)
-    )
-    came = f"commit {each.commit[:12]}" if each.commit else "edited in horae.toml, not trusted yet"
-    return f"{each.name}: {old} -> {new}  # {came}"
-
-
-def _agrees() -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError("confirmation needs a terminal; use --yes.")
-    return click.confirm("Trust these settings?")
-
-
-def _said(done: dict[str, Any], waiting: list[UnconfirmedSetting]) -> str:
-    if not waiting:
-        return "no setting is waiting for trust"
     said = f"{len(waiting)} {'setting is' if len(waiting) == 1 else 'settings are'} trusted now"
     if done["after_restart"]:
         said += f"; the engine uses {', '.join(done['after_restart'])} after a restart"
     if done.get("until_restart"):
         said += "; a restart reads the working copy: update it with git pull"
-    return said
+    print_answer(output, done, said if waiting else "no setting is waiting for trust")
+    return Exit.OK

@@ -10,20 +10,22 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import groupby
+from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from horae.cli.connection import run_lengths
-from horae.cli.known import Ledgers
+from horae.cli.connection import ask, opened
 from horae.cli.moments import moment_and_zone, parse_moment
-from horae.cli.options import paths_argument, tz_option
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.options import number_option, paths_argument, tz_option
+from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
+from horae.cli.plan_root import Ledgers
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
 from horae.core.decide import GRACE
 from horae.core.entry import Entry
+from horae.core.explain import stamp
 from horae.core.gate import Capacity
 from horae.core.receipt import Status
 from horae.core.source import Scan
@@ -34,8 +36,7 @@ from horae.sources.plans.arming import scan_plan
 from horae.store.arming import begin_rule
 from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
-from horae.timing.rfc3339 import format_with_offset
-from horae.timing.zone import local, zone
+from horae.timing.zone import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,16 +45,19 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-    from horae.cli.known import KnownEntries
+    from horae.cli.plan_root import KnownEntries
     from horae.core.entry import Origin
     from horae.core.receipt import Filed
     from horae.core.source import Scanned
+    from horae.store.ledger import BookLedger
 
 _ORG: Final = "org"  # the source that plans are of
 _PATIENCE: Final = 1.0  # seconds without a bar
 _PACE: Final = 0.1
 _LINE_PACE: Final = 5.0  # seconds between two lines where there is no terminal
 _SHOWN: Final = 6  # so many receipts of a day have a line each
+_LAST: Final = 20  # runs of an entry that tell how long the next one takes
+_TIMED: Final = frozenset({Status.DONE, Status.NO_WORK, Status.FAILED})
 _RAN: Final = frozenset(
     {Status.DONE, Status.NO_WORK, Status.FAILED, Status.KILLED, Status.INTERRUPTED}
 )
@@ -86,8 +90,8 @@ class PlanHistory:
                     history.entries[item.address] = item
                     numbers.setdefault(known, {})[item.number] = item.origin
         for known, origins in numbers.items():
-            for number, length in run_lengths(known.place, origins).items():
-                history.lengths[origins[number]] = length
+            lengths = ask(known.place, partial(_run_lengths, entries=origins))
+            history.lengths |= {origins[number]: length for number, length in lengths.items()}
         return history
 
     async def ledger(self, now: datetime) -> SqliteLedger:
@@ -110,6 +114,22 @@ class PlanHistory:
         return ledger
 
 
+async def _run_lengths(ledger: BookLedger, *, entries: Iterable[int]) -> dict[int, timedelta]:
+    """Return how long the last runs of entries took, as their median; none ran, none is told."""
+    found = {}
+    for number in entries:
+        page = await ledger.receipts(entry=number, statuses=_TIMED, limit=_LAST)
+        runs = [run for each in page.receipts for run in await ledger.runs_of(each.number)]
+        took = [
+            (run.ended_at - run.started_at).total_seconds()
+            for run in runs
+            if run.ended_at is not None and run.outcome in _TIMED
+        ]
+        if took:
+            found[number] = timedelta(seconds=max(0.0, median(took)))
+    return found
+
+
 class SimulatedReceipt(NamedTuple):
     """A receipt of a simulation, and what is said of it."""
 
@@ -126,12 +146,11 @@ class SimulatedReceipt(NamedTuple):
             what = "late" if filed.lateness > GRACE else "failed" if is_bad else "ran"
         return cls(filed.receipt.planned_at, what, filed.receipt.count, filed)
 
-    def data(self, place: ZoneInfo) -> dict[str, object]:
-        """Return the row of --json and --jsonl."""
-        receipt, through = self.filed.receipt, self.filed.receipt.through_at
+    def data(self, zone_name: str) -> dict[str, object]:
+        receipt = self.filed.receipt
         return {
-            "at": format_with_offset(self.at.astimezone(place)),
-            "through": through and format_with_offset(through.astimezone(place)),
+            "at": stamp(self.at, zone_name),
+            "through": stamp(receipt.through_at, zone_name),
             "count": self.times,
             "what": self.what,
             "title": self.filed.title,
@@ -159,19 +178,14 @@ class Days(NamedTuple):
 
 async def _simulated(simulation: Simulation, history: PlanHistory) -> list[SimulatedReceipt]:
     """Run a simulation on a ledger in memory, and return its receipts."""
-    ledger = await history.ledger(simulation.clock.now())
-    try:
+    filed: list[Filed] = []
+    async with opened(history.ledger(simulation.clock.now())) as ledger:
         await simulation.run(ledger)
-        filed: list[Filed] = []
-        cursor = None
-        while True:
-            page = await ledger.receipts(limit=1000, cursor=cursor)
+        page = await ledger.receipts(limit=1000)
+        filed += page.receipts
+        while page.cursor is not None:
+            page = await ledger.receipts(limit=1000, cursor=page.cursor)
             filed += page.receipts
-            cursor = page.cursor
-            if cursor is None:
-                break
-    finally:
-        await ledger.close()
     simulation.check(filed)
     filed.sort(key=lambda each: (each.receipt.planned_at, each.number))
     return [SimulatedReceipt.of(each) for each in filed]
@@ -179,14 +193,7 @@ async def _simulated(simulation: Simulation, history: PlanHistory) -> list[Simul
 
 @click.command()
 @paths_argument
-@click.option(
-    "--days",
-    default=90,
-    show_default=True,
-    type=click.IntRange(1, 3660),
-    metavar="N",
-    help="How many days.",
-)
+@number_option("--days", default=90, most=3660, text="How many days.")
 @click.option("--from", "start", metavar="T", help="The start; default: now.")
 @click.option(
     "--outage",
@@ -206,7 +213,7 @@ def simulate(
     outages: tuple[str, ...],
     tz: str | None,
     trace: TextIO | None,
-    form: str | None,
+    output: Output,
 ) -> int:
     """Simulate plans without running anything.
 
@@ -216,7 +223,6 @@ def simulate(
 
     An entry that runs every minute makes a simulation slow: shorten it with --days.
     """
-    output = Output.of(form)
     now, place = moment_and_zone(start, tz=tz, root=plan_root(paths))
     sources = Sources(paths, output)
     plans = {
@@ -235,7 +241,7 @@ def simulate(
         [_outage(each, place) for each in outages],
         history.lengths,
     )
-    with _progress(days, says=output.form is Form.TABLE) as show:
+    with _progress(days, says=output.is_text) as show:
 
         def tell(line: str) -> None:
             show((simulation.clock.now() - simulation.start) / simulation.length)
@@ -299,14 +305,10 @@ def _outage(text: str, place: ZoneInfo) -> Outage:
 
 
 def _print(days: Days, output: Output) -> None:
-    match output.form:
-        case Form.TABLE:
-            _print_days(days)
-        case Form.JSON:
-            print_json(_data(days))
-        case Form.JSONL:
-            for each in days.receipts:
-                print_line(each.data(days.place))
+    if output.form is Form.JSONL:
+        print_rows(output, [each.data(days.place.key) for each in days.receipts], lambda: None)
+    else:
+        print_answer(output, _data(days), lambda: _print_days(days))
     broken = days.simulation.broken
     if broken is not None and output.form is not Form.JSON:
         echo(f"horae: {broken}", err=True)
@@ -329,9 +331,7 @@ def _print_days(days: Days) -> None:
         if len(odd) > _SHOWN:
             echo(f"  and {len(odd) - _SHOWN} more")
     kept = (
-        "no guarantee of the engine was violated"
-        if simulation.broken is None
-        else "a guarantee was broken"
+        "a guarantee was broken" if simulation.broken else "no guarantee of the engine was violated"
     )
     count = "1 day" if simulation.length.days == 1 else f"{simulation.length.days} days"
     echo(f"\n{count}: {_totals(days.receipts)}; {kept}")
@@ -360,8 +360,7 @@ def _line(alike: Sequence[SimulatedReceipt], place: ZoneInfo) -> str:
 
 
 def _totals(receipts: Sequence[SimulatedReceipt]) -> str:
-    counts = _counts(receipts)
-    return ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
+    return ", ".join(f"{n} {what}" for what, n in _counts(receipts).items()) or "nothing"
 
 
 def _counts(receipts: Sequence[SimulatedReceipt]) -> dict[str, int]:
@@ -375,16 +374,16 @@ def _counts(receipts: Sequence[SimulatedReceipt]) -> dict[str, int]:
 
 
 def _data(days: Days) -> dict[str, object]:
-    simulation, place, broken = days.simulation, days.place, days.simulation.broken
+    simulation, name, broken = days.simulation, days.place.key, days.simulation.broken
     return {
-        "from": format_with_offset(simulation.start.astimezone(zone(place.key))),
+        "from": stamp(simulation.start, name),
         "days": simulation.length.days,
-        "zone": place.key,
+        "zone": name,
         "seed": None,
         "faults": "none",
         "totals": _counts(days.receipts),
         "by_day": [{"day": day.isoformat(), **_counts(group)} for day, group in days.by_day()],
-        "odd": [each.data(place) for each in days.receipts if each.what != "ran"],
+        "odd": [each.data(name) for each in days.receipts if each.what != "ran"],
         "digest": simulation.digest,
         "broken": broken and {"promise": broken.promise, "what": broken.what},
         "events": [] if broken is None else list(broken.events),

@@ -1,7 +1,8 @@
-"""`next`, `agenda` and `due`: when things come."""
+"""`next`, `agenda`, `due` and `explain`: when things come, and by which rule."""
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import replace
 from datetime import date, datetime, timedelta
@@ -11,47 +12,48 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from horae.cli.known import Ledgers
-from horae.cli.moments import moment_and_zone
-from horae.cli.options import at_option, paths_argument, tz_option
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line, print_rows
-from horae.cli.plan_root import beside
-from horae.cli.sources import Sources, plan_root
+from horae.cli.options import at_option, number_option, paths_argument, tz_option
+from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
+from horae.cli.plan_root import Ledgers, PlanView, When
 from horae.core.due import due as due_lines
-from horae.core.entry import CadenceRule, Entry, Origin, Task, cron_rule
-from horae.core.project import Moment, project
-from horae.core.text import clock_text, moment_text, wall_text
-from horae.sources.plans.arming import tasks_of
-from horae.timing.rfc3339 import format_with_offset
+from horae.core.entry import (
+    AfterRule,
+    CadenceRule,
+    Entry,
+    OnDemandRule,
+    Origin,
+    Task,
+    Unarmed,
+    cron_rule,
+)
+from horae.core.explain import stamp
+from horae.core.project import Moment, project, seams
+from horae.core.text import clock_text, moment_text, pause_words, wall_text, words
+from horae.files.read import PlanMissingError, read_plan
+from horae.org.document import read
+from horae.org.timestamp import parse_timestamp
+from horae.sources.plans.arming import rule_of, rule_text, scan_plan
+from horae.timing.cron import Cron
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from collections.abc import Iterator, Sequence
     from zoneinfo import ZoneInfo
 
     from horae.core.due import DueLine
-    from horae.core.entry import Unarmed
+    from horae.org.plan import Headline
 
-_FEW = 4  # so many fires of one entry on one day have a line each
-_FAR = timedelta(days=366 * 50)
+_FEW: Final = 4  # so many fires of one entry on one day have a line each
+_YEAR: Final = timedelta(days=366)
+_FAR: Final = 50 * _YEAR
+_GUESS: Final = "an estimate, as if the engine started now"
+_PLACE: Final = re.compile(r"(.+):(\d{1,9})(?::\d+)?", re.ASCII)
 
-
-class When(NamedTuple):
-    """The moment and the zone that a command looks from."""
-
-    now: datetime
-    zone: str
-
-    @classmethod
-    def of(cls, at: str | None, tz: str | None, *, paths: Sequence[str] = ()) -> When:
-        """Return what --at and --tz ask for, for the plans that are named."""
-        now, place = moment_and_zone(at, tz=tz, root=plan_root(paths))
-        return cls(now, place.key)
+_days_option = number_option("--days", default=7, most=3660, text="How many days.")
 
 
 class AgendaFire(NamedTuple):
-    """A planned moment of an entry; ordered by time, then by where it is written."""
+    """A scheduled time of an entry; ordered by time, then by where it is written."""
 
     at: datetime
     file: str
@@ -62,7 +64,7 @@ class AgendaFire(NamedTuple):
 
     def data(self) -> dict[str, object]:
         return {
-            "at": format_with_offset(self.at.astimezone(zone(self.entry.zone))),
+            "at": stamp(self.at, self.entry.zone),
             "zone": self.entry.zone,
             "title": self.entry.title,
             "file": self.file,
@@ -72,21 +74,9 @@ class AgendaFire(NamedTuple):
         }
 
 
-def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return at_option(tz_option(command))
-
-
 @click.command("next")
 @paths_argument
-@click.option(
-    "-n",
-    "count",
-    default=10,
-    show_default=True,
-    type=click.IntRange(1, 100_000),
-    metavar="N",
-    help="Show at most N.",
-)
+@number_option("-n", "count", default=10, most=100_000)
 @click.option(
     "--cron",
     "expression",
@@ -101,13 +91,9 @@ def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="`agenda`: day by day; `due`: what is overdue, due and coming.",
 )
-@click.option(
-    "--days",
-    type=click.IntRange(1, 3660),
-    metavar="N",
-    help="For --view agenda and due: how many days; default: 7.",
-)
-@when_options
+@number_option("--days", most=3660, text="For --view agenda and due: how many days; default: 7.")
+@at_option
+@tz_option
 @form_options
 def next_(
     paths: tuple[str, ...],
@@ -119,7 +105,7 @@ def next_(
     days: int | None,
     at: str | None,
     tz: str | None,
-    form: str | None,
+    output: Output,
 ) -> int:
     """Show the next scheduled times (also: agenda, due).
 
@@ -128,16 +114,14 @@ def next_(
     the next time is shown, because later ones depend on how that tick ends. Pauses and last
     runs come from the running engine, else from the ledger; the source is shown on stderr.
     """
-    output = Output.of(form)
+    when = When.of(start or at, tz, paths=paths)
     if view != "times":
         if expression is not None:
             raise click.UsageError("--cron goes with --view times.")
-        shown = (agenda if view == "agenda" else due).callback
-        assert shown is not None, "it is a command"
-        return int(shown(paths=paths, days=days or 7, at=start or at, tz=tz, form=form, root=None))
+        show = _show_agenda if view == "agenda" else _show_due
+        return show(paths, when, days=days or 7, output=output)
     if days is not None:
         raise click.UsageError("--days goes with --view agenda and --view due.")
-    when = When.of(start or at, tz, paths=paths)
     if expression is not None:
         if paths:
             raise click.UsageError("--cron goes without files.")
@@ -153,18 +137,12 @@ def next_(
 
 @click.command()
 @paths_argument
-@click.option(
-    "--days",
-    default=7,
-    show_default=True,
-    type=click.IntRange(1, 3660),
-    metavar="N",
-    help="How many days.",
-)
-@when_options
+@_days_option
+@at_option
+@tz_option
 @form_options
 def agenda(
-    paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, form: str | None
+    paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, output: Output
 ) -> int:
     """Show the next days, day by day.
 
@@ -172,99 +150,38 @@ def agenda(
     its board, its triggers and its crew. An entry that runs more than four times on a day has
     one line for that day.
     """
-    output = Output.of(form)
-    when = When.of(at, tz, paths=paths)
-    view = PlanView(paths, output, when)
-    place, end = zone(when.zone), when.now + timedelta(days=days)
-    lines = [*_agenda(view, when, end)]
-    lines.sort(key=lambda line: (line.day(place), line))
-    rows = [line.data(when.zone) for line in lines]
-    print_rows(output, rows, lambda: _print_agenda(lines, when, days))
-    return view.exit_code
+    return _show_agenda(paths, When.of(at, tz, paths=paths), days=days, output=output)
 
 
 @click.command()
 @paths_argument
-@click.option(
-    "--days",
-    default=7,
-    show_default=True,
-    type=click.IntRange(1, 3660),
-    metavar="N",
-    help="How many days.",
-)
-@when_options
+@_days_option
+@at_option
+@tz_option
 @form_options
 def due(
-    paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, form: str | None
+    paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, output: Output
 ) -> int:
     """Show what is overdue, due and coming.
 
     Show also what is not armed, and why. For a directory this includes its board, its triggers
     and its crew.
     """
-    output = Output.of(form)
-    when = When.of(at, tz, paths=paths)
-    view = PlanView(paths, output, when)
-    items = [*view.items()]
-    lines = due_lines(items, now=when.now, horizon=timedelta(days=days))
-    ticks = {item.origin for item in items if isinstance(item, Entry) and view.is_guess(item)}
-    lines = [replace(line, reason=_GUESS) if line.origin in ticks else line for line in lines]
-    rows = [_due_data(line, when.zone) for line in lines]
-    print_rows(output, rows, lambda: _print_due(lines, when))
-    return view.exit_code
-
-
-class PlanView:
-    """All that has a when in the files and the directories that were named, seen once."""
-
-    def __init__(self, paths: Sequence[str], output: Output, when: When) -> None:
-        self._ledgers = Ledgers(paths, output, zone_name=when.zone)
-        self._beside = beside(paths, output, now=when.now, ledgers=self._ledgers)
-        self._sources = Sources(paths, output, may_be_empty=not self._beside.is_empty)
-        self._zone = when.zone
-
-    @property
-    def exit_code(self) -> int:
-        """How it ended: the first thing that could not be read decides."""
-        return self._sources.exit_code or self._beside.exit_code or self._ledgers.exit_code
-
-    def is_guess(self, entry: Entry) -> bool:
-        """Tell whether the next tick of an agent is not known, as no engine runs."""
-        return self._ledgers.is_guess(entry)
-
-    def entries(self) -> Iterator[Entry]:
-        """Yield everything that fires."""
-        return (item for item in self.items(with_tasks=False) if isinstance(item, Entry))
-
-    def items(self, *, with_tasks: bool = True) -> Iterator[Entry | Task | Unarmed]:
-        """Yield everything that fires, or looks as if it did, and what somebody has to do."""
-        for each in self._sources:
-            yield from self._ledgers.plan_items(each)
-            if with_tasks:
-                yield from tasks_of(each.plan, file=each.name, zone_name=self._zone)
-        yield from self._beside.items
-        if with_tasks:
-            yield from self._beside.tasks
-
-
-_GUESS: Final = "an estimate, as if the engine started now"
+    return _show_due(paths, When.of(at, tz, paths=paths), days=days, output=output)
 
 
 def _fires(entry: Entry, after: datetime, view: PlanView | None) -> Iterator[AgendaFire]:
-    """Yield the fires of an entry after a moment; there may be no end to them."""
+    """Yield the fires of an entry after a time; there may be no end to them."""
     moments = project(entry, after, after + _FAR)
     is_guess = view is not None and view.is_guess(entry)
+    origin = entry.origin
     for moment in islice(moments, 1) if isinstance(entry.rule, CadenceRule) else moments:
         is_estimate = is_guess or moment.is_estimate
-        yield AgendaFire(
-            moment.at, entry.origin.file, entry.origin.line, entry, moment, is_estimate
-        )
+        yield AgendaFire(moment.at, origin.file, origin.line, entry, moment, is_estimate)
 
 
 def _print_fires(fires: Iterator[AgendaFire], output: Output, *, is_bare: bool = False) -> None:
-    keep = ("at", "zone") if is_bare else ()
-    if output.form is Form.TABLE:
+    if output.is_text:
         fire = None
         for fire in fires:
             guess = " (an estimate)" if fire.is_estimate else ""
@@ -273,12 +190,16 @@ def _print_fires(fires: Iterator[AgendaFire], output: Output, *, is_bare: bool =
         if fire is None:
             echo("no scheduled times")
         return
-    rows = ({k: v for k, v in fire.data().items() if not keep or k in keep} for fire in fires)
-    if output.form is Form.JSONL:
+    names = ("at", "zone") if is_bare else None
+    rows = ({k: v for k, v in fire.data().items() if names is None or k in names} for fire in fires)
+    if output.form is Form.JSONL:  # each as soon as it is known
         for row in rows:
             print_line(row)
     else:
-        print_json(list(rows))
+        print_answer(output, list(rows), "")
+
+
+# agenda
 
 
 class AgendaLine(NamedTuple):
@@ -307,10 +228,9 @@ class AgendaLine(NamedTuple):
         return f"{clock_text(wall)}{through}"
 
     def data(self, zone_name: str) -> dict[str, object]:
-        place = zone(zone_name)
         return {
-            "at": format_with_offset(self.at.astimezone(place)),
-            "through": format_with_offset(self.through.astimezone(place)) if self.through else None,
+            "at": stamp(self.at, zone_name),
+            "through": stamp(self.through, zone_name),
             "count": self.times,
             "what": self.what,
             "title": self.title,
@@ -320,23 +240,33 @@ class AgendaLine(NamedTuple):
         }
 
 
-def _agenda(view: PlanView, when: When, end: datetime) -> Iterator[AgendaLine]:
+def _show_agenda(paths: Sequence[str], when: When, *, days: int, output: Output) -> int:
+    view = PlanView(paths, output, when)
+    place, end = zone(when.zone), when.now + timedelta(days=days)
+    lines: list[AgendaLine] = []
     for item in view.items():
         if isinstance(item, Entry):
-            yield from _fire_lines(item, when, end, is_guess=view.is_guess(item))
+            lines += _fire_lines(item, when, end, is_guess=view.is_guess(item))
         elif isinstance(item, Task):
-            yield from _task_lines(item, when, end)
-
-
-def _task_lines(task: Task, when: When, end: datetime) -> Iterator[AgendaLine]:
-    """Yield the dates of something that somebody has to do."""
-    for what, at in (("scheduled", task.scheduled), ("deadline", task.deadline)):
-        if at is not None and when.now < at <= end:
-            yield AgendaLine(at, task.origin.file, task.origin.line, what, task.title, when.zone)
+            origin = item.origin
+            for what, at in (("scheduled", item.scheduled), ("deadline", item.deadline)):
+                if at is not None and when.now < at <= end:
+                    own = (what, item.title, when.zone)
+                    lines.append(AgendaLine(at, origin.file, origin.line, *own))
+    lines.sort(key=lambda line: (line.day(place), line))
+    rows = [line.data(when.zone) for line in lines]
+    print_rows(output, rows, lambda: _print_agenda(lines, when, days))
+    return view.exit_code
 
 
 def _fire_lines(entry: Entry, when: When, end: datetime, *, is_guess: bool) -> Iterator[AgendaLine]:
     """Yield the fires of an entry, those of a busy day as one line."""
+
+    def line(moment: Moment) -> AgendaLine:
+        what = "estimate" if is_guess or moment.is_estimate else "fires"
+        origin = entry.origin
+        return AgendaLine(moment.at, origin.file, origin.line, what, entry.title, entry.zone)
+
     place = zone(when.zone)
     fires = project(entry, when.now, end)
     for _, moments in groupby(fires, key=lambda moment: local(moment.at, place).date()):
@@ -346,16 +276,9 @@ def _fire_lines(entry: Entry, when: When, end: datetime, *, is_guess: bool) -> I
             day.append(moment)
             times, first = times + 1, first or moment
         if times > _FEW and first is not None:
-            line = _fire_line(entry, first, is_guess=is_guess)
-            yield line._replace(through=day[-1].at, times=times)
+            yield line(first)._replace(through=day[-1].at, times=times)
         else:
-            yield from (_fire_line(entry, moment, is_guess=is_guess) for moment in day)
-
-
-def _fire_line(entry: Entry, moment: Moment, *, is_guess: bool) -> AgendaLine:
-    what = "estimate" if is_guess or moment.is_estimate else "fires"
-    origin = entry.origin
-    return AgendaLine(moment.at, origin.file, origin.line, what, entry.title, entry.zone)
+            yield from map(line, day)
 
 
 def _print_agenda(lines: Sequence[AgendaLine], when: When, days: int) -> None:
@@ -374,6 +297,30 @@ def _print_agenda(lines: Sequence[AgendaLine], when: When, days: int) -> None:
         echo("\nnothing is scheduled")
 
 
+# due
+
+
+def _show_due(paths: Sequence[str], when: When, *, days: int, output: Output) -> int:
+    view = PlanView(paths, output, when)
+    items = [*view.items()]
+    lines = due_lines(items, now=when.now, horizon=timedelta(days=days))
+    ticks = {item.origin for item in items if isinstance(item, Entry) and view.is_guess(item)}
+    lines = [replace(line, reason=_GUESS) if line.origin in ticks else line for line in lines]
+    rows = [
+        {
+            "standing": line.standing.value,
+            "at": stamp(line.at, when.zone),
+            "title": line.title,
+            "file": line.origin.file,
+            "line": line.origin.line,
+            "reason": line.reason,
+        }
+        for line in lines
+    ]
+    print_rows(output, rows, lambda: _print_due(lines, when))
+    return view.exit_code
+
+
 def _print_due(lines: Sequence[DueLine], when: When) -> None:
     echo(f"at {moment_text(when.now, when.zone)}")
     for standing, of_standing in groupby(lines, key=lambda line: line.standing):
@@ -385,13 +332,155 @@ def _print_due(lines: Sequence[DueLine], when: When) -> None:
         echo("\nnothing is due")
 
 
-def _due_data(line: DueLine, zone_name: str) -> dict[str, object]:
-    at = format_with_offset(line.at.astimezone(zone(zone_name))) if line.at else None
-    return {
-        "standing": line.standing.value,
-        "at": at,
-        "title": line.title,
-        "file": line.origin.file,
-        "line": line.origin.line,
-        "reason": line.reason,
+# explain
+
+
+@click.command()
+@click.argument("what", metavar="EXPR|STAMP|FILE:LINE")
+@at_option
+@tz_option
+@form_options
+def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> None:
+    """Explain a schedule and show its next times.
+
+    The argument is a cron expression ('0 9 * * MON-FRI', several separated by ;), an org
+    timestamp ('<2026-06-06 Sat 06:00 +1d>'), or a position in a plan (plan.org:12). The next
+    five times are shown, and the clock changes of the next year that affect the schedule. For a
+    position the output also shows which rule applies, or why the entry does not run.
+    """
+    place = None if what.startswith(("<", "[", "@")) else _PLACE.fullmatch(what)
+    when = When.of(at, tz, paths=[place[1]] if place else ())
+    if place is not None:
+        found, headline = _at_place(place[1], int(place[2]), when)
+        known = Ledgers((place[1],), output, zone_name=when.zone).of_file(place[1])
+        found = found if known is None else known.joined(found)
+    else:
+        found, headline = _of_text(what, when.zone if tz else None)
+    said = _explained(found, headline, when.now)
+    print_answer(output, said.data(), lambda: _print_explanation(said))
+
+
+def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headline]:
+    """Return the entry that a rule alone would make."""
+    if not text.strip():
+        Cron(text)  # which says that nothing is no rule; an empty property is none, and no error
+    is_stamp = text.strip().startswith(("<", "["))
+    if is_stamp and parse_timestamp(text) is None:
+        raise click.UsageError(
+            f"{text!r} is not a timestamp; write it like <2026-06-06 06:00 +1d>."
+        )
+    if text.strip().isalpha():
+        raise click.UsageError(
+            f"{text!r} is not a cron expression, a timestamp or FILE:LINE;"
+            f" for an entry use `horae why {text.strip()}`, or name its line, such as plan.org:7."
+        )
+    when = f"SCHEDULED: {text.strip()}" if is_stamp else f":PROPERTIES:\n:SCHEDULE: {text}\n:END:"
+    plan = read(f"* {text} :workflow:\n{when}\n")
+    place = zone_name or "UTC"
+    headline = plan.headlines[0]
+    rule_of(headline, zone_name=place)  # raises what a plan would only call not armed
+    return scan_plan(plan, file="-", zone_name=place)[0].item, headline
+
+
+def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headline]:
+    """Return the workflow that a line of a plan belongs to."""
+    text = read_plan(file).text
+    plan = read(text)
+    lines = len(text.splitlines())
+    if line > lines:
+        many = f"{lines} line" if lines == 1 else f"{lines} lines"
+        raise PlanMissingError(f"{file}:{line}", f"the file has only {many}")
+    above = [(place.line, index) for index, place in enumerate(plan.places()) if place.line <= line]
+    scanned = {
+        each.item.origin.line: each.item for each in scan_plan(plan, file=file, zone_name=when.zone)
     }
+    for start, index in reversed(above):
+        if start in scanned:
+            return scanned[start], plan.headlines[index]
+    raise PlanMissingError(f"{file}:{line}", "there is no entry at this line")
+
+
+class Explanation(NamedTuple):
+    """All that can be said of a rule."""
+
+    item: Entry | Unarmed
+    written: str | None
+    won: str
+    told: str  # the same for people, with the rule in it
+    moments: tuple[datetime, ...] = ()
+    changes: tuple[str, ...] = ()
+
+    def data(self) -> dict[str, object]:
+        item = self.item
+        said: dict[str, object] = {
+            "title": item.title,
+            "origin": str(item.origin) if item.origin.file != "-" else None,
+            "written": self.written,
+            "won": self.won,
+            "armed": isinstance(item, Entry),
+        }
+        if isinstance(item, Unarmed):
+            return {**said, "reason": item.reason}
+        return {
+            **said,
+            "words": words(item.rule, zone_name=item.zone),
+            "zone": item.zone,
+            "next": [stamp(each, item.zone) for each in self.moments],
+            "clock_changes": list(self.changes),
+        }
+
+
+def _explained(item: Entry | Unarmed, headline: Headline, now: datetime) -> Explanation:
+    written = rule_text(headline)
+    told = _why(headline, written=written)
+    bare = Explanation(item, written or None, _why(headline), told)
+    if isinstance(item, Unarmed):
+        return bare
+    coming = islice(project(item, now, now + _FAR), 5)
+    met = seams(item.rule, zone_name=item.zone, start=now, end=now + _YEAR)
+    return bare._replace(
+        moments=tuple(each.at for each in coming), changes=tuple(str(seam) for seam in met)
+    )
+
+
+def _why(headline: Headline, *, written: str = "") -> str:
+    """Return which of the possible rules counts, and why; as it is *written*, if that is given."""
+    planning = headline.planning
+    stamp = planning.scheduled.text if planning and planning.scheduled else None
+    if "AFTER" in headline.props:
+        ignored = [":SCHEDULE:"] if "SCHEDULE" in headline.props else []
+        ignored += ["SCHEDULED"] if headline.scheduled and headline.scheduled.active else []
+        verb = "is" if len(ignored) == 1 else "are"
+        unused = f"; {' and '.join(ignored)} {verb} ignored" if ignored else ""
+        used = f"the rule is :AFTER: {written}" if written else "the :AFTER: property is used"
+        return f"{used}{unused}"
+    if "SCHEDULE" in headline.props:
+        over = f"; it overrides SCHEDULED: {stamp}" if stamp else ""
+        used = f"the rule is :SCHEDULE: {written}" if written else "the :SCHEDULE: property is used"
+        return f"{used}{over}"
+    if stamp is not None:
+        used = f"the rule is SCHEDULED: {written}" if written else "SCHEDULED is used"
+        return f"{used}, because there is no :SCHEDULE: property"
+    if headline.deadline is not None:
+        return "there is only a DEADLINE, which never starts a run"
+    return "there is neither a :SCHEDULE: property nor SCHEDULED"
+
+
+def _print_explanation(said: Explanation) -> None:
+    item = said.item
+    if item.origin.file != "-":
+        echo(f"{item.title}  {item.origin}")
+        echo(said.told)
+    if isinstance(item, Unarmed):
+        echo(f"{'never runs' if item.origin.file == '-' else 'not armed'}: {item.reason}")
+        return
+    echo(f"{words(item.rule, zone_name=item.zone)} ({item.zone})")
+    if item.pause is not None:
+        echo(f"paused{pause_words(item.pause, zone_name=item.zone)}")
+    for moment in said.moments:
+        echo(f"  {moment_text(moment, item.zone)}")
+    is_timed = not isinstance(item.rule, OnDemandRule | AfterRule)
+    if not said.moments and item.pause is None and is_timed:
+        echo("  no scheduled time is left")
+    for change in said.changes:
+        echo(f"note: {change}")

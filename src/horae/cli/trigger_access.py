@@ -9,9 +9,9 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from horae.cli.connection import CommandClock, Place, reader_of, write_with
+from horae.cli.connection import CommandClock, Place, opened, reader_of, write_with
 from horae.cli.output import Form, Output, echo
-from horae.config import load, secrets_of
+from horae.config import secrets_of
 from horae.context import Context, find_agents
 from horae.sources.triggers.service import EDITS, RUNS, Triggers
 from horae.store.ledger import ANYBODY
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from horae.cli.client import Far
-    from horae.config import Config
     from horae.store.ledger import BookLedger
 
     T = TypeVar("T")
@@ -34,7 +33,6 @@ class TriggerAccess:
     def __init__(self, *, root: str, data: str | None) -> None:
         self.root = root
         self.place = Place.of(root=root, data=data)
-        self._config: Config = load(root, flags={"data": data})
         self._names: frozenset[str] | None = None
 
     def read(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
@@ -62,36 +60,30 @@ class TriggerAccess:
         done = write_with(self.place, lambda far: asyncio.run(through(far)), alone)
         if is_alone:
             where = self.place.directory
-            echo(
-                f"no engine is running; the change is stored in {where} and used after `horae up`",
-                err=True,
-            )
+            stored = f"the change is stored in {where} and used after `horae up`"
+            echo(f"no engine is running; {stored}", err=True)
         return done
 
     @asynccontextmanager
     async def _reader(self) -> AsyncIterator[BookLedger]:
         """Open the ledger to read it; where there is none yet, an empty one."""
-        if self.place.is_known:
-            async with reader_of(self.place) as ledger:
-                yield ledger
-            return
-        ledger = await SqliteLedger.in_memory()
-        try:
+        known = self.place.is_known
+        async with reader_of(self.place) if known else opened(SqliteLedger.in_memory()) as ledger:
             yield ledger
-        finally:
-            await ledger.close()
 
     def _parts(self, ledger: BookLedger, *, may_call: bool = True) -> dict[str, Any]:
         # In a shared ledger a command may write in any term.
         term = 1 if self.place.store is None else ANYBODY
-        context = Context(self._config, Path(self.root).absolute(), CommandClock(), ledger, term)
-        secrets = secrets_of(self._config, may_call=may_call)
+        context = Context(
+            self.place.config, Path(self.root).absolute(), CommandClock(), ledger, term
+        )
+        secrets = secrets_of(self.place.config, may_call=may_call)
         return context.trigger_parts(others=self._others, secrets=secrets)
 
     def _others(self) -> frozenset[str]:
         """Return the agents that plans and settings define."""
         if self._names is None:
-            found = find_agents(self._config, say=Output(Form.TABLE).report)
+            found = find_agents(self.place.config, say=Output(Form.TABLE).report)
             self._names = frozenset(each.name for each in found.registry)
         return self._names
 

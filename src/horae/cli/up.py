@@ -1,4 +1,4 @@
-"""`up`: the engine in the foreground, with a live screen on a terminal and a log elsewhere."""
+"""`up` and `stop`: the engine in the foreground, with a live screen or a log, and its end."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ import sys
 from collections import Counter, deque
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from horae.cli.client import Far
-from horae.cli.connection import BRIEF, EmptyRootError, refuse_no_root
+from horae.cli.connection import BRIEF, EmptyRootError, Place, read, refuse_no_root
 from horae.cli.log import EVENTS, level_option, logging_to, plain_line
-from horae.cli.options import data_option, root_argument
-from horae.cli.output import echo
+from horae.cli.options import as_place, data_option, root_argument, seconds_option
+from horae.cli.output import Output, console, echo, form_options, print_answer
 from horae.config import load
 from horae.core.actor import ENGINE, acting, actor_words, user_name
 from horae.core.clock import SystemClock, machine_zone
 from horae.core.entry import key_time
 from horae.core.ports import LedgerError, LedgerWholeError
 from horae.core.receipt import FINAL, Status
-from horae.errors import Exit
+from horae.errors import Exit, HoraeError
 from horae.org.collector import calm_collector
 from horae.process.launcher import allow_descriptors
 from horae.store.database import DATABASE, loss_of
 from horae.store.lock import holder_of
 from horae.store.sqlite import start_afresh
+from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
+    from pathlib import Path
 
     from horae.app import App
     from horae.cluster.node import ClusterNode
@@ -55,6 +57,11 @@ _MAJOR: Final = frozenset(
 _DAY: Final = timedelta(days=1)
 _REFRESH: Final = 0.5  # seconds between two looks at what has happened
 _STALLED: Final = 10.0  # seconds between two looks for a stall
+_LOOK: Final = 0.2  # seconds between two checks of an engine that stops
+_TOLD: Final = 5.0  # seconds after which progress is printed again
+_MARGIN: Final = timedelta(seconds=30)  # beyond `run.drain`, for an engine to end its runs
+_GOING: Final = (Status.STARTING, Status.RUNNING)
+_SHOWN: Final = 5  # runs that progress names
 
 
 @click.command()
@@ -67,16 +74,14 @@ _STALLED: Final = 10.0  # seconds between two looks for a stall
     help="The form of the log; default: a screen on a terminal, else plain.",
 )
 @level_option
-@click.option("--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds.")
+@seconds_option
 @click.option(
     "--empty-plan",
     is_flag=True,
     help="Accept that the plan root has no plan files any more: its entries are removed.",
 )
 @click.option(
-    "--fresh-ledger",
-    is_flag=True,
-    help="Replace a lost or damaged ledger with a new one.",
+    "--fresh-ledger", is_flag=True, help="Replace a lost or damaged ledger with a new one."
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation of --fresh-ledger.")
 def up(
@@ -100,7 +105,7 @@ def up(
         raise click.UsageError(f"{root}: is a file; name its directory: horae up {where}")
     config = load(root, flags={"data": data})
     # A ledger elsewhere may know the plans that should be there: then it says so and waits.
-    refuse_no_root(root, Path(config.data))
+    refuse_no_root(root, config.data)
     if yes and not fresh_ledger:
         raise click.UsageError("--yes goes with --fresh-ledger.")
     if fresh_ledger and not _leave_behind(config, yes=yes):
@@ -120,7 +125,7 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
     """Begin a new ledger in place of a lost one, if somebody agrees; one that is whole stays."""
     if config.store is not None:
         raise click.UsageError("--fresh-ledger is for a ledger in the data directory, not a store.")
-    directory = Path(config.data)
+    directory = config.data
     if holder := holder_of(directory):
         raise holder
     lost = loss_of(directory)
@@ -170,7 +175,7 @@ def _agrees(directory: Path) -> bool:
     help="The form of the log.",
 )
 @level_option
-@click.option("--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds.")
+@seconds_option
 def worker(*, root: str, data: str | None, form: str, level: str, seconds: float | None) -> int:
     """Run a node that never becomes the leader.
 
@@ -220,8 +225,6 @@ async def take_part(
 
 def _let_commands_end(data: Path) -> None:
     """Wait for a command that has the lock for a moment; an engine that has it answers."""
-    from time import monotonic, sleep
-
     gives_up_at = monotonic() + BRIEF.total_seconds()
     while holder_of(data) is not None and not Far(data).answers() and monotonic() < gives_up_at:
         sleep(0.02)
@@ -493,8 +496,7 @@ async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Eve
     """Draw how things stand, again and again."""
     from rich.live import Live
 
-    from horae.cli.screen import drawn
-    from horae.cli.tables import console
+    from horae.cli.status import drawn
 
     lines: deque[str] = deque(maxlen=10)
 
@@ -512,7 +514,8 @@ async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Eve
                 continue
             stands = await app.service.status(app.facts(), limit=8)
             waits = app.engine.gate.obstacles(now=app.clock.now())
-            live.update(drawn(app, stands, waits, lines), refresh=True)
+            reasons = {each.ask.number: each.reason for each in waits}
+            live.update(drawn(str(app.root), stands, reasons, lines), refresh=True)
             with suppress(TimeoutError):  # the wait is over
                 await asyncio.wait_for(stop.wait(), _REFRESH)
     await listening
@@ -531,3 +534,128 @@ async def _sum_up(app: App, *, after: int) -> None:
     since = key_time(app.engine.started_at or app.clock.now())
     what = f"receipts since {since}: {said}" if said else f"no receipts since {since}"
     log.info("stopped; %s", what)
+
+
+# stop
+
+
+class NotStoppedError(HoraeError):
+    """An engine that is still running after the time limit."""
+
+    code = "not_stopped"
+    exit_code = Exit.TIMED_OUT
+
+    def __init__(self, pid: int | None, within: timedelta, runs: list[str]) -> None:
+        self.pid = pid
+        self.runs = runs
+        what = f", with {_runs_text(runs)}" if runs else ""
+        super().__init__(
+            f"the engine (process {pid}) is still running after {format_duration(within)}{what}; "
+            "it ends its runs after the time in the setting run.drain: run `horae stop` again to "
+            f"wait longer, or end the engine and its runs with `kill -9 {pid}`"
+        )
+
+
+class CannotStopError(HoraeError):
+    """An engine that this user cannot signal."""
+
+    code = "cannot_stop"
+    exit_code = Exit.UNAUTHORISED
+
+    def __init__(self, directory: str, reason: str) -> None:
+        self.directory = directory
+        self.reason = reason
+        super().__init__(f"{directory}: {reason}")
+
+
+@click.command()
+@root_argument
+@click.option(
+    "--timeout",
+    metavar="LENGTH",
+    help="How long to wait, such as 2m; default: the setting run.drain plus 30s.",
+)
+@click.option("--no-wait", is_flag=True, help="Return at once; the engine stops by itself.")
+@data_option
+@as_place
+@form_options
+def stop(*, timeout: str | None, no_wait: bool, place: Place, output: Output) -> None:
+    """Stop the engine; its runs get time to end.
+
+    The engine starts no more runs and waits for the current ones to end, at most for the time
+    in the setting run.drain; then it ends them. This command waits until the engine has ended
+    and shows which runs it waits for. Exit code 124: the engine was still running after --timeout.
+    """
+    drain = place.config.run_drain + _MARGIN
+    within = drain if timeout is None else parse_duration(timeout)
+    began = monotonic()
+    pid = _end_engine(place, within=within, waits=not no_wait, says=output.is_text)
+    is_over = pid is not None and not no_wait
+    told = {"stopped": is_over, "pid": pid, "seconds": round(monotonic() - began, 1)}
+    if pid is None:
+        text = f"no engine is running in {place.directory}"
+    else:
+        text = f"the engine (process {pid}) {'has stopped' if is_over else 'is stopping'}"
+    print_answer(output, told, text)
+
+
+def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> int | None:
+    """Stop the engine of a data directory, wait for its end, and return its process.
+
+    A process that has the lock and does not answer may be an engine that is starting, or that
+    is stopping already; it gets the signal once it answers. None: there is no engine. Progress
+    is printed when it changes, and every few seconds.
+    """
+    asked = seen = None
+    told: list[str] | None = None
+    began = told_at = monotonic()
+    while True:
+        holder = holder_of(place.directory)
+        if holder is None or asked not in {None, holder.pid}:  # another one may be started
+            return asked or seen
+        seen = holder.pid
+        if asked is None and Far(place.directory, pid=holder.pid).answers():
+            _signal(place, holder.pid)
+            asked = holder.pid
+        if not waits:
+            return asked
+        runs: list[str] = []
+        with suppress(HoraeError):  # the ledger is being closed: nothing runs any more
+            found = read(place, lambda service: service.history(statuses=_GOING, limit=100))
+            runs = [line.title for line in found.lines]
+        now = monotonic()
+        if now >= began + within.total_seconds():
+            raise NotStoppedError(holder.pid, within, runs)
+        if says and (runs != told or now - told_at >= _TOLD):
+            told, told_at = runs, now
+            waited = format_duration(timedelta(seconds=int(now - began)))
+            what = _runs_text(runs) if runs else "the engine"
+            echo(f"horae: waiting for {what} ({waited} of {format_duration(within)})", err=True)
+        sleep(_LOOK)
+
+
+def _signal(place: Place, pid: int | None) -> None:
+    """Ask an engine to stop."""
+    if not pid:
+        reason = "the engine runs in another container or on another machine"
+        raise CannotStopError(str(place.directory), reason)
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        reason = (
+            f"the engine (process {pid}) belongs to another user; stop it as that user, "
+            "or with `systemctl stop` if it is a service"
+        )
+        raise CannotStopError(str(place.directory), reason) from None
+
+
+def _runs_text(runs: list[str]) -> str:
+    """Return how many runs there are, and the first titles.
+
+    >>> _runs_text(["Backup"])
+    '1 run: Backup'
+    """
+    more = f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else ""
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(runs[:_SHOWN])}{more}"

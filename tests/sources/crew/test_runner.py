@@ -23,7 +23,7 @@ import horae.context
 from commands import PipedCommand
 from horae.app import build, keep, new_id
 from horae.cli.client import Far
-from horae.cli.ledger import print_status
+from horae.cli.status import print_status
 from horae.config import load
 from horae.core.clock import SystemClock
 from horae.core.receipt import Status

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli.options import place_options
+from horae.cli.options import data_option, root_option
 from horae.cli.output import (
     Form,
     Output,
@@ -24,6 +24,8 @@ from horae.cli.output import (
     print_json,
     print_line,
     print_rows,
+    print_table,
+    safe,
 )
 from horae.cli.trigger_access import TriggerAccess
 from horae.config import load, secrets_of
@@ -62,16 +64,16 @@ _name = click.argument("name", metavar="NAME")
 
 
 @click.command()
-@place_options
+@root_option
+@data_option
 @form_options
-def agents(*, root: str, data: str | None, form: str | None) -> int:
+def agents(*, root: str, data: str | None, output: Output) -> int:
     """List agents and whether each can run.
 
     Agents are defined by the manifest of the crew (`crew.def`), the file of the keeper, a single
     agent that ticks at an interval (`keeper.def`), headlines tagged :agent: in the plan root, the
     API, and files in `.agentd`.
     """
-    output = Output.of(form)
     everybody = Everybody(root, data, output)
     rows = [_row(everybody.registry, known) for known in everybody.known]
     print_rows(output, rows, lambda: _print_table(rows))
@@ -80,14 +82,14 @@ def agents(*, root: str, data: str | None, form: str | None) -> int:
 
 @click.command()
 @_name
-@place_options
+@root_option
+@data_option
 @form_options
-def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
+def show(name: str, *, root: str, data: str | None, output: Output) -> int:
     """Show the definition and the tools of an agent.
 
     Show also what prevents the agent from running.
     """
-    output = Output.of(form)
     everybody = Everybody(root, data, output)
     shown = _shown(everybody.registry, everybody.get(name))
     if output.form is Form.TABLE:
@@ -109,7 +111,8 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
 )
 @click.option("--timeout", metavar="LENGTH", help="The time limit, such as 15m.")
 @click.option("--model", metavar="NAME", help="The model; default: that of the definition.")
-@place_options
+@root_option
+@data_option
 @form_options
 def run(
     name: str,
@@ -120,7 +123,7 @@ def run(
     model: str | None,
     root: str,
     data: str | None,
-    form: str | None,
+    output: Output,
 ) -> int:
     """Run an agent now and show its output.
 
@@ -128,7 +131,6 @@ def run(
     without a receipt in the ledger. The exit code is 0 if the run succeeded, 1 if it failed,
     and 124 if it exceeded its time limit.
     """
-    output = Output.of(form)
     config = load(root)
     everybody = Everybody(root, data, output)
     known = everybody.get(name)
@@ -346,19 +348,13 @@ def _said(key: str, value: Any) -> str:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    from horae.cli.tables import console, safe
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("agent", "runner", "model", "where", "can run"):
-        table.add_column(name, overflow="fold")
+    cells = []
     for row in rows:
         runner = shlex.join(row["command"] or ()) or row["runner"]
         can_run = safe("yes", style="green") if row["can_run"] else safe(f"no: {row['obstacle']}")
-        cells = (row["agent"], runner, row["model"] or "", row["where"] or "by request")
-        table.add_row(*map(safe, cells), can_run)
-    console().print(table if rows else safe("no agents", style="dim"))
+        where = row["where"] or "by request"
+        cells.append((row["agent"], runner, row["model"] or "", where, can_run))
+    print_table(("agent", "runner", "model", "where", "can run"), cells, empty="no agents")
 
 
 def _spent(facts: Mapping[str, object]) -> str:

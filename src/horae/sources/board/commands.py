@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os.path
 from enum import StrEnum
-from functools import wraps
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,10 +13,10 @@ import click
 
 from horae.cli.connection import record_edits
 from horae.cli.group import SharedGroup
-from horae.cli.known import Ledgers
 from horae.cli.moments import parse_moment
 from horae.cli.options import at_option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
+from horae.cli.plan_root import Ledgers
 from horae.config import load
 from horae.core.clock import SystemClock
 from horae.core.entry import cron_rule, key_time, policy_of
@@ -213,12 +212,7 @@ def _tz(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 
 def _telling(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command --root and the options of its output, as `root` and `output`."""
-
-    @wraps(command)
-    def telling(*args: Any, form: str | None, **options: Any) -> int:
-        return command(*args, output=Output.of(form), **options)
-
-    return root_option(form_options(telling))
+    return root_option(form_options(command))
 
 
 def _policy_options(command: Callable[..., int]) -> Callable[..., int]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import click
 
 from horae.cli.client import EngineUnreachableError
 from horae.cli.connection import Place, engine_at
 from horae.cli.options import place_options
-from horae.cli.output import Form, Output, echo, form_options, print_answer
-from horae.cli.runs import print_end, raw_option, run_here, wait_for
-from horae.config import load
+from horae.cli.output import Form, Output, form_options
+from horae.cli.runs import follow, raw_option, run_here
 from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError
 
@@ -38,16 +34,7 @@ class NoTicksError(HoraeError):
 @raw_option
 @place_options
 @form_options
-def tick(
-    name: str,
-    *,
-    watch: bool,
-    note: str,
-    raw: bool,
-    root: str,
-    data: str | None,
-    form: str | None,
-) -> int:
+def tick(name: str, *, watch: bool, note: str, raw: bool, place: Place, output: Output) -> int:
     """Start the next tick of an agent now.
 
     A tick is one run of a member of the crew, or of the keeper (the single agent of
@@ -57,50 +44,26 @@ def tick(
     tick. The request is refused if the agent is already running. With --watch the exit code is 0
     if the tick succeeded, 1 if it failed, and 124 if it exceeded its time limit.
     """
-    output = Output.of(form)
+    return tick_now(name, place, output, watch=watch, note=note, raw=raw)
+
+
+def tick_now(name: str, place: Place, output: Output, *, watch: bool, note: str, raw: bool) -> int:
+    """Let an agent tick, by the engine or in this process, and return the exit code."""
     try:
-        return _tick(name, output, watch=watch, note=note, raw=raw, root=root, data=data)
+        far = engine_at(place)
+        if far is not None:
+            asked = far.post("agents", name, "tick", body={"note": note})
+            return follow(far, asked, output, waits=watch, raw=raw)
+        if place.store is not None:
+            raise EngineUnreachableError(str(place.directory), "no node is the leader now")
+        from horae.app import tick_once
+
+        return run_here(place, lambda app: tick_once(app, name, note=note), output, raw=raw)
     except HoraeError as error:
         if error.code != EntryNotFoundError.code:
             raise
         from horae.sources.agents.commands import Everybody
 
-        Everybody(root, data, Output(Form.TABLE)).get(name)  # raises unless there is one
+        # Raises an error unless there is such an agent.
+        Everybody(place.root, str(place.directory), Output(Form.TABLE)).get(name)
         raise NoTicksError(name) from None
-
-
-def _tick(
-    name: str,
-    output: Output,
-    *,
-    watch: bool,
-    note: str,
-    raw: bool,
-    root: str,
-    data: str | None,
-) -> int:
-    """Let an agent tick, by the engine or here."""
-    place = Place.of(root=root, data=data)
-    far = engine_at(place)
-    if far is None and place.store is not None:
-        raise EngineUnreachableError(str(place.directory), "no node is the leader now")
-    if far is None:
-        from horae.app import tick_once
-
-        config = load(root, flags={"data": data})
-        made = run_here(config, lambda app: tick_once(app, name, note=note), output, raw=raw)
-        return print_end(output, asyncio.run(made))
-    asked: dict[str, Any] = far.post("agents", name, "tick", body={"note": note})
-    number = asked["receipt"]
-    if not watch:
-        print_answer(output, asked, f"{asked['title']}: receipt {number}, {asked['status']}")
-        return Exit.OK
-    try:
-        told = wait_for(far, number, output, raw=raw)
-    except KeyboardInterrupt:
-        echo(
-            f"horae: receipt {number} is still running; `horae cancel {asked['entry']}` ends it",
-            err=True,
-        )
-        raise
-    return print_end(output, told)

@@ -62,7 +62,7 @@ def lifecycle(
     outcomes: str,
     start: str | None,
     every: str,
-    form: str | None,
+    output: Output,
 ) -> int:
     """Show the next ticks of a lifecycle.
 
@@ -71,7 +71,6 @@ def lifecycle(
     the exit code is 1 if there are errors. HITS is how many times the state of --from has been
     completed: `horae agent lifecycle FILE --from update 1`.
     """
-    output = Output.of(form)
     assumed, pace = _outcomes(outcomes), _pace(every)
     sources = Sources([file], output)
     if not sources.is_single:

@@ -41,9 +41,7 @@ _local = click.option(
 )
 @_local
 @form_options
-def claim(
-    file: str, name: str, *, agent: str, ttl: str | None, local: bool, form: str | None
-) -> int:
+def claim(file: str, name: str, *, agent: str, ttl: str | None, local: bool, output: Output) -> int:
     """Claim a headline for an agent.
 
     The headline gets the state DOING, and the name of the agent in :AGENT:. ID is the :ID: of a
@@ -54,7 +52,7 @@ def claim(
     place, now = _place(file, local=local), SystemClock().now()
     made = asyncio.run(claims.claim(file, name, agent=agent, now=now, ttl=length, **place))
     verb = f"claimed by {agent}" if made.is_changed else f"was claimed by {agent} already"
-    return _answer(made, verb, form)
+    return _answer(made, verb, output)
 
 
 @click.command()
@@ -63,7 +61,7 @@ def claim(
 @_agent
 @_local
 @form_options
-def release(file: str, name: str, *, agent: str, local: bool, form: str | None) -> int:
+def release(file: str, name: str, *, agent: str, local: bool, output: Output) -> int:
     """Release a claimed headline.
 
     ID is the :ID: of a headline or its exact title. Exit code 6: the headline is claimed by
@@ -71,7 +69,7 @@ def release(file: str, name: str, *, agent: str, local: bool, form: str | None) 
     """
     place, now = _place(file, local=local), SystemClock().now()
     made = asyncio.run(claims.release(file, name, agent=agent, now=now, **place))
-    return _answer(made, "is free again" if made.is_changed else "was not claimed", form)
+    return _answer(made, "is free again" if made.is_changed else "was not claimed", output)
 
 
 def _place(file: str, *, local: bool) -> dict[str, Any]:
@@ -84,7 +82,7 @@ def _place(file: str, *, local: bool) -> dict[str, Any]:
     return {"local": origins, "limit": config.plan_max_bytes}
 
 
-def _answer(made: Claim, verb: str, form: str | None) -> int:
+def _answer(made: Claim, verb: str, output: Output) -> int:
     """Record and print a claim or a release."""
     if made.is_changed:
         record_edits(plan_root((made.file,)), [(made.file, f"{made.title}: {verb}")])
@@ -105,7 +103,7 @@ def _answer(made: Claim, verb: str, form: str | None) -> int:
         "pushed": made.is_pushed,
         "note": made.note or None,
     }
-    print_answer(Output.of(form), data, "\n".join(filter(None, (*lines, made.note))))
+    print_answer(output, data, "\n".join(filter(None, (*lines, made.note))))
     return Exit.OK
 
 
@@ -115,7 +113,7 @@ def _answer(made: Claim, verb: str, form: str | None) -> int:
 @at_option
 @tz_option
 @form_options
-def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | None) -> int:
+def done(file: str, name: str, *, at: str | None, tz: str | None, output: Output) -> int:
     """Mark a headline as done.
 
     ID is the :ID: of a headline or its exact title. A headline whose timestamp has a
@@ -159,5 +157,5 @@ def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | No
         "commit": commit.sha,
         "note": commit.words or None,
     }
-    print_answer(Output.of(form), data, "\n".join(filter(None, lines)))
+    print_answer(output, data, "\n".join(filter(None, lines)))
     return Exit.OK

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from horae.cli.group import SharedGroup
-from horae.cli.options import option, place_options, text_or_file
-from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
+from horae.cli.options import data_option, option, root_option, text_or_file
+from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows, print_table
 from horae.cli.trigger_access import TriggerAccess
 from horae.config import known_names, load
 from horae.core.actor import actor_words
@@ -58,32 +58,18 @@ class TriggerCall(NamedTuple):
         *,
         empty: str,
     ) -> None:
-        def table() -> None:
-            if not rows:
-                echo(empty)
-                return
-            from rich.table import Table
-
-            from horae.cli.tables import console, safe
-
-            table = Table(box=None, pad_edge=False, header_style="bold")
-            for name in names.split():
-                table.add_column(name, overflow="fold")
-            for row in rows:
-                table.add_row(*map(safe, row))
-            console().print(table)
-
-        print_rows(self.output, items, table)
+        print_rows(self.output, items, lambda: print_table(names.split(), rows, empty=empty))
 
 
 def _call(command: Callable[..., None]) -> Callable[..., int]:
     """Give a command the options of place and form, as its first argument."""
 
-    @place_options
+    @root_option
+    @data_option
     @form_options
     @wraps(command)
-    def called(*args: Any, root: str, data: str | None, form: str | None, **given: Any) -> int:
-        command(TriggerCall(Output.of(form), root, data), *args, **given)
+    def called(*args: Any, root: str, data: str | None, output: Output, **given: Any) -> int:
+        command(TriggerCall(output, root, data), *args, **given)
         return Exit.OK
 
     return called

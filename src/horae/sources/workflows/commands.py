@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.cli.output import Form, Output, clean, echo, print_json, print_line
+from horae.cli.output import Form, Output, clean, console, echo, print_json, print_line, safe
 from horae.cli.sources import plan_root
 from horae.config import load, secrets_of, state_directory
 from horae.context import block_agents, find_agents
@@ -210,8 +210,6 @@ class _Screen:
         """Draw the steps again and again until the run is over."""
         from rich.live import Live
 
-        from horae.cli.tables import console
-
         clock = SystemClock()
         over = asyncio.ensure_future(ended)
         with Live(console=console(), auto_refresh=False) as live:
@@ -225,8 +223,6 @@ class _Screen:
 def _drawn(record: Record, now: datetime) -> RenderableType:
     """Return the steps of a run as a table."""
     from rich.table import Table
-
-    from horae.cli.tables import safe
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for world in record.world.every():

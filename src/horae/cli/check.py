@@ -1,0 +1,327 @@
+"""`check`: what is odd in plans, boards, triggers and crews, and what could not run here."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from horae.cli.moments import moment_and_zone
+from horae.cli.options import at_option, paths_argument, tz_option
+from horae.cli.output import Output, console, form_options, print_rows, safe
+from horae.cli.plan_root import TRIGGERS, find_boards, roots_of
+from horae.cli.sources import Sources, plan_root
+from horae.config import known_names, load, secrets_of
+from horae.core.command import CommandError, Unready, call_of, shell_syntax
+from horae.core.decide import AfterError, parse_after
+from horae.core.headline import agent_blocks, is_entry
+from horae.core.secret import NAME, looks_secret
+from horae.errors import Exit, HoraeError
+from horae.extras.drift.check import check_drift
+from horae.files.read import PlanFileError
+from horae.org.check.finding import SectionFinding, place_of
+from horae.org.plan import Diagnostic, Severity
+from horae.org.world import every, worlds
+from horae.process.ready import unread, why_unready
+from horae.sources.plans.check import CheckClock, check_plans
+from horae.sources.workflows.languages import language_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from horae.config import Config
+    from horae.org.plan import Plan
+    from horae.sources.triggers.service import Triggers
+
+_SHOWN: Final = 80
+_NAME_AGENT: Final = (
+    "write :agent NAME after its language, or :AGENT: NAME in the drawer of its workflow"
+)
+_STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+
+@click.command()
+@paths_argument
+@at_option
+@tz_option
+@form_options
+def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Output) -> int:
+    """Check plan files and report problems.
+
+    Every finding has a stable code, a severity, its position and, where there is one, a fix;
+    JSON is one list of findings. The exit code is 1 if there are errors. The crew or keeper
+    that horae.toml names is checked too, with its definitions and lifecycles; for a directory,
+    so are its board and the agents and triggers in .agentd/.
+    """
+    root = plan_root(paths)
+    now, zone = moment_and_zone(at, tz=tz, root=root)
+    boards = find_boards(paths)
+    triggers = [each for each in roots_of(paths) if os.path.isdir(f"{each}/{TRIGGERS}")]
+    sources = Sources(paths, output, may_be_empty=bool(boards or triggers))
+    read = [(source.name, source.plan) for source in sources]
+    config = load(root)
+    found = check_plans(read, CheckClock(zone.key, now, config.check_floor), extra=[check_drift])
+    for name, plan in read:
+        found += [*_check_programs(name, plan, config), *_check_languages(name, plan)]
+    found += _check_blocks(read, root)
+    found += _check_alerts(read, paths)
+    found += config.findings
+    found += _check_crew(config)
+    for each, tasks in boards.items():
+        found += _seen_from(each, _check_board(each, tasks, now=now))
+    for each in triggers:
+        found += _seen_from(each, _check_triggers(each))
+    found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
+    print_rows(output, [each.data() for each in found], lambda: _print(found, dict(read)))
+    has_errors = any(each.severity is Severity.ERROR for each in found)
+    return sources.exit_code or (Exit.FINDINGS if has_errors else Exit.OK)
+
+
+def _seen_from(root: str, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """Yield findings with their files as seen from the current directory."""
+    for each in found:
+        yield each if root == "." else each._replace(file=f"{root}/{each.file}")
+
+
+def _check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> Iterator[Diagnostic]:
+    """Yield the alerts of something that is nowhere in the directories that are named."""
+    alerts = []
+    for name, plan in plans:
+        for index, each in enumerate(plan.headlines):
+            if "AFTER" in each.props and is_entry(each):
+                with suppress(AfterError):  # said by what reads it
+                    alerts.append((name, plan, index, parse_after(each.props["AFTER"]).of))
+    # An agent has its work in many places.
+    alerts = [each for each in alerts if each[-1] and not each[-1].startswith("agent:")]
+    if not alerts or not all(map(os.path.isdir, paths or (".",))):
+        return
+    names = _names_beside(paths)
+    for _, plan in plans:
+        for each in plan.headlines:
+            if is_entry(each) or "agent" in each.tags:
+                names |= {each.title, each.props.get("ID", ""), f"id:{each.props.get('ID')}"}
+    for name, plan, index, of in alerts:
+        if of not in names:
+            headline = plan.headlines[index]
+            message = f"no entry is called {of!r}, so this alert never runs"
+            fix = "write the :ID: or the title of an entry, or all"
+            at = place_of(headline, "AFTER")
+            found = SectionFinding(at, "after-unknown", Severity.WARNING, message, fix)
+            yield found.located(name, plan.places()[index], headline.text)
+
+
+def _names_beside(paths: Sequence[str]) -> set[str]:
+    """Return what goes by a name beside the plans of directories, or is known to their ledgers."""
+    from horae.cli.connection import Place, ask
+    from horae.sources.board.tasks import Board
+    from horae.sources.crew.source import member_names
+    from horae.sources.triggers.source import read_folder
+
+    names: set[str] = set()
+    for root in roots_of(paths):
+        names.update(member_names(load(root).crew_def))
+        with suppress(HoraeError):  # what cannot be read is no suggestion
+            folder = read_folder(f"{root}/{TRIGGERS}", environ=os.environ, base=root)
+            names.update(each.name for each in folder.workflows)
+            # A file that cannot be read defines a trigger, most likely of its own name.
+            names.update(os.path.basename(each.file).split(".")[0] for each in folder.problems)
+        for tasks in find_boards([root]).values():
+            with suppress(HoraeError):  # what cannot be read is no suggestion
+                cards = Board(f"{root}/{tasks}").read().tasks
+                names.update(*({each.title, f"task:{each.id}"} for each in cards))
+        with suppress(HoraeError):  # what cannot be read is no suggestion
+            place = Place.of(root=root, data=None)
+            for known in ask(place, lambda ledger: ledger.entries()):
+                mark = known.mark
+                own = mark.address.removeprefix("id:").removeprefix("agent:")
+                names |= {mark.title, mark.address, own} if known.gone_at is None else set()
+    return names
+
+
+def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnostic]:
+    """Yield the commands of a plan whose program, or a secret that it needs, is not there."""
+    calling = [
+        index
+        for index, each in enumerate(plan.headlines)
+        if "COMMAND" in each.props and is_entry(each)
+    ]
+    places = plan.places() if calling else ()
+    for index in calling:
+        headline = plan.headlines[index]
+        try:
+            call = call_of(headline.props)
+        except CommandError:
+            continue  # said by what reads it
+        if call is None:
+            continue
+        found: list[tuple[str, str, Unready]] = []
+        is_here = "HOST" not in headline.props  # else it runs on another machine
+        syntax = shell_syntax(headline.props["COMMAND"])
+        if is_here and (syntax is None or syntax[0] != 0):  # else its first word is no program
+            where, variables = os.path.dirname(file) or ".", call.variables
+            why = why_unready(call.argv, directory=where, environ=os.environ, variables=variables)
+            found += [] if why is None else [("COMMAND", "program", why)]
+        for word in call.argv:
+            name, _, text = word.partition("=")
+            if NAME.fullmatch(name) and looks_secret(name, text):
+                in_sight = "contains a secret that every reader of this plan can see"
+                fix = f"write :ENV: {name}, and set its source in [secrets] of horae.toml"
+                found.append(
+                    ("COMMAND", "secret", Unready(f"{name} in the command {in_sight}", fix))
+                )
+        if is_here and "ENV" in headline.props:
+            why = unread(secrets_of(config), call.variables)
+            found += [] if why is None else [("ENV", "secret", why)]
+        for key, code, each in found:
+            at = place_of(headline, key)
+            finding = SectionFinding(at, code, Severity.WARNING, each.reason, each.fix)
+            yield finding.located(file, places[index], headline.text)
+
+
+def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
+    """Yield the components whose block is in a language that cannot be run."""
+    if not any("component" in each.tags for each in plan.headlines):
+        return
+    for component in (each for world in every(worlds(plan)) for each in world.components):
+        block = component.block
+        if block is None or not block.lang[:1].isalnum():
+            continue  # it has no language, which is said by what reads it
+        try:
+            language_of(block.lang)
+        except HoraeError as error:
+            message, _, fix = str(error).partition("; ")
+            at = block.span.start
+            found = SectionFinding(at, "component-language", Severity.ERROR, message, fix)
+            yield found.located(
+                file, plan.places()[component.at], plan.headlines[component.at].text
+            )
+
+
+def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diagnostic]:
+    """Yield the agent blocks of plans that no agent can answer."""
+    blocks = [(name, plan, *each) for name, plan in plans for each in agent_blocks(plan)]
+    why = _unready_agents({agent for *_, agent in blocks if agent}, root)
+    for name, plan, index, agent in blocks:
+        if agent is None:
+            severity, reason, fix = Severity.ERROR, "this block has no agent", _NAME_AGENT
+        elif agent in why:
+            severity, reason, fix = Severity.WARNING, why[agent].reason, why[agent].fix
+        else:
+            continue
+        found = SectionFinding(0, "agent-unready", severity, reason, fix)
+        yield found.located(name, plan.places()[index], plan.headlines[index].text)
+
+
+def _unready_agents(names: set[str], root: str) -> dict[str, Unready]:
+    """Return which agents cannot run; one that comes with a file of `.agentd` is not asked."""
+    if not names:
+        return {}
+    from horae.cli.trigger_access import TriggerAccess
+    from horae.sources.triggers.source import read_folder
+
+    with suppress(HoraeError):  # there is none, or another check says what is wrong with it
+        folder = read_folder(f"{root}/{TRIGGERS}", environ=known_names(load(root)), base=root)
+        names = names - {each.name for each in folder.agents}
+
+    async def asking(triggers: Triggers) -> dict[str, Unready]:
+        return {name: why for name in sorted(names) if (why := await triggers.why_agent(name))}
+
+    return TriggerAccess(root=root, data=None).read(asking)
+
+
+def _check_crew(config: Config) -> Iterator[Diagnostic]:
+    """Yield what is odd in the crew, or the single keeper, and the agents that cannot run."""
+    if config.crew_def is None and config.keeper_def is None:
+        return
+    from horae.context import find_agents
+    from horae.sources.crew.source import check_keeper, check_manifest
+
+    for agent in (registry := find_agents(config, has_plans=False).registry):
+        why = registry.obstacle(agent, environ=os.environ)
+        if why is not None:
+            place = (agent.origin.file, agent.origin.line, 1)
+            yield Diagnostic(*place, "agent-unready", Severity.WARNING, why.reason, why.fix)
+    continuous, breather = config.keeper_continuous, config.keeper_breather
+    if config.crew_def is not None:
+        yield from check_manifest(config.crew_def, continuous=continuous, breather=breather)
+    elif config.keeper_def is not None:
+        every = breather if continuous else config.keeper_interval
+        yield from check_keeper(config.keeper_def, config.lifecycle_def, every=every)
+
+
+def _check_board(root: str, tasks: str, *, now: datetime) -> Iterable[Diagnostic]:
+    from horae.sources.board.source import check_board
+    from horae.sources.crew.source import member_names
+
+    config = load(root)
+    limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
+    crew = member_names(config.crew_def)
+    return check_board(root, now=now, tasks=tasks, crew=crew, **limits)
+
+
+def _check_triggers(root: str) -> Iterator[Diagnostic]:
+    """Yield what is odd in the files of agents and triggers, as applying them would find it."""
+    from horae.cli.trigger_access import TriggerAccess
+    from horae.sources.triggers.apply import judge_files
+    from horae.sources.triggers.source import EmptyFolderError, read_folder
+
+    try:
+        folder = read_folder(f"{root}/{TRIGGERS}", environ=known_names(load(root)), base=root)
+    except EmptyFolderError:
+        return
+    except PlanFileError as error:
+        yield Diagnostic(TRIGGERS, 1, 1, "agentd", Severity.ERROR, str(error))
+        return
+    yield from folder.problems
+    if folder.errors:
+        return  # an agent whose file is wrong would seem to be missing
+    try:
+        changes, wrong = TriggerAccess(root=root, data=None).read(
+            lambda triggers: judge_files(triggers, folder.definitions)
+        )
+    except HoraeError as error:
+        message = f"not compared with the ledger: {error}"
+        yield Diagnostic(TRIGGERS, 1, 1, "agentd", Severity.INFO, message)
+        return
+    yield from wrong
+    yield from (note for change in changes for note in change.notes)
+
+
+def _print(found: Sequence[Diagnostic], plans: Mapping[str, Plan]) -> None:
+    """Print a line per finding, its words and its fix under it, and how many there are."""
+    screen = console()
+    for each in found:
+        line = safe(f"{each.file}:{each.line}:{each.column}: ", style="dim")
+        line.append(each.severity, style=_STYLES[each.severity])
+        line.append(f" {each.code}: ", style="bold")
+        line.append(safe(each.message, style="not dim"))
+        screen.print(line, soft_wrap=True)
+        if each.width:  # the line that it is about, with carets under its words
+            text = plans[each.file].text().split("\n")[each.line - 1].rstrip("\r")
+            first = max(0, each.column - 1 - _SHOWN // 2)
+            shown = text[first : first + _SHOWN].expandtabs(1)
+            indent = each.column - 1 - first
+            carets = " " * indent + "^" * max(1, min(each.width, len(shown) - indent))
+            for row in (shown, carets):
+                screen.print(safe(f"    {row}", style="dim"), soft_wrap=True)
+        if each.fix is not None:
+            screen.print(safe(f"    → {each.fix}", style="green"), soft_wrap=True)
+    screen.print(_summary(found, len(plans)), soft_wrap=True)
+
+
+def _summary(found: Sequence[Diagnostic], files: int) -> str:
+    """Return how many findings of each kind there are, and in how many files.
+
+    >>> _summary([], 3)
+    '3 files checked, no problems'
+    """
+    files = len({each.file for each in found}) or files
+    if not files:
+        return "no file was checked"
+    where = f"{files} file{'s' * (files != 1)}"
+    counts = [(kind, sum(each.severity is kind for each in found)) for kind in Severity]
+    words = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in counts if count]
+    return f"{', '.join(words)} in {where}" if words else f"{where} checked, no problems"

@@ -1,0 +1,828 @@
+"""`status`, `list`, `history`, `why`, `pause`, `resume` and `backfill`: what the ledger knows."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+from horae.cli.client import Far
+from horae.cli.connection import (
+    NoLedgerError,
+    Place,
+    engine_at,
+    engine_of,
+    new_id,
+    parse_until,
+    read,
+    refuse_no_root,
+    say_source,
+    write,
+)
+from horae.cli.moments import parse_moment
+from horae.cli.options import (
+    as_place,
+    at_option,
+    data_option,
+    number_option,
+    place_options,
+    root_argument,
+)
+from horae.cli.output import (
+    Form,
+    Output,
+    console,
+    echo,
+    form_options,
+    print_answer,
+    print_rows,
+    print_table,
+    safe,
+)
+from horae.config import untrusted
+from horae.core.clock import SystemClock
+from horae.core.decide import GRACE
+from horae.core.entry import Entry, Task
+from horae.core.explain import (
+    AskedMomentError,
+    at_the_gate,
+    filed_policy_words,
+    late,
+    length_text,
+    parse_ask,
+    requested_words,
+    run_words,
+)
+from horae.core.ports import LedgerError
+from horae.core.receipt import FINAL, Reason, Status
+from horae.core.text import in_zone, moment_text, pause_words
+from horae.core.views import EntryNotFoundError
+from horae.errors import HoraeError
+from horae.timing.zone import zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
+    from typing import Any
+
+    from rich.console import RenderableType
+
+    from horae.core.explain import WhyAnswer
+    from horae.core.service import Service
+    from horae.core.views import (
+        AgentLine,
+        BackfillResult,
+        EngineFacts,
+        EntryLine,
+        History,
+        PauseResult,
+        ReceiptLine,
+        StatusReport,
+        WhyReport,
+    )
+
+_T = TypeVar("_T", "ReceiptLine", "EntryLine")
+
+_PATIENCE: Final = 5.0  # seconds for an engine to say what only it knows
+_MOST: Final = 1000  # that it tells of at a time
+_MOST_ENTRIES: Final = 1_000_000  # that are listed
+_GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
+
+_entry = click.argument("entry", metavar="ENTRY")
+
+
+@click.command()
+@number_option("-n", "limit", default=20, most=10_000)
+@at_option
+@place_options
+@form_options
+def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
+    """Show what is running, waiting, next and failing."""
+    engine = engine_of(place)
+    if not engine.is_running:  # else it says so itself
+        waiting = untrusted(place.config).waiting
+        engine = replace(engine, problems=tuple(f"settings: {each}" for each in waiting))
+    stands = read(place, lambda service: service.status(engine, limit=limit), at=place.moment(at))
+    if at is None and engine.is_running and engine.pid is not None:
+        stands = _as_the_engine_knows(stands, Far(place.directory, pid=engine.pid), limit=limit)
+    if at is None and output.is_text:
+        say_source(engine)
+    print_answer(output, stands.data(), lambda: print_status(stands))
+
+
+def _as_the_engine_knows(stands: StatusReport, engine: Far, *, limit: int) -> StatusReport:
+    """Return the status with what no ledger holds: what cannot be read, what is in the way.
+
+    Without an answer of the engine the status stays; an engine that hangs is a problem itself.
+    """
+    try:
+        told = engine.get("status", patience=_PATIENCE, limit=min(limit, _MOST))
+        line = engine.get("gate", patience=_PATIENCE, limit=_MOST)["waiting"]
+    except HoraeError as error:
+        if not isinstance(error.__cause__, TimeoutError):
+            return stands
+        hangs = f"the engine (process {stands.engine.pid}) does not answer"
+        return replace(stands, problems=(hangs, *stands.problems))
+    why = {each["receipt"]: Reason(each.get("reason_code") or "", each["reason"]) for each in line}
+    waiting = []
+    for each in stands.waiting:
+        filed = each.filed
+        if filed.number in why:
+            filed = replace(filed, receipt=replace(filed.receipt, reason=why[filed.number]))
+        waiting.append(replace(each, filed=filed))
+    problems = tuple(dict.fromkeys((*told["problems"], *stands.problems)))
+    facts = replace(stands.engine, stall=told.get("stall") or "")
+    return replace(stands, engine=facts, waiting=tuple(waiting), problems=problems)
+
+
+def print_status(stands: StatusReport) -> None:
+    """Print the status, a part for each kind of thing that there is."""
+    engine = stands.engine
+    who = f"process {engine.pid}" if engine.pid else "a process"
+    since = f", since {in_zone(engine.since, stands.zone)}" if engine.since else ""
+    runs = f"engine running ({who}{since})" if engine.is_running else "no engine is running"
+    if engine.stall:
+        echo(engine.stall)
+    echo(f"{moment_text(stands.at, stands.zone)}, {engine.directory}: {runs}")
+    counts = [f"{count} {kind}" for kind, count in stands.counts.items() if count]
+    armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
+    echo(", ".join([armed, *counts]))
+
+    def receipts(lines: Iterable[ReceiptLine]) -> list[tuple[str, ...]]:
+        return [_receipt_row(each) for each in _in_zone(lines, stands.zone)]
+
+    going = "running" if engine.is_running else "running when the engine exited"
+    waiting = []
+    for each in _in_zone(stands.waiting, stands.zone):
+        *row, reason = _receipt_row(each)
+        start_at = each.filed.receipt.start_at
+        later = f"; starts at {moment_text(start_at, each.zone)} or later"
+        waiting.append((*row, f"{reason}{later if start_at > stands.at else ''}"))
+    late_lines = [
+        (*_receipt_row(each)[:3], f"{length_text(each.late)} late")
+        for each in _in_zone(stands.late, stands.zone)
+    ]
+    paused = [(_where(each), _rest(each)) for each in _in_zone(stands.paused, stands.zone)]
+    unarmed = [  # unless it is among the problems, with the same reason
+        (_where(each), each.reason)
+        for each in stands.unarmed
+        if f"{each.title} ({each.origin}) is not armed: {each.reason}" not in stands.problems
+    ]
+    parts: dict[str, Iterable[tuple[str, ...]]] = {
+        "problems": [(each,) for each in stands.problems],
+        "agents": [agent_row(each, stands) for each in stands.agents],
+        going: receipts(stands.running),
+        "waiting": waiting,
+        "next": [
+            (moment_text(each.next_at, each.zone), _where(each))
+            for each in _in_zone(stands.coming, stands.zone)
+            if each.next_at is not None
+        ],
+        "late in the last day": late_lines,
+        "missed in the last day": receipts(stands.missed),
+        "failed in the last day (by scheduled time)": receipts(stands.failed),
+        "paused": paused,
+        "not armed": unarmed,
+    }
+    screen = console()
+    for title, rows in parts.items():
+        for block in part(title, rows):
+            screen.print(block)
+
+
+def part(title: str, rows: Iterable[Iterable[str]], *, style: str = "") -> list[RenderableType]:
+    """Return rows under a title, after an empty line; nothing if there are none."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*(safe(cell, style=style) for cell in row))
+    if not table.row_count:
+        return []
+    return [safe(""), safe(title, style="bold"), Padding(table, (0, 0, 0, 2))]
+
+
+def drawn(
+    root: str, stands: StatusReport, obstacles: Mapping[int, str], lines: Iterable[str]
+) -> RenderableType:
+    """Return the live screen of `horae up`: now, next, running, late, and the last events."""
+    from rich.console import Group
+
+    armed = f"horae: {root}  {moment_text(stands.at, stands.zone)}  {stands.entries} armed"
+    running, waiting = (
+        [(f"{each.title}  {each.filed.origin}", each.filed) for each in lines]
+        for lines in (stands.running, stands.waiting)
+    )
+    coming = [
+        (moment_text(each.next_at, each.zone), f"in {length_text(each.next_at - stands.at)}", each)
+        for each in stands.coming
+        if each.next_at is not None
+    ]
+    troubled = []
+    for each in (*stands.late, *stands.missed, *stands.failed):
+        receipt, by = each.filed.receipt, f", {length_text(each.late)} late" if each.late else ""
+        when = moment_text(receipt.planned_at, each.zone)
+        troubled.append((when, each.title, f"{receipt.status}{by}: {receipt.reason}"))
+    ages = [(what, f"for {length_text(stands.at - f.receipt.start_at)}") for what, f in running]
+    waits = [(what, obstacles.get(f.number, f.receipt.reason)) for what, f in waiting]
+    hint = "Ctrl-C stops the engine; in another terminal use `horae status`, `why` or `logs`"
+    return Group(
+        safe(armed, style="bold"),
+        *part("trouble", [(each,) for each in stands.problems], style="bold red"),
+        *part("agents", [agent_row(each, stands) for each in stands.agents]),
+        *part("running", ages, style="green"),
+        *part("waiting", waits, style="yellow"),
+        *part("next", [(at, wait, each.title) for at, wait, each in coming]),
+        *part("needs attention", troubled, style="red"),
+        *part("what happened", [(line,) for line in lines], style="dim"),
+        safe(""),
+        safe(hint, "dim"),
+    )
+
+
+def _in_zone(lines: Iterable[_T], zone_name: str) -> Iterator[_T]:
+    """Yield lines in the zone of the plan root, if theirs is UTC: that of agents and triggers."""
+    for each in lines:
+        yield replace(each, zone=zone_name) if each.zone == "UTC" else each
+
+
+def agent_row(agent: AgentLine, stands: StatusReport) -> tuple[str, ...]:
+    """Return an agent as a row: its name, next tick, place in its lifecycle, and last tick."""
+    entry, place = agent.entry, agent.place
+    zone_name = stands.zone if entry.zone == "UTC" else entry.zone
+    if agent.is_running:
+        doing = "running"
+    elif agent.held:
+        doing = f"is held: {agent.held}"
+    elif entry.pause is not None:
+        doing = _rest(replace(entry, zone=zone_name))
+    elif entry.next_at is None:
+        doing = "no next tick yet"
+    else:
+        wait = max(entry.next_at - stands.at, timedelta(0))
+        said = f"{agent.name} ({entry.origin}) cannot run: "
+        cannot = "cannot run; " if any(each.startswith(said) for each in stands.problems) else ""
+        doing = f"{cannot}next {moment_text(entry.next_at, zone_name)}, in {length_text(wait)}"
+    day = ""
+    if place is not None:
+        rests = " (rest)" if place["kind"] == "rem" else ""
+        day = f"{place['state']} {place['hits']}{rests}, then {place['next_state']}"
+    when = f" {moment_text(agent.last_run_at, zone_name)}" if agent.last_run_at else ""
+    if agent.outcome is None:
+        went = f"first tick began{when}" if when else "has not ticked yet"
+    else:
+        when = "" if agent.is_running else when  # it is that of the run that goes on
+        idle = f", idle {agent.streak} times in a row" if agent.streak else ""
+        bad = f", {entry.failures} failures in a row" if entry.failures > 1 else ""
+        stuck = ", stuck" if agent.is_stuck else ""
+        went = f"last{when}: {str(agent.outcome).replace('_', ' ')}{idle}{bad}{stuck}"
+    return agent.name, doing, day, went
+
+
+def _where(line: EntryLine) -> str:
+    return f"{line.title}  {line.origin}"
+
+
+def _receipt_row(line: ReceiptLine) -> tuple[str, ...]:
+    receipt = line.filed.receipt
+    times = f" ({line.times} times)" if line.times > 1 else ""
+    what = f"{line.title}  {line.filed.origin}"
+    return _planned(line), what, f"{receipt.status}{times}", in_zone(receipt.reason, line.zone)
+
+
+def _planned(line: ReceiptLine) -> str:
+    """Return the scheduled time of a receipt, or how many times it stands for."""
+    receipt = line.filed.receipt
+    text = moment_text(receipt.planned_at, line.zone)
+    if receipt.through_at is None:
+        return text
+    return f"{text} to {moment_text(receipt.through_at, line.zone)}, {receipt.count} times"
+
+
+def _rest(line: EntryLine) -> str:
+    """Return by whom an entry is paused, since when, until when, and why."""
+    return f"paused{pause_words(line.pause, zone_name=line.zone)}" if line.pause else ""
+
+
+# list
+
+
+class EntryState(StrEnum):
+    """What an entry does now."""
+
+    ARMED = "armed"  # it runs when its rule says so
+    RUNNING = "running"
+    PAUSED = "paused"
+    UNARMED = "unarmed"  # it cannot run, and its reason says why
+    NEW = "new"  # in the plan files, but no engine has read it yet
+    GONE = "gone"  # no longer in the plan files
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """One entry of the list."""
+
+    state: EntryState
+    data: dict[str, Any]  # as `GET /api/v1/entries` has it, with `state` and `last`
+    last_at: datetime | None = None
+    next_at: datetime | None = None
+
+    def matches(self, words: str) -> bool:
+        """Tell whether title, address or file contain all the words."""
+        text = " ".join(str(self.data[name]) for name in ("title", "address", "file")).casefold()
+        return all(word in text for word in words.casefold().split())
+
+    def sort_key(self, name: str) -> tuple[Any, ...]:
+        """Return what a list is sorted by; times that are not known come last."""
+        data = self.data
+        title = (data["title"].casefold(), data["file"], data["line"])
+        match name:
+            case "next":
+                return self.next_at is None, self.next_at and self.next_at.timestamp(), title
+            case "last":
+                return self.last_at is None, self.last_at and -self.last_at.timestamp(), title
+            case "state":
+                return [*EntryState].index(self.state), title
+            case "file":
+                return data["file"], data["line"], title
+            case _:
+                return title
+
+    def cells(self) -> Iterator[str]:
+        data, last = self.data, self.data["last"]
+        yield "" if data["entry"] is None else str(data["entry"])
+        yield from (data["title"], self.state.value, data["rule"] or data["reason"] or "")
+        last_at = "" if self.last_at is None else moment_text(self.last_at, data["zone"])
+        yield f"{last_at} {last['status']}" if last else ""
+        yield moment_text(self.next_at, data["zone"]) if self.next_at else ""
+
+
+@click.command("list")
+@root_argument
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([each.value for each in EntryState]),
+    help="Only entries in this state; repeat for several.",
+)
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    type=click.Choice(["org", "board", "trigger", "crew"]),
+    help="Only entries from this source; repeat for several.",
+)
+@click.option("--search", default="", metavar="WORDS", help="Only entries with all these words.")
+@click.option(
+    "--sort",
+    type=click.Choice(["title", "next", "last", "state", "file"]),
+    default="title",
+    show_default=True,
+    help="Sort by title, next time, last time (newest first), state or file.",
+)
+@click.option("--all", "with_gone", is_flag=True, help="Also entries no longer in the plan files.")
+@at_option
+@data_option
+@as_place
+@form_options
+def list_(
+    *,
+    states: tuple[str, ...],
+    sources: tuple[str, ...],
+    search: str,
+    sort: str,
+    with_gone: bool,
+    at: str | None,
+    place: Place,
+    output: Output,
+) -> None:
+    """List all entries: state, rule, last and next.
+
+    The states: armed (has a valid schedule), running, paused, unarmed (cannot run; `horae why`
+    says why), new (no engine has read the entry yet), gone (no longer in the plan files).
+
+    With a ledger these are its entries, with the last run and the next time of each. Without a
+    ledger they are read from the plan files.
+    """
+    now = place.moment(at)
+    with_gone = with_gone or EntryState.GONE in states
+    try:
+        found = read(place, lambda service: _known(service, with_gone=with_gone), at=now)
+        if at is None and output.is_text:
+            say_source(engine_of(place))
+    except NoLedgerError:
+        refuse_no_root(place.root, place.directory)
+        found = list(_written(place, output, now=now or SystemClock().now()))
+    rows = [
+        row
+        for row in found
+        if (not states or row.state in states)
+        and (not sources or row.data["source"] in sources)
+        and row.matches(search)
+    ]
+    rows.sort(key=lambda row: row.sort_key(sort))
+    names = ("entry", "title", "state", "rule", "last", "next")
+    cells = (row.cells() for row in rows)
+    data = [row.data for row in rows]
+    print_rows(output, data, lambda: print_table(names, cells, empty="no entries"))
+
+
+async def _known(service: Service, *, with_gone: bool) -> list[EntryRow]:
+    """Return the entries that a ledger knows, each with its newest started or final receipt."""
+    rows = []
+    for line in (await service.entries(limit=_MOST_ENTRIES, with_gone=with_gone)).entries:
+        found = await service.history(str(line.number), statuses=_GOING | FINAL, limit=1)
+        last = found.lines[0] if found.lines else None
+        if line.gone_at is not None:
+            state = EntryState.GONE
+        elif last is not None and last.filed.status in _GOING:
+            state = EntryState.RUNNING
+        elif line.pause is not None:
+            state = EntryState.PAUSED
+        else:
+            state = EntryState.ARMED if line.is_armed else EntryState.UNARMED
+        told = None if last is None else last.data()
+        names = ("receipt", "status", "reason", "reason_code", "planned_at", "ended_at")
+        shown = told and {name: told[name] for name in names}
+        last_at = None if last is None else last.filed.receipt.planned_at
+        data = {**line.data(), "state": state.value, "last": shown}
+        rows.append(EntryRow(state, data, last_at, line.next_at))
+    return rows
+
+
+def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRow]:
+    """Yield the entries of plan files that no engine has read."""
+    from horae.cli.plan_root import PlanView, When, WrittenEntry, source_of
+
+    view = PlanView((place.root,), output, When(now, place.zone.key))
+    for item in view.items(with_tasks=False):
+        assert not isinstance(item, Task), "without tasks"
+        zone_name = item.zone if isinstance(item, Entry) else place.zone.key
+        each = WrittenEntry(item, zone_name, now, source_of(item))
+        state = EntryState.NEW if isinstance(item, Entry) else EntryState.UNARMED
+        data: dict[str, Any] = {**each.entry_data(), "state": state.value, "last": None}
+        yield EntryRow(state, data, None, each.next_at)
+
+
+# history
+
+
+@click.command()
+@click.argument("entry", metavar="[ENTRY]", required=False)
+@click.option("--since", metavar="T", help="Only receipts scheduled at T or later.")
+@click.option("--until", metavar="T", help="Only receipts scheduled at T or earlier.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([each.value for each in Status]),
+    metavar="STATUS",
+    help=f"Only receipts with this status: {', '.join(Status)}. Repeat for several.",
+)
+@number_option("-n", "limit", default=50, most=10_000)
+@click.option("--cursor", type=int, metavar="N", help="Only receipts before this number.")
+@at_option
+@place_options
+@form_options
+def history(
+    entry: str | None,
+    *,
+    since: str | None,
+    until: str | None,
+    statuses: tuple[str, ...],
+    limit: int,
+    cursor: int | None,
+    at: str | None,
+    place: Place,
+    output: Output,
+) -> None:
+    """List receipts, newest first.
+
+    Without ENTRY the receipts of all entries are listed.
+    """
+    found = read(
+        place,
+        lambda service: service.history(
+            entry,
+            since=place.moment(since),
+            until=place.moment(until),
+            statuses=[Status(each) for each in statuses],
+            limit=limit,
+            cursor=cursor,
+        ),
+        at=place.moment(at),
+    )
+    rows = [line.data() for line in found.lines]
+    print_rows(output, rows, lambda: _print_history(found, place.zone.key))
+
+
+def _print_history(found: History, zone_name: str) -> None:
+    """Print a row per receipt."""
+    rows = []
+    for line in _in_zone(found.lines, zone_name):
+        filed, reason = line.filed, in_zone(line.filed.receipt.reason, line.zone)
+        how_late = length_text(line.late) if line.late > GRACE else ""
+        words = "; ".join(filter(None, (reason, requested_words(filed))))
+        number = safe(str(filed.number), style="dim")
+        rows.append((number, _planned(line), line.title, filed.status, how_late, words))
+    names = ("receipt", "scheduled", "entry", "status", "late", "reason")
+    print_table(names, rows, empty="no receipts")
+    if rows and found.cursor is not None:
+        echo(f"there is more: --cursor {found.cursor}")
+
+
+# why
+
+
+@click.command()
+@click.argument("what", metavar="ENTRY[@TIME]")
+@number_option("-n", "limit", default=20, most=10_000)
+@at_option
+@place_options
+@form_options
+def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) -> None:
+    """Show why an entry ran or did not run.
+
+    TIME is in the zone of the entry (digest@2026-04-01T09:00; a date alone is that whole day)
+    or in RFC 3339. Without TIME the last and the next scheduled time are explained. For a
+    headline that is not in the ledger, the reason is derived from the plan file.
+    """
+    asked = parse_ask(what)
+    try:
+        said = read(place, lambda service: service.why(asked, limit=limit), at=place.moment(at))
+    except (EntryNotFoundError, NoLedgerError, AskedMomentError):
+        from horae.cli.plan_root import look_up
+
+        now = place.moment(at) or SystemClock().now()
+        found = look_up(asked.word, place, output, now=now)
+        if not found:
+            word, _, when = asked.word.rpartition("@")
+            is_entry = word.strip() and look_up(word.strip(), place, output, now=now)
+            if asked.start is None and is_entry:
+                raise AskedMomentError(when.strip()) from None
+            raise
+        for each in found[:1] if output.form is Form.JSON else found:
+            print_answer(output, each.data(), each.print)
+        return
+    is_over = False
+    if at is None:
+        engine = engine_of(place)
+        said = _why_by_engine(said, place, engine)
+        is_over = place.store is None and not engine.is_running
+    print_answer(output, said.data(), lambda: _print_why(said, is_over=is_over))
+    if output.is_text and said.entry.source == "org" and said.entry.gone_at is None:
+        _print_doubles(place, output, said)
+
+
+def _why_by_engine(said: WhyReport, place: Place, engine: EngineFacts) -> WhyReport:
+    """Return a report with what only the engine knows, if it answers.
+
+    This is what keeps waiting receipts from starting, and why a run of the entry could not start.
+    """
+
+    def ask(path: str, **query: object) -> dict[str, Any]:
+        far = Far(place.directory, pid=engine.pid)
+        try:
+            told: dict[str, Any] = far.get(path, patience=_PATIENCE, **query)
+        except HoraeError:
+            return {}  # without an answer the question is still answered
+        return told
+
+    filed = [each.filed for each in said.answers if each.filed is not None]
+    waiting = [each.number for each in filed if each.status is Status.WAITING]
+    obstacles: dict[int, str] = {}
+    if waiting and not engine.is_running:
+        obstacles = dict.fromkeys(waiting, "no engine is running; `horae up` starts it")
+    elif waiting and engine.pid is not None:
+        line = ask("gate", limit=_MOST).get("waiting", ())
+        obstacles = {each["receipt"]: each["reason"] for each in line}
+    cannot_run = said.cannot_run
+    if engine.pid is not None and said.entry.is_armed:
+        cannot_run = ask("why", entry=str(said.entry.number), limit=1).get("cannot_run") or ""
+    return replace(said, answers=at_the_gate(said.answers, obstacles), cannot_run=cannot_run)
+
+
+def _print_doubles(place: Place, output: Output, said: WhyReport) -> None:
+    """Print what else in the plans has the same name, and why it is not armed."""
+    from horae.cli.plan_root import look_up
+
+    entry = said.entry
+    for each in look_up(entry.title, place, output, now=said.at):
+        is_armed = isinstance(each.item, Entry)  # then it is the entry, perhaps on another line
+        if each.item.address == entry.address and each.item.origin != entry.origin and not is_armed:
+            echo("")
+            each.print()
+
+
+def _print_why(said: WhyReport, *, is_over: bool) -> None:
+    """Print what there is to say about an entry's times; *is_over*: no engine is running."""
+    entry = said.entry
+    echo(f"{entry.title}  {entry.origin}  entry {entry.number}")
+    if entry.rule:
+        echo(f"{entry.rule} ({entry.zone})")
+    if entry.gone_at is not None:
+        echo(f"gone since {moment_text(entry.gone_at, entry.zone)}")
+    if entry.pause is not None:
+        echo(_rest(entry))
+    if entry.reason:
+        echo(f"not armed: {entry.reason}")
+    elif entry.broken:
+        since, kept = "", "with the parts that can be read"
+        if entry.broken_at is not None:
+            since = f" since {moment_text(entry.broken_at, entry.zone)}"
+            kept = "in its last valid version"
+        echo(f"broken{since}: {entry.broken}; it stays armed {kept}")
+    if said.cannot_run:
+        echo(f"cannot run: {said.cannot_run}")
+    for answer in said.answers:
+        echo("")
+        _print_answer(answer, entry.zone, is_over=is_over)
+    if said.window is not None and not any(each.is_moment for each in said.answers):
+        for word, moment in (("before", said.before), ("after", said.after)):
+            nearest = moment_text(moment, entry.zone) if moment else "none"
+            echo(f"  the nearest {word}: {nearest}")
+    if said.is_cut:
+        echo("\nnot all are shown; increase -n")
+
+
+def _print_answer(answer: WhyAnswer, zone_name: str, *, is_over: bool) -> None:
+    at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
+    echo(f"{at}{in_zone(answer.said, zone_name)}")
+    filed = answer.filed
+    if filed is None:
+        return
+    receipt = filed.receipt
+    if receipt.through_at is not None:
+        echo(f"  covers {receipt.count} times up to {moment_text(receipt.through_at, zone_name)}")
+    by = late(filed)
+    how_late = f", {length_text(by)} after its scheduled time" if by > GRACE else ""
+    echo(f"  receipt created {moment_text(filed.decided_at, zone_name)}{how_late}")
+    if by_whom := requested_words(filed):
+        echo(f"  {by_whom}")
+    if receipt.status is Status.WAITING and receipt.start_at > filed.decided_at:
+        echo(f"  starts at {moment_text(receipt.start_at, zone_name)} or later")
+    commit = f", commit {filed.commit[:12]}" if filed.commit else ""
+    echo(f"  receipt {filed.number} (key {receipt.key}), from {filed.origin}{commit}")
+    echo(f"  {filed_policy_words(filed, zone_name=zone_name)}")
+    for run in answer.runs:
+        echo(f"  {run_words(run, zone_name, is_over=is_over)}")
+
+
+# pause, resume and backfill
+
+
+@click.command()
+@_entry
+@click.option("--note", default="", metavar="TEXT", help="The reason, shown with the entry.")
+@click.option("--until", metavar="T", help="Resume at this time, or after a duration such as 2h.")
+@place_options
+@form_options
+def pause(entry: str, *, note: str, until: str | None, place: Place, output: Output) -> None:
+    """Pause an entry until it is resumed.
+
+    No run of the entry starts while it is paused.
+    """
+
+    async def asked(service: Service) -> PauseResult:
+        about = await service.entry(entry)
+        now, where = SystemClock().now(), zone(about.zone)
+        end = None if until is None else parse_until(until, now=now, where=where)
+        return await service.pause(entry, note=note, until=end)
+
+    done = write(place, asked)
+    already = "" if done.changed else "already "
+    what = f"{done.entry.title} (entry {done.entry.number})"
+    print_answer(output, done.data(), f"{what} is {already}{_rest(done.entry)}")
+
+
+@click.command()
+@_entry
+@place_options
+@form_options
+def resume(entry: str, *, place: Place, output: Output) -> None:
+    """Resume a paused entry.
+
+    Scheduled times that passed during the pause are skipped.
+    """
+    done = write(place, lambda service: service.resume(entry))
+    line = done.entry
+    what = "is resumed" if done.changed else "is not paused; nothing was changed"
+    next_at = f"; next {moment_text(line.next_at, line.zone)}" if line.next_at else ""
+    print_answer(output, done.data(), f"{line.title} (entry {line.number}) {what}{next_at}")
+
+
+@click.command()
+@_entry
+@click.option("--from", "start", metavar="T", required=True, help="The start of the period.")
+@click.option("--to", "end", metavar="T", help="The end of the period, exclusive; default: now.")
+@click.option(
+    "--id",
+    "name",
+    metavar="NAME",
+    help="A name for this backfill: the same name creates no run twice.",
+)
+@click.option("--dry-run", is_flag=True, help="List the scheduled times, and run nothing.")
+@place_options
+@form_options
+def backfill(
+    entry: str,
+    *,
+    start: str,
+    end: str | None,
+    name: str | None,
+    dry_run: bool,
+    place: Place,
+    output: Output,
+) -> None:
+    """Run an entry for each scheduled time of a past period.
+
+    The runs start in order, oldest first. Times are in the zone of the entry, or in RFC 3339. A
+    period with more than 10,000 scheduled times is refused.
+    """
+    named = name or new_id()
+    filed = 0
+
+    async def asked(service: Service) -> BackfillResult:
+        where = zone((await service.entry(entry)).zone)
+        with _progress(output) as show:
+
+            def progress(done: int, total: int) -> None:
+                nonlocal filed
+                filed = done
+                show(done, total)
+
+            return await service.backfill(
+                entry,
+                start=parse_moment(start, where),
+                end=None if end is None else parse_moment(end, where),
+                name=named,
+                dry_run=dry_run,
+                progress=progress,
+            )
+
+    try:
+        done = read(place, asked) if dry_run else write(place, asked)
+    except (KeyboardInterrupt, LedgerError):
+        if filed:
+            again = f"repeat the command with --id {named} to continue"
+            echo(f"horae: {filed:,} receipts are created; {again}", err=True)
+        raise
+    print_answer(output, done.data(), lambda: _print_backfill(done))
+    if done.moments and not dry_run and output.is_text and engine_at(place) is None:
+        echo("horae: no engine is running; `horae up` starts the runs", err=True)
+
+
+def _print_backfill(done: BackfillResult) -> None:
+    entry, count = done.entry, len(done.moments)
+    first, last = (moment_text(each, entry.zone) for each in (done.start, done.end))
+    name = f"{entry.title} (entry {entry.number})"
+    if not done.has_schedule:
+        echo(f"{name} has no schedule, so there is nothing to backfill")
+        return
+    if not done.moments:
+        why = "; its times depend on when its runs end" if done.follows_ends else ""
+        echo(f"{name} has no scheduled time from {first} to {last}{why}")
+        return
+    runs = f"{count:,} run{'s' * (count != 1)}"
+    ended = sum(each.filed.status in FINAL for each in done.lines)  # of an earlier backfill
+    if done.dry_run:
+        for moment in done.moments:
+            echo(moment_text(moment, entry.zone))
+        said = f"{runs} would be created"
+    elif ended == len(done.lines) > 0:
+        said = f"{runs} of backfill {done.name} already ended; no run is queued"
+    elif ended:
+        said = f"{runs} of backfill {done.name}: {ended:,} already ended, the others are queued"
+    else:
+        said = f"{runs} {'is' if count == 1 else 'are'} queued (backfill {done.name})"
+    echo(f"{name} from {first} to {last}: {said}")
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Callable[[int, int], None]]:
+    """Show on a terminal how far a backfill is that takes more than one step."""
+    if not output.is_text or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task("filing")
+
+    def show(done: int, total: int) -> None:
+        if done < total:
+            bar.start()
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield show
+    finally:
+        bar.stop()
