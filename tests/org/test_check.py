@@ -990,6 +990,9 @@ def test_what_stands_above_moves_a_finding_down_and_changes_nothing_else(case: C
     assert [each._replace(line=each.line - 4, message="") for each in moved] == told
 
 
+MAKERS: Final = {"SectionFinding", "error", "warning"}
+
+
 def written_codes() -> Iterator[str]:
     """Yield the pattern of each code in the source: its letters, `[a-z]+` for what is put in."""
     for node in (node for path in SOURCES for node in ast.walk(ast.parse(path.read_text()))):
@@ -997,9 +1000,9 @@ def written_codes() -> Iterator[str]:
             yield str(node.value)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 2:
             code = node.args[1]
-            if node.func.id == "SectionFinding" and isinstance(code, ast.Constant):
+            if node.func.id in MAKERS and isinstance(code, ast.Constant):
                 yield str(code.value)
-            if node.func.id == "SectionFinding" and isinstance(code, ast.JoinedStr):
+            if node.func.id in MAKERS and isinstance(code, ast.JoinedStr):
                 yield "".join(
                     str(part.value) if isinstance(part, ast.Constant) else "[a-z]+"
                     for part in code.values

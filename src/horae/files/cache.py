@@ -137,7 +137,6 @@ class FileCache(Generic[Kept]):
         return seen.get(file) == self._known_as(stamp)
 
     def _read(self, path: str, file: str, stamp: Stamp) -> _CachedFile[Kept]:
-        """Return what stands in a file, read and parsed only as far as needed."""
         was = self._pages.get(file)
         is_unmoved = was is not None and was.stamp == stamp
         if was is not None and is_unmoved and was.is_trusted:
@@ -173,8 +172,6 @@ class _UnderstandError(Exception):
 
 
 class _CachedFile(NamedTuple, Generic[Kept]):
-    """What stood in a file when it was last read."""
-
     stamp: Stamp
     digest: str
     kept: Kept

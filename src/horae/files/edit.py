@@ -207,7 +207,6 @@ def remove(
 
 
 def remove_tree(path: StrPath) -> None:
-    """Remove a directory of our own as far as that can be done."""
     rmtree(path, ignore_errors=True)
 
 
@@ -232,8 +231,6 @@ def spliced(content: bytes, splices: Sequence[Splice]) -> bytes:
 
 
 class _Home(NamedTuple):
-    """A directory, and a file's name there."""
-
     descriptor: int
     name: str
 
@@ -344,7 +341,6 @@ def _fill(descriptor: int, data: bytes) -> None:
 
 
 def _dress(descriptor: int, old: _Old) -> None:
-    """Give the new file the group, the mode and the attributes of the old one."""
     mode = stat.S_IMODE(old.status.st_mode)
     if os.fstat(descriptor).st_gid != old.status.st_gid:
         try:
@@ -426,7 +422,6 @@ def _mark(home: _Home) -> tuple[int, ...] | None:
 
 
 def _exchange_or_rename(old: _Old, new: str, check: Callable[[str, _Home], None]) -> None:
-    """Give the new file its name, for good."""
     at, displaced = old.home.descriptor, _Home(old.home.descriptor, new)
     ours = _mark(displaced)
     try:

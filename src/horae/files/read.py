@@ -180,7 +180,6 @@ def digest_of(data: bytes) -> str:
 
 
 def checked_name(path: StrPath) -> str:
-    """Return *path* as text that the system can take as a name."""
     name = os.fspath(path)
     try:
         raw = os.fsencode(name)
@@ -332,7 +331,6 @@ def directory_of(path: str, *, root: str | None) -> Iterator[tuple[int, str]]:
 
 
 def _way(path: str, root: str | None) -> tuple[str, list[str], str]:
-    """Return where to begin, the directories to step through, and the last name."""
     if root is None:
         parent, last = os.path.split(path)
         first, steps, named = parent or ".", [], path.split("/")
@@ -402,7 +400,6 @@ def bytes_of(descriptor: int, size: int) -> bytes:
 
 
 def stamp_of(status: os.stat_result) -> tuple[int, int, int, int]:
-    """Return what changes whenever a file is written or replaced."""
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -418,7 +415,6 @@ def _kind(mode: int) -> str:
 
 
 def decoded(path: str, data: bytes) -> str:
-    """Return the text of a plan, its byte-order mark included."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -66,8 +66,6 @@ async def changes(
 
 
 class _News:
-    """What the threads have seen and nobody was told of yet."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, note: Callable[[str], None]) -> None:
         self._loop = loop
         self._note = note
@@ -75,11 +73,9 @@ class _News:
         self._came = asyncio.Event()
 
     def bring(self, names: Collection[str]) -> None:
-        """Add names, from any thread."""
         self._in_loop(self._add, names)
 
     def say(self, words: str) -> None:
-        """Pass on a note, from any thread."""
         self._in_loop(self._note, words)
 
     async def settled(self, quiet: timedelta, stop: asyncio.Event) -> bool:
@@ -138,7 +134,6 @@ class _Watch:
         self._poll = poll
 
     def keep(self) -> None:
-        """Watch until the end, through every absence of the root."""
         while not self._ended.is_set():
             try:
                 identity = _identity(self._root)
@@ -218,7 +213,6 @@ class _Watch:
             pause = max(poll, _SHARE * (time.monotonic() - began))
 
     def _snapshot(self) -> dict[str, tuple[int, ...]]:
-        """Return every file beneath the root, and what changes when it is written."""
         entries = (each for _, found in _tree(self._root, self._ignored) for each in found)
         stamps: dict[str, tuple[int, ...]] = {}
         for entry in entries:

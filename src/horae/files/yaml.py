@@ -112,7 +112,6 @@ class _YamlText:
     def error(
         self, index: int, reason: str, fix: str, *, first_line: int | None = None
     ) -> YamlError:
-        """Return an error that stands at *index* of the body."""
         return YamlError(
             reason,
             fix=fix,
@@ -171,8 +170,6 @@ def _measure(source: _YamlText, *, limit: int) -> None:
 
 @dataclass(slots=True)
 class _Frame:
-    """A collection that is not closed yet."""
-
     node: list[Data] | YamlMap
     start: int
     is_flow: bool
@@ -193,7 +190,6 @@ class _Walk:
         self._stack = [_Frame(self._root, 0, is_flow=True)]
 
     def data(self) -> Data:
-        """Return what the document holds; None for an empty one."""
         documents = 0
         for event in _events(self._source):
             match type(event).__name__:

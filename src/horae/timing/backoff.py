@@ -36,30 +36,14 @@ def delay_after(base: timedelta, streak: int) -> timedelta:
 
 
 def delay_after_failures(base: timedelta, failures: int) -> timedelta:
-    """Return the wait before the next tick, after so many failures in a row.
-
-    >>> breather = timedelta(seconds=45)
-    >>> [delay_after_failures(breather, n).seconds for n in range(10)]
-    [45, 45, 45, 45, 60, 120, 240, 480, 960, 1800]
-    """
+    """Return the wait before the next tick, after so many failures in a row."""
     return delay_after(base, failures - PATIENCE)
 
 
 def first_delay(interval: timedelta, elapsed: timedelta | None) -> timedelta:
-    """Return the wait after a restart, *elapsed* after the last tick; None: never ticked.
-
-    >>> hour = timedelta(hours=1)
-    >>> first_delay(hour, timedelta(minutes=40))
-    datetime.timedelta(seconds=1200)
-    >>> first_delay(hour, None)
-    datetime.timedelta(seconds=60)
-
-    A last tick in the future is a clock that was set back, and waits one interval at most.
-
-    >>> first_delay(hour, timedelta(days=-365))
-    datetime.timedelta(seconds=3600)
-    """
+    """Return the wait after a restart, *elapsed* after the last tick; None: never ticked."""
     if elapsed is None:
         return GRACE
+    # A last tick in the future is a clock that was set back, and waits one interval at most.
     passed = min(max(elapsed, timedelta()), interval)
     return max(GRACE, interval - passed)

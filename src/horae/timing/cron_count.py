@@ -23,13 +23,7 @@ _DAY_LONG: Final = timedelta(days=1)
 
 
 def count_any(crons: Sequence[Cron], start: datetime, end: datetime) -> int:
-    """Return how many moments after start, up to and with end, any of the rules of a zone names.
-
-    >>> start = datetime.fromisoformat("2026-01-01T00:00Z")
-    >>> both = [Cron("0 * * * *"), Cron("0 9 * * *")]
-    >>> count_any(both, start, start + timedelta(days=1))
-    24
-    """
+    """Return how many moments after start, up to and with end, any of the rules of a zone names."""
     first = _after_whole_second(in_utc(crons[0]._local(start, "count")))
     last = _after_whole_second(in_utc(crons[0]._local(end, "count")))
     walls = _Walls(crons)
@@ -62,14 +56,12 @@ class _Walls:
         self._each: dict[tuple[bool, ...], tuple[int, int]] = {}
 
     def count(self, low: datetime, high: datetime) -> int:
-        """Return how many wall times there are from low to before high."""
         low, high = max(low, _FIRST_WALL), min(high, _AFTER_LAST_WALL)
         if low >= high or not self._crons:
             return 0
         return self._days(low, high) + self._before(high) - self._before(low)
 
     def _days(self, low: datetime, high: datetime) -> int:
-        """Return how many there are in the whole days from that of low to before that of high."""
         total = 0
         year, month = low.year, low.month
         while (year, month) <= (high.year, high.month):
@@ -88,7 +80,6 @@ class _Walls:
         return total
 
     def _before(self, wall: datetime) -> int:
-        """Return how many there are on its own day before a wall time."""
         held = tuple(
             bool(cron._days_in(wall.year, wall.month) >> wall.day & 1) for cron in self._crons
         )
@@ -111,11 +102,7 @@ def _times(cron: Cron) -> int:
 
 
 def _spread(mask: int, apart: int) -> int:
-    """Return a mask whose bits stand so far apart.
-
-    >>> bin(_spread(0b101, 3))
-    '0b1000001'
-    """
+    """Return a mask whose bits stand so far apart."""
     return sum(1 << bit * apart for bit in bits(mask))
 
 
@@ -141,7 +128,6 @@ class _OffsetSpan(NamedTuple):
 
 
 def _stretches(first: datetime, last: datetime, zone: tzinfo) -> Iterator[_OffsetSpan]:
-    """Yield the stretches of UTC that a window lies in, in order."""
     if not isinstance(zone, ZoneInfo):
         yield _OffsetSpan(first, last, timedelta(), None)
         return

@@ -35,12 +35,6 @@ _LAST_YEAR: Final = 2199
 
 
 class CronError(ScheduleError):
-    """A cron expression that cannot be read.
-
-    >>> print(CronError("0 24 * * *", field="hour", reason="24 is outside 0-23", column=3, width=2))
-    cron '0 24 * * *': hour 24 is outside 0-23
-    """
-
     code = "cron"
 
     def __init__(
@@ -68,8 +62,6 @@ class CronError(ScheduleError):
 
 
 class _CronField(NamedTuple):
-    """One field: its name, its bounds, and the number behind each text."""
-
     word: str
     low: int
     high: int
@@ -274,7 +266,6 @@ def located(expression: str, refused: FieldError) -> CronError:
 
 
 def _miscounted(expression: str) -> CronError:
-    """Return what is wrong with an expression of too few or too many fields."""
     parts = expression.split()
     match len(parts):
         case 0:
@@ -309,7 +300,6 @@ def _not_a_nickname(word: str) -> str:
 
 
 def _completed(parts: list[str]) -> str | None:
-    """Return which of five fields seems to be missing from four."""
     from horae.timing.cron import Cron  # only for the message
 
     places = [4, 3, 2, 1, 0]

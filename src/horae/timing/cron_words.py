@@ -39,7 +39,7 @@ def words_of(rule: Meaning) -> str:
 
 
 def _time_words(seconds: list[int], minutes: list[int], hours: list[int]) -> tuple[str, bool]:
-    """Return the time of day in words, and whether they ask for a day to follow."""
+    """Return the time of day, and whether a day must follow."""
     every_hour = len(hours) == 24
     if seconds == [0]:
         is_daily = not every_hour and not _is_every_few_hours(minutes, hours)

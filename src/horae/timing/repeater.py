@@ -55,8 +55,6 @@ class TimestampError(ScheduleError):
 
 
 class RepeaterError(TimestampError):
-    """A repeater that cannot be read, or does not fit its date."""
-
     code = "repeater"
     _thing = "repeater"
 
@@ -70,8 +68,6 @@ class RepeaterKind(StrEnum):
 
 
 class Unit(StrEnum):
-    """What a repeater counts in."""
-
     HOUR = "h"
     DAY = "d"
     WEEK = "w"
@@ -125,14 +121,7 @@ class Repeater:
             return None
 
     def after(self, anchor: datetime, moment: datetime, *, zone: ZoneInfo) -> datetime | None:
-        """Return the first moment of the grid strictly after a moment, None if there is none.
-
-        >>> berlin = zone_named("Europe/Berlin")
-        >>> now = datetime.fromisoformat("2026-03-28T12:00Z")
-        >>> daily = parse_repeater("++1d")
-        >>> daily.after(datetime.fromisoformat("1970-01-01T02:30"), now, zone=berlin).isoformat()
-        '2026-03-29T01:00:00+00:00'
-        """
+        """Return the first moment of the grid strictly after a moment, None if there is none."""
         return self._moment(anchor, self._place_after(anchor, moment, zone), zone)
 
     def before(self, anchor: datetime, moment: datetime, *, zone: ZoneInfo) -> datetime | None:
@@ -174,17 +163,7 @@ class Repeater:
         return places
 
     def shift(self, anchor: datetime, *, now: datetime, zone: ZoneInfo) -> datetime | None:
-        """Return the wall time a stamp moves to when it is done now; None past the year 9999.
-
-        >>> utc, now = zone_named("UTC"), datetime.fromisoformat("2026-06-09T12:00Z")
-        >>> stamp = datetime.fromisoformat("2026-06-06T06:00")
-        >>> for text in ("+1d", "++1d", ".+1d", ".+1h"):
-        ...     print(parse_repeater(text).shift(stamp, now=now, zone=utc))
-        2026-06-07 06:00:00
-        2026-06-10 06:00:00
-        2026-06-10 06:00:00
-        2026-06-09 13:00:00
-        """
+        """Return the wall time a stamp moves to when it is done now; None past the year 9999."""
         if self.kind is RepeaterKind.CUMULATE:
             return self.nth(anchor, 1)
         if self.kind is RepeaterKind.RESTART:
@@ -253,11 +232,7 @@ def parse_repeater(text: str, *, has_time: bool = True) -> Repeater:
 
 
 def parse_at(at: str) -> Anchor:
-    """Return when a timestamp is, from the date and time it was written with.
-
-    >>> parse_at("2026-06-20T06:00-07:30")
-    Anchor(start=datetime.datetime(2026, 6, 20, 6, 0), end=datetime.time(7, 30), has_time=True)
-    """
+    """Return when a timestamp such as `2026-06-20T06:00-07:30` is."""
     day, written, clock = at.partition("T")
     return _anchor(at, day, clock if written else None)
 
@@ -304,8 +279,6 @@ def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
 
 
 class _StampParts(NamedTuple):
-    """Where the parts of a timestamp stand, told apart by their shape."""
-
     is_active: bool
     when: re.Match[str]
     day: re.Match[str] | None
@@ -368,8 +341,7 @@ def _anchor(text: str, day: str, clock: str | None) -> Anchor:
 def _day_name(written: str, old: datetime, new: datetime) -> str:
     """Return the name of the new day, written the way the old one was.
 
-    We know the names in English only. Any other word in the place of the day name is
-    kept while it is still true, and else gives way to the short English name.
+    A word that is no English name stays while it is true, and else becomes the short English one.
     """
     bare = written.rstrip(".")
     is_full = bare.lower() in _FULL_NAMES

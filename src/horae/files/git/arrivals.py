@@ -42,14 +42,12 @@ def arrivals_at(root: StrPath) -> Arrivals | None:
 
 
 def remember(root: StrPath, arrivals: Arrivals | None) -> None:
-    """Let this be known of the settings of a plan root; None forgets it."""
     top = top_of(root)
     if top is not None:
         change_arrivals(top, {_name(root, top): arrivals})
 
 
 def written_at(path: StrPath) -> Values | None:
-    """Return the guarded settings of a file as it is on the disk; None if it cannot be read."""
     try:
         return values_of(head_of(path, LIMIT + 1).decode())
     except (FileNotFoundError, NotADirectoryError):

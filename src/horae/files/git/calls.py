@@ -109,8 +109,6 @@ class GitRefusedError(GitError):
 
 
 class GitBusyError(GitError):
-    """A repository that another process has been working in for too long."""
-
     code = "git_busy"
     exit_code = Exit.CONFLICT
 
@@ -260,7 +258,6 @@ class _Drain:
         self.is_cut = False
 
     def begin(self) -> None:
-        """Read whatever comes, now that the program has the other end."""
         os.close(self.inlet)
         self.inlet = -1
         asyncio.get_running_loop().add_reader(self._outlet, self._read)

@@ -14,7 +14,6 @@ class Layout(NamedTuple):
 
 
 def layout(root: StrPath) -> Layout | None:
-    """Return where the repository of the tree at *root* is; None if there is none."""
     directory = os.path.join(root, ".git")
     if not os.path.isdir(directory):
         pointed = _first_line(directory)

@@ -74,7 +74,6 @@ def is_repository(path: StrPath) -> bool:
 
 
 def repository_of(path: StrPath) -> Path | None:
-    """Return the top of the tree that a file or directory stands in; None if not under git."""
     here = Path(path).absolute()
     return next((each for each in (here, *here.parents) if is_repository(each)), None)
 
@@ -96,8 +95,6 @@ class UpdateOutcome(StrEnum):
 
 
 class UpdateRefusal(StrEnum):
-    """Why a tree was left alone."""
-
     CONFLICT = "conflict"  # both sides changed the same lines
     DIRTY = "dirty"  # work that is not committed stands in the way
     NO_ORIGIN = "no-origin"  # there is nowhere to pull from
@@ -130,8 +127,6 @@ class FileState(StrEnum):
 
 
 class CommitResult(NamedTuple):
-    """The commit that was made, or why none was."""
-
     sha: str | None
     words: str = ""
 
@@ -148,8 +143,6 @@ class Push(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """One commit of the log."""
-
     sha: str
     at: datetime
     author: str
@@ -158,8 +151,6 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """What became of a clone's commits."""
-
     is_delivered: bool
     commit: str | None = None  # what the branch is at now, if something was delivered
     branch: str | None = None  # where the commits stay, if they did not go in cleanly
@@ -196,7 +187,6 @@ class Git:
     # Reading.
 
     async def head(self) -> str | None:
-        """Return the commit that is checked out; None before the first one."""
         return await self._commit_at("HEAD")
 
     async def branch(self) -> str:
@@ -247,7 +237,6 @@ class Git:
         return head, frozenset(heeded.intersection(names) - changed)
 
     async def log(self, *, since: datetime | None = None, limit: int = 30) -> list[Logged]:
-        """Return the last commits, the newest first."""
         if await self.head() is None:
             return []
         begin = [] if since is None else [f"--since=@{int(since.timestamp())}"]
@@ -262,7 +251,6 @@ class Git:
         ]
 
     async def content(self, path: StrPath, *, at: str = "HEAD") -> bytes | None:
-        """Return what a commit has in a plain file; None if it has none there."""
         found = await self._file_in(at, self._inside(path))
         return None if found is None else (await self._git("cat-file", "blob", found[1])).out
 
@@ -326,15 +314,11 @@ class Git:
             return _left(UpdateRefusal.REFUSED, str(error))
 
     async def advance(self, commit: str) -> Pull:
-        """Bring a commit that is already here into the tree."""
         async with self.held():
             return await self._bring_in(commit, "a commit")
 
     async def author_of(self, actor: str) -> Author:
-        """Return the author of a commit that is made on behalf of an actor.
-
-        The user of this process has the name that git knows them by.
-        """
+        """Return the author of a commit on behalf of an actor; our own user as git knows them."""
         kind, _, name = actor.partition(":")
         if not name:
             return HORAE
@@ -439,10 +423,9 @@ class Git:
         helper: str | None = None,
         local: Collection[StrPath] = (),
     ) -> Git:
-        """Return a repository of its own at *target*, a new directory, made from an address.
+        """Return a repository of one branch, made from an address at *target*, a new directory.
 
-        It has one branch: *branch*, or the address's own. What it holds is judged before a file of
-        it is written. The password of the address is not kept in it.
+        What it holds is judged before a file of it is written; no password is kept in it.
         """
         named = [] if branch is None else [f"--branch={branch}"]
         place = os.path.abspath(target)
@@ -465,15 +448,11 @@ class Git:
         return made
 
     async def sign_as(self, author: Author) -> None:
-        """Let commits that are made here be by an author."""
         await self._git("config", "--local", "user.name", author.name)
         await self._git("config", "--local", "user.email", author.email)
 
     async def send(self, *, agent: str) -> DeliveryResult:
-        """Bring this clone's own commits to its origin.
-
-        What does not go in cleanly goes there, too, to the branch `horae/` and the agent's name.
-        """
+        """Bring this clone's commits to its origin; in conflict, to the branch `horae/AGENT`."""
         branch = self._branch_of(agent)
         try:
             async with self.held():
@@ -497,7 +476,7 @@ class Git:
     async def deliver(self, clone: StrPath, *, agent: str) -> DeliveryResult:
         """Bring a clone's commits to the origin, or into this tree if it has no origin.
 
-        What does not go in cleanly stays on the branch `horae/` and the agent's name.
+        Those that conflict stay on the branch `horae/AGENT`.
         """
         branch = self._branch_of(agent)
         try:
@@ -533,7 +512,6 @@ class Git:
         return f"horae/{agent}"
 
     def _like(self, root: StrPath) -> Git:
-        """Return another repository that is treated as this one is."""
         return Git(
             root, timeout=self._timeout, limits=self._limits, helper=self._helper, local=self._local
         )
@@ -575,7 +553,6 @@ class Git:
         return said.text or None
 
     async def _file_in(self, commit: str, name: str) -> tuple[str, str] | None:
-        """Return the mode and the object of a plain file in a commit."""
         said = await self._git("ls-tree", "-z", "--full-tree", commit, "--", name)
         entry, _, _ = said.out.partition(b"\t")
         mode, _, rest = entry.decode().partition(" ")
@@ -586,11 +563,9 @@ class Git:
         return said.code == 0
 
     async def _name_origin(self, url: str) -> None:
-        """Let the settings of a clone name its origin, without the password."""
         await self._git("remote", "set-url", "--end-of-options", "origin", without_password(url))
 
     def _is_local(self, url: str) -> bool:
-        """Tell whether an address is a path on this machine; one that is not asked is refused."""
         if _ADDRESS.fullmatch(url):
             return False
         if url.startswith(("/", "file:///")):
@@ -642,7 +617,6 @@ class Git:
                 _sweep(path)
 
     async def _bring_in(self, theirs: str, what: str) -> Pull:
-        """Move the tree to a commit, or to its merge with ours."""
         ours = await self.head()
         if ours is None:
             return _left(
@@ -810,8 +784,8 @@ def _half_fetched(root: str) -> frozenset[str]:
 def _sweep(path: str) -> None:
     """Remove what a fetch left behind, so that one that fails at each tick fills no disk.
 
-    A person may be fetching at the same time; a lease is given only on a file that nobody has
-    open. Where there are no leases the file stays until git's own housekeeping.
+    A lease is given only on a file that nobody, such as another fetch, has open. Where there are
+    no leases the file stays until git's own housekeeping.
     """
     if sys.platform != "linux":
         return

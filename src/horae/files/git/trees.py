@@ -80,8 +80,6 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What became of a member's commits after a run."""
-
     delivery: DeliveryResult | None = None  # None: there is no clone, so nothing is delivered
     undelivered: Undelivered | None = None
 
@@ -116,11 +114,9 @@ class Trees:
     branch: str | None = None  # unset, the one that is checked out at the origin
 
     def path_of(self, name: str) -> Path:
-        """Return where the clone of a member is, or would be."""
         return self.data / "trees" / name
 
     def names(self) -> list[str]:
-        """Return the members that have a clone here."""
         try:
             found = sorted((self.data / "trees").iterdir())
         except OSError:
@@ -187,7 +183,6 @@ class Trees:
         return await git.pull()
 
     async def _left(self, name: str, reason: str, *, branch: str | None = None) -> Undelivered:
-        """Return what of a member's work is only in its clone."""
         path = self.path_of(name)
         commits: int | None = None
         tip: str | None = None
@@ -216,8 +211,6 @@ async def _whole(path: Path) -> AsyncIterator[Path]:
 
 
 class ClusterError(HoraeError):
-    """Settings with which several machines cannot keep one plan."""
-
     code = "cluster"
     exit_code = Exit.USAGE
 
@@ -233,7 +226,6 @@ class PlanTree:
 
     @classmethod
     async def of(cls, config: Config, data: Path) -> PlanTree:
-        """Return the plan that a directory is a working copy of."""
         root, local = Path(config.root).resolve(), config.git_local or ()
         git = Git(root, local=local)
         url = await git.origin() if is_repository(root) else None
@@ -245,7 +237,7 @@ class PlanTree:
         return cls(data / _PLAN, url, config.cluster_branch or await git.branch(), local)
 
     async def update(self) -> str | None:
-        """Bring it up to date; return why that did not go, if it did not."""
+        """Bring it up to date; return why that failed, if it did."""
         git = Git(self.path, local=self.local, origin=self.url)
         try:
             if not is_repository(self.path):
@@ -286,16 +278,13 @@ class Commits:
 
     @property
     def log(self) -> Path | None:
-        """The file that git writes to whenever another commit is checked out here."""
+        """The file that git writes to whenever another commit is checked out."""
         top = repository_of(self.root)
         here = None if top is None else layout(top)
         return None if here is None else Path(here.directory) / "logs" / "HEAD"
 
     async def of(self, files: Collection[str]) -> Revision | None:
-        """Return the last commit, and which of some files stand in it as they are.
-
-        Raises GitError or OSError.
-        """
+        """Return the last commit, and which of some files stand in it as they are."""
         top = repository_of(self.root)
         if top is None:
             return None

@@ -70,8 +70,6 @@ _KINDS: Final = {"160000": "a submodule", "120000": "a symbolic link"}
 
 
 class PullGuard:
-    """Reads the settings of a repository whenever they have changed, and judges them."""
-
     def __init__(self, root: str, *, timeout: timedelta = TIMEOUT) -> None:
         self._root = root
         self._timeout = timeout
@@ -105,7 +103,6 @@ def _mark(path: str) -> tuple[int, ...] | None:
 
 
 async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]:
-    """Return the settings in one file, if none of them is odd."""
     if not os.path.lexists(path):
         return []
     if not os.path.isfile(path):
@@ -188,8 +185,6 @@ def _judge_attributes(path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ImportLimits:
-    """What may come in from another repository."""
-
     file: int = 64 * 2**20  # bytes of one file
     total: int = 512 * 2**20  # bytes of all files that are new or changed, and of one fetch
     count: int = 50_000  # files that are new or changed

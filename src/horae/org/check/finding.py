@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.org.drawer import properties
-from horae.org.plan import Diagnostic
+from horae.org.plan import Diagnostic, Severity
 
 if TYPE_CHECKING:
-    from horae.org.plan import Headline, SectionPlace, Severity, States
+    from horae.org.plan import Headline, SectionPlace, States
 
 CALLS: Final = frozenset({"COMMAND", "POST"})  # what a headline may call in place of components
 _LONGEST: Final = 60
@@ -26,12 +26,19 @@ class SectionFinding(NamedTuple):
     width: int = 0  # of the words it is about, where a caret under them helps
 
     def located(self, file: str, place: SectionPlace, text: str) -> Diagnostic:
-        """Return the finding with its place in the file instead of its place in the section."""
         line = place.line + text.count("\n", 0, self.at)
-        column = self.at - (text.rfind("\n", 0, self.at) + 1) + 1
+        column = self.at - text.rfind("\n", 0, self.at)
         return Diagnostic(
             file, line, column, self.code, self.severity, self.message, self.fix, self.width
         )
+
+
+def error(at: int, code: str, message: str, fix: str | None = None) -> SectionFinding:
+    return SectionFinding(at, code, Severity.ERROR, message, fix)
+
+
+def warning(at: int, code: str, message: str, fix: str | None = None) -> SectionFinding:
+    return SectionFinding(at, code, Severity.WARNING, message, fix)
 
 
 class CheckedSection(NamedTuple):
@@ -39,10 +46,6 @@ class CheckedSection(NamedTuple):
 
     headline: Headline
     states: States
-
-    def place_of(self, key: str) -> int:
-        """Return where the value of a property stands; 0, the headline, if it has none."""
-        return place_of(self.headline, key)
 
     def below(self) -> int:
         """Return where the line after the headline begins."""
@@ -60,12 +63,7 @@ def place_of(headline: Headline, key: str) -> int:
 
 def is_fired(headline: Headline) -> bool:
     """Tell whether time can fire the headline: a workflow, or one that calls something."""
-    return is_workflow(headline) or not CALLS.isdisjoint(headline.props)
-
-
-def is_workflow(headline: Headline) -> bool:
-    """Tell whether the headline opens a world."""
-    return "workflow" in headline.tags
+    return "workflow" in headline.tags or not CALLS.isdisjoint(headline.props)
 
 
 def shown(text: str) -> str:
@@ -78,6 +76,5 @@ def shown(text: str) -> str:
 
 
 def line_at(text: str, at: int) -> str:
-    """Return the line that begins at *at*, without its end."""
     end = text.find("\n", at)
     return text[at : end if end >= 0 else len(text)].rstrip("\r")

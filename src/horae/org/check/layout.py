@@ -6,9 +6,16 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from horae.org import drawer, planning
-from horae.org.check.finding import Check, CheckedSection, SectionFinding, line_at, shown
+from horae.org.check.finding import (
+    Check,
+    CheckedSection,
+    SectionFinding,
+    error,
+    line_at,
+    shown,
+    warning,
+)
 from horae.org.element import bare
-from horae.org.plan import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +46,7 @@ def _planning_line(section: CheckedSection) -> Iterator[SectionFinding]:
         if headline.planning is None and found.start() == below:
             message = f"{keyword}: is ignored"
             fix = f"write it in capitals: {keyword.upper()}:"
-            yield SectionFinding(found.start(1), "planning-case", Severity.ERROR, message, fix)
+            yield error(found.start(1), "planning-case", message, fix)
             return
         if keyword.isupper():
             message = (
@@ -49,15 +56,12 @@ def _planning_line(section: CheckedSection) -> Iterator[SectionFinding]:
             fix = "move it to the line directly below the headline"
             if headline.planning is not None:
                 fix = "move it to the end of the line directly below the headline"
-            yield SectionFinding(found.start(1), "planning-misplaced", Severity.ERROR, message, fix)
+            yield error(found.start(1), "planning-misplaced", message, fix)
             return
 
 
 def _said_twice(section: CheckedSection) -> Iterator[SectionFinding]:
-    """Yield a finding for a keyword that the planning line holds again, later on, where it counts.
-
-    One finding for each keyword, however often it stands there.
-    """
+    """Yield one finding for each keyword that stands on the planning line again."""
     line = section.headline.planning
     if line is None:
         return
@@ -69,7 +73,7 @@ def _said_twice(section: CheckedSection) -> Iterator[SectionFinding]:
     for keyword in again:
         message = f"{keyword}: occurs more than once on this line; the last one is used"
         fix = "keep one, or write a second headline"
-        yield SectionFinding(first[keyword], "planning-twice", Severity.WARNING, message, fix)
+        yield warning(first[keyword], "planning-twice", message, fix)
 
 
 def _void_planning(text: str, below: int) -> SectionFinding:
@@ -90,7 +94,7 @@ def _void_planning(text: str, below: int) -> SectionFinding:
                 fix = f"write {keyword[1]}: <{date[0]}>"
     else:
         message = f"{shown(rest.strip() or text[at])} makes this planning line invalid"
-    return SectionFinding(at, "planning-void", Severity.ERROR, message, fix)
+    return error(at, "planning-void", message, fix)
 
 
 def _property_drawer(section: CheckedSection) -> Iterator[SectionFinding]:
@@ -108,25 +112,20 @@ def _property_drawer(section: CheckedSection) -> Iterator[SectionFinding]:
         what = shown(blocker.strip()) if blocker.strip() else "the blank line"
         message = f"this drawer is ignored: {what} is between it and its headline"
         fix = "put the drawer directly below the headline or its planning line"
-        yield SectionFinding(opening, "drawer-misplaced", Severity.ERROR, message, fix)
-    elif (at := drawer.void_at(text, start)) is not None:
-        yield _void(text, opening, at)
-
-
-def _void(text: str, opening: int, at: int) -> SectionFinding:
-    """Return the finding for the line that voids a drawer, or for a missing end."""
-    line = line_at(text, at)
+        yield error(opening, "drawer-misplaced", message, fix)
+        return
+    at = drawer.void_at(text, start)
+    if at is None:
+        return
     if not drawer.has_end(text, at):
         message = "this drawer has no :END:, so its properties are ignored"
-        return SectionFinding(
-            opening, "drawer-void", Severity.ERROR, message, "add :END: after the properties"
-        )
+        yield error(opening, "drawer-void", message, "add :END: after the properties")
+        return
+    line = line_at(text, at)
     at += len(line) - len(line.lstrip())
     what = f"line {shown(line.strip())}" if line.strip() else "a blank line"
     message = f"{what} makes the drawer invalid: its properties are ignored"
-    return SectionFinding(
-        at, "drawer-void", Severity.ERROR, message, "write it as :KEY: value, or remove it"
-    )
+    yield error(at, "drawer-void", message, "write it as :KEY: value, or remove it")
 
 
 def _tags(section: CheckedSection) -> Iterator[SectionFinding]:
@@ -138,14 +137,12 @@ def _tags(section: CheckedSection) -> Iterator[SectionFinding]:
         if tag is not None:
             at = max(line.rfind(f":{tag}:") + 1, 0)
             message = f"tag {tag!r} has no effect"
-            yield SectionFinding(
-                at, "tag-typo", Severity.WARNING, message, f"did you mean :{meant}:?"
-            )
+            yield warning(at, "tag-typo", message, f"did you mean :{meant}:?")
     last = line.rpartition(" ")[2].rpartition("\t")[2]
     if not headline.tags and len(last) > 2 and last[0] == last[-1] == ":":
         message = f"{shown(last)} is removed from the title but is not a valid tag"
         fix = "use only letters, digits, _, @, # and % in a tag"
-        yield SectionFinding(len(line) - len(last), "tag-void", Severity.WARNING, message, fix)
+        yield warning(len(line) - len(last), "tag-void", message, fix)
 
 
 def _is_near(word: str, known: str) -> bool:
@@ -161,14 +158,8 @@ def _is_near(word: str, known: str) -> bool:
     while start < min(len(word), len(known)) and word[start] == known[start]:
         start += 1
     rest, meant = word[start:], known[start:]
-    swapped = rest[1::-1] + rest[2:]
-    return (
-        rest == meant
-        or rest[1:] == meant[1:]
-        or rest[1:] == meant
-        or rest == meant[1:]
-        or (len(rest) > 1 and swapped == meant)
-    )
+    is_swapped = len(rest) > 1 and rest[1::-1] + rest[2:] == meant
+    return rest == meant or is_swapped or meant[1:] in {rest, rest[1:]} or rest[1:] == meant
 
 
 def _open_block(section: CheckedSection) -> Iterator[SectionFinding]:
@@ -181,7 +172,7 @@ def _open_block(section: CheckedSection) -> Iterator[SectionFinding]:
         at = headline.text.index("#", found.start())
         message = "this source block is not closed, so it is ignored"
         fix = "add a line #+end_src (#+begin_NAME needs #+end_NAME); escape a leading * as ,*"
-        yield SectionFinding(at, "block-open", Severity.ERROR, message, fix)
+        yield error(at, "block-open", message, fix)
 
 
 def unread(headline: Headline, states: States) -> SectionFinding | None:
@@ -209,9 +200,5 @@ def unread(headline: Headline, states: States) -> SectionFinding | None:
 _UNREAD: Final = frozenset({"planning-void", "planning-case", "drawer-void", "drawer-misplaced"})
 
 LAYOUT: Final[tuple[Check, ...]] = (
-    _planning_line,
-    _said_twice,
-    _property_drawer,
-    _tags,
-    _open_block,
-)
+    _planning_line, _said_twice, _property_drawer, _tags, _open_block,
+)  # fmt: skip

@@ -11,9 +11,11 @@ from horae.org.check.finding import (
     Check,
     CheckedSection,
     SectionFinding,
+    error,
     is_fired,
-    is_workflow,
+    place_of,
     shown,
+    warning,
 )
 from horae.org.element import bare
 from horae.org.plan import Severity
@@ -22,7 +24,8 @@ from horae.org.timestamp import parse_timestamp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.org.plan import Headline, Stamp
+    from horae.org.plan import Stamp
+    from horae.org.timestamp import Timestamp
 
 _DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _ALMOST: Final = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})", re.ASCII)
@@ -40,15 +43,8 @@ _PROSE: Final = re.compile(
     r"|(<\d{4}-\d\d-\d\d[^<>\n]{0,60}>)",
     re.ASCII | re.MULTILINE,
 )
-_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_DAY_NAMES: Final = {
-    **{day.lower(): day for day in _DAYS},
-    **{
-        day.lower(): day[:3]
-        for day in ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-    },
-}
-_UNITS: Final = "hdwmy"
+_FULL: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_DAY_NAMES: Final = {name.lower(): day[:3] for day in _FULL for name in (day, day[:3])}
 _ABOUT: Final = {"h": 1, "d": 24, "w": 168, "m": 729.6, "y": 8766}  # hours, as Org compares
 _MOST: Final = len("999999")  # digits of a count
 _ONE_DAY: Final = "write <YYYY-MM-DD HH:MM-HH:MM>"
@@ -56,38 +52,33 @@ _CLOSE: Final = {"<": ">", "[": "]"}
 
 
 def _planning_stamps(section: CheckedSection) -> Iterator[SectionFinding]:
-    planning = section.headline.planning
+    headline, planning = section.headline, section.headline.planning
     if planning is None:
         return
     for stamp in (planning.scheduled, planning.deadline, planning.closed):
         if stamp is None:
             continue
-        if _RANGE.search(stamp.text):
-            yield _range(stamp, fires=stamp is planning.scheduled and _rules(section.headline))
-        if stamp.time is None:
-            if not _RANGE.search(stamp.text):
-                yield _silent(stamp)
-        else:
-            yield from _odd(stamp)
-
-
-def _rules(headline: Headline) -> bool:
-    return is_fired(headline) and {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
+        is_range = _RANGE.search(stamp.text) is not None
+        if is_range:
+            fires = is_fired(headline) and {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
+            yield _range(stamp, fires=stamp is planning.scheduled and fires)
+        if stamp.time is not None:
+            yield from _odd(stamp, stamp.time, is_range=is_range)
+        elif not is_range:
+            yield _silent(stamp)
 
 
 def _range(stamp: Stamp, *, fires: bool) -> SectionFinding:
     """Return the finding for two stamps as one, and how to write what may be meant."""
-    message = "a range of two timestamps is read as one; only one date and the last time are used"
-    severity = Severity.WARNING
+    fix = _one_stamp(stamp.text)
+    what = "a range of two timestamps"
     if fires:
-        message = (
-            "a range of two timestamps does not say how often to run, so the entry is not armed"
-        )
-        severity = Severity.ERROR
-    elif stamp.time is None:
-        message = "a range of two timestamps has no effect here"
-        severity = Severity.ERROR
-    return SectionFinding(stamp.start, "range", severity, message, _one_stamp(stamp.text))
+        message = f"{what} does not say how often to run, so the entry is not armed"
+        return error(stamp.start, "range", message, fix)
+    if stamp.time is None:
+        return error(stamp.start, "range", f"{what} has no effect here", fix)
+    message = f"{what} is read as one; only one date and the last time are used"
+    return warning(stamp.start, "range", message, fix)
 
 
 def _one_stamp(text: str) -> str:
@@ -118,26 +109,22 @@ def _silent(stamp: Stamp) -> SectionFinding:
     if text[-1] != _CLOSE[text[0]]:
         ends = f"opens with {text[0]} and closes with {text[-1]}"
         message = f"{shown(text)} {ends}, so it is ignored"
-        return SectionFinding(
-            stamp.start, "brackets", Severity.ERROR, message, text[:-1] + _CLOSE[text[0]]
-        )
+        return error(stamp.start, "brackets", message, text[:-1] + _CLOSE[text[0]])
     single = text[0] + text.strip("<>[]") + text[-1]
     if single != text and parse_timestamp(single) is not None:
         message = f"{shown(text)} has brackets inside brackets, so it is ignored"
-        return SectionFinding(stamp.start, "brackets", Severity.ERROR, message, single)
+        return error(stamp.start, "brackets", message, single)
     if text.startswith("<%%("):
         message = "diary expressions are not supported; write a date, or a cron :SCHEDULE: property"
-        return SectionFinding(stamp.start, "diary", Severity.ERROR, message)
+        return error(stamp.start, "diary", message)
     for token in text[1:-1].split():
         meant = _meant(token)
         if meant is not None:
             message = f"{shown(token)} is not a valid date, so this timestamp is ignored"
             fix = text.replace(token, meant, 1) if meant else "write it as YYYY-MM-DD"
-            return SectionFinding(stamp.start, "date-shape", Severity.ERROR, message, fix)
+            return error(stamp.start, "date-shape", message, fix)
     message = f"{shown(text)} has no date, so it is ignored"
-    return SectionFinding(
-        stamp.start, "date-missing", Severity.ERROR, message, "write it as <YYYY-MM-DD>"
-    )
+    return error(stamp.start, "date-missing", message, "write it as <YYYY-MM-DD>")
 
 
 def _meant(token: str) -> str | None:
@@ -154,28 +141,24 @@ def _meant(token: str) -> str | None:
     return "" if _OTHER.fullmatch(token) else None
 
 
-def _odd(stamp: Stamp) -> Iterator[SectionFinding]:
+def _odd(stamp: Stamp, time_of: Timestamp, *, is_range: bool) -> Iterator[SectionFinding]:
     at, text = stamp.start, stamp.text
-    is_range = _RANGE.search(text) is not None
-    assert stamp.time is not None
-    written, _, time = stamp.time.at.partition("T")
+    written, _, time = time_of.at.partition("T")
     tokens = text[1:-1].split()
     day = _real_date(written)
     if day is None:
-        message = f"the date {shown(written)} does not exist"
-        yield SectionFinding(at, "date-impossible", Severity.ERROR, message)
+        yield error(at, "date-impossible", f"the date {shown(written)} does not exist")
     elif not is_range:
         yield from _day_name(stamp, day, tokens)
     if time and not _is_real_time(time):
         message = f"the time {shown(time)} does not exist"
         fix = "write a time from 00:00 to 23:59, as HH:MM"
-        yield SectionFinding(at, "time-impossible", Severity.ERROR, message, fix)
-    if stamp.time.repeat is not None:
-        yield from _repeater(at, stamp.time.repeat, has_time=bool(time))
+        yield error(at, "time-impossible", message, fix)
+    if time_of.repeat is not None:
+        yield from _repeater(at, time_of.repeat, has_time=bool(time))
     elif unsigned := next(filter(_UNSIGNED.fullmatch, tokens), None):
         message = f"{shown(unsigned)} is ignored, so this timestamp does not repeat"
-        fix = text.replace(unsigned, f"+{unsigned}")
-        yield SectionFinding(at, "repeater-sign", Severity.WARNING, message, fix)
+        yield warning(at, "repeater-sign", message, text.replace(unsigned, f"+{unsigned}"))
     if not is_range:
         yield from _said_twice(at, tokens)
 
@@ -195,69 +178,49 @@ def _is_real_time(text: str) -> bool:
     found = _TIME.fullmatch(text)
     if found is None:
         return False
-    hours, minutes = (found[1], found[3] or "0"), (found[2], found[4] or "0")
-    return all(int(hour) < 24 for hour in hours) and all(int(minute) < 60 for minute in minutes)
+    hour, minute, last_hour, last_minute = (int(each or 0) for each in found.groups())
+    return max(hour, last_hour) < 24 and max(minute, last_minute) < 60
 
 
 def _day_name(stamp: Stamp, day: date, tokens: list[str]) -> Iterator[SectionFinding]:
-    right = _DAYS[day.weekday()]
+    right = _FULL[day.weekday()][:3]
     for token in tokens:
         named = _DAY_NAMES.get(token.rstrip(".").lower())
         if named is not None and named != right:
             message = f"{day} is a {right}, not a {token}; the date is used"
             fix = stamp.text.replace(token, right, 1)
-            yield SectionFinding(stamp.start, "day-name", Severity.WARNING, message, fix)
+            yield warning(stamp.start, "day-name", message, fix)
             return  # one is enough: a stamp may hold any number of words
 
 
 def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[SectionFinding]:
-    found = _REPEATER.fullmatch(text)
+    found, what = _REPEATER.fullmatch(text), f"repeater {shown(text)}"
     if found is None:
-        message = f"repeater {shown(text)} cannot be read"
-        yield SectionFinding(
-            at, "repeater-shape", Severity.ERROR, message, "write it like +1d, ++1w or .+2d"
-        )
+        message = f"{what} cannot be read"
+        yield error(at, "repeater-shape", message, "write it like +1d, ++1w or .+2d")
         return
-    for count, unit in ((found[1], found[2]), (found[3], found[4])):
+    least, first, most, last = found.groups()
+    for count, unit in ((least, first), (most, last)):
         if count is None:
             continue
-        if unit == "" or unit not in _UNITS:
-            message = (
-                f"repeater {shown(text)} has no unit"
-                if unit == ""
-                else f"repeater {shown(text)}: unit {unit!r} is not known"
-            )
+        if unit == "" or unit not in _ABOUT:
+            message = f"{what}: unit {unit!r} is not known" if unit else f"{what} has no unit"
             fix = "use h (hours), d (days), w (weeks), m (months) or y (years)"
-            yield SectionFinding(at, "repeater-unit", Severity.ERROR, message, fix)
+            yield error(at, "repeater-unit", message, fix)
         if not count.strip("0"):
-            message = f"repeater {shown(text)} has a count of 0"
-            yield SectionFinding(
-                at, "repeater-zero", Severity.ERROR, message, "use a count of 1 or more"
-            )
+            yield error(at, "repeater-zero", f"{what} has a count of 0", "use a count of 1 or more")
         if len(count.lstrip("0")) > _MOST:
-            message = f"repeater {shown(text)} has too large a count"
-            yield SectionFinding(
-                at, "repeater-large", Severity.ERROR, message, "use a count of at most 999999"
-            )
-    if _is_upside_down(found):
+            message = f"{what} has too large a count"
+            yield error(at, "repeater-large", message, "use a count of at most 999999")
+    is_habit = most is not None and first in _ABOUT and last in _ABOUT
+    is_short = is_habit and max(len(least), len(most)) <= 2 * _MOST
+    if is_short and int(most) * _ABOUT[last] <= int(least) * _ABOUT[first]:
         message = f"habit {shown(text)}: the longest interval is not longer than the shortest"
         fix = "write the longer interval last, like .+2d/4d"
-        yield SectionFinding(at, "repeater-habit", Severity.ERROR, message, fix)
-    if found[2] == "h" and not has_time:
-        message = f"repeater {shown(text)} counts hours from a date without a time"
-        yield SectionFinding(
-            at, "repeater-hours", Severity.ERROR, message, "add a time, like 09:00"
-        )
-
-
-def _is_upside_down(found: re.Match[str]) -> bool:
-    """Tell whether a habit's longest interval is no longer than its shortest."""
-    least, unit, most, most_unit = found.groups()
-    if most is None or unit not in _ABOUT or most_unit not in _ABOUT:
-        return False
-    if max(len(least), len(most)) > 2 * _MOST:
-        return False
-    return int(most) * _ABOUT[most_unit] <= int(least) * _ABOUT[unit]
+        yield error(at, "repeater-habit", message, fix)
+    if first == "h" and not has_time:
+        message = f"{what} counts hours from a date without a time"
+        yield error(at, "repeater-hours", message, "add a time, like 09:00")
 
 
 def _said_twice(at: int, tokens: list[str]) -> Iterator[SectionFinding]:
@@ -272,13 +235,13 @@ def _said_twice(at: int, tokens: list[str]) -> Iterator[SectionFinding]:
     ):
         if len(found) > 1:
             message = f"{len(found)} {what} in one timestamp; {shown(found[counts])} is used"
-            yield SectionFinding(at, code, Severity.WARNING, message, "keep the one you mean")
+            yield warning(at, code, message, "keep the one you mean")
 
 
 def _never_fires(section: CheckedSection) -> Iterator[SectionFinding]:
     """Yield why a workflow that looks scheduled has no schedule."""
     headline = section.headline
-    if not is_workflow(headline) or "SCHEDULE" in headline.props:
+    if "workflow" not in headline.tags or "SCHEDULE" in headline.props:
         return
     planning = headline.planning
     if headline.scheduled is not None:
@@ -291,23 +254,15 @@ def _never_fires(section: CheckedSection) -> Iterator[SectionFinding]:
     if planning and headline.deadline is not None and planning.deadline:
         message = "this workflow has only a DEADLINE and never fires"
         fix = "add SCHEDULED: with the time to run"
-        yield SectionFinding(
-            planning.deadline.start, "deadline-only", Severity.WARNING, message, fix
-        )
+        yield warning(planning.deadline.start, "deadline-only", message, fix)
         return
-    prose = _prose(section)
-    if prose is not None:
-        message = f"{shown(prose[1])} in the text does not schedule this workflow"
-        fix = f"put SCHEDULED: {prose[1]} on the line under the headline"
-        yield SectionFinding(prose.start(1), "prose-timestamp", Severity.WARNING, message, fix)
-
-
-def _prose(section: CheckedSection) -> re.Match[str] | None:
-    """Return the first active timestamp in title or text, outside blocks and remarks."""
-    headline = section.headline
+    # The first active timestamp in title or text, outside blocks and remarks.
     text, start = bare(headline.text, headline.body), section.below()
     found = chain(_PROSE.finditer(text, 0, start), _PROSE.finditer(text, headline.body))
-    return next((each for each in found if each[1]), None)
+    if (prose := next((each for each in found if each[1]), None)) is not None:
+        message = f"{shown(prose[1])} in the text does not schedule this workflow"
+        fix = f"put SCHEDULED: {prose[1]} on the line under the headline"
+        yield warning(prose.start(1), "prose-timestamp", message, fix)
 
 
 def _both(section: CheckedSection) -> Iterator[SectionFinding]:
@@ -326,8 +281,8 @@ def _both(section: CheckedSection) -> Iterator[SectionFinding]:
     (name, won), *others = written
     lost = " and ".join(f"{key} {shown(value)}" for key, value in others)
     message = f"{name} {shown(won)} overrides {lost}"
-    at = section.place_of(name.strip(":"))
-    yield SectionFinding(at, "schedule-both", Severity.WARNING, message, "keep the one you mean")
+    at = place_of(headline, name.strip(":"))
+    yield warning(at, "schedule-both", message, "keep the one you mean")
 
 
 STAMPS: Final[tuple[Check, ...]] = (_planning_stamps, _never_fires, _both)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from horae.org.check.finding import CALLS, SectionFinding, shown
-from horae.org.plan import Severity
+from horae.org.check.finding import CALLS, SectionFinding, error, shown, warning
 from horae.org.world import World, every, worlds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from horae.org.plan import Headline, Plan
+    from horae.org.plan import Plan
     from horae.org.world import Component
 
 
@@ -28,72 +27,49 @@ def wiring(plan: Plan) -> Iterator[tuple[int, SectionFinding]]:
         for puts in world.producers:
             makers.setdefault(puts, world.name)
     for world in found:
-        yield from _nothing(world, plan.headlines[world.at])
-        yield from _components(world, makers)
-        yield from _twice(world)
+        props = plan.headlines[world.at].props
+        if not world.components and not world.workflows and CALLS.isdisjoint(props):
+            message = f"workflow {shown(world.name)} has no components, so its runs do nothing"
+            fix = "add a headline tagged :component: with a source block below it, or a :COMMAND:"
+            yield world.at, warning(0, "workflow-empty", message, fix)
+        for component in world.components:
+            for each in _component(component, world.producers, makers):
+                yield component.at, each
         yield from _cycles(world)
     for index, headline in enumerate(plan.headlines):
         if "component" in headline.tags and "workflow" not in headline.tags and index not in owned:
             message = f"component {shown(headline.title)} is not below a workflow and never runs"
             fix = "put it below a headline tagged :workflow:"
-            yield index, SectionFinding(0, "component-outside", Severity.WARNING, message, fix)
+            yield index, warning(0, "component-outside", message, fix)
 
 
-def _nothing(world: World, headline: Headline) -> Iterator[tuple[int, SectionFinding]]:
-    """Yield a finding for a workflow that has nothing to do when its time comes."""
-    if world.components or world.workflows or not CALLS.isdisjoint(headline.props):
-        return
-    message = f"workflow {shown(world.name)} has no components, so its runs do nothing"
-    fix = "add a headline tagged :component: with a source block below it, or a :COMMAND:"
-    yield world.at, SectionFinding(0, "workflow-empty", Severity.WARNING, message, fix)
-
-
-def _components(world: World, makers: Mapping[str, str]) -> Iterator[tuple[int, SectionFinding]]:
-    """Yield what keeps the components of one world from running as they seem to."""
-    producers = world.producers
-    for component in world.components:
-        if component.block is None:
-            message = f"component {shown(component.name)} has no source block"
-            yield component.at, SectionFinding(0, "component-source", Severity.ERROR, message)
-        elif component.block.lang[:1] in {"", ":", "-", "+"}:
-            message = f"the source block of {shown(component.name)} has no language"
-            at = component.block.span.start
-            fix = "write the language after #+begin_src"
-            yield (
-                component.at,
-                SectionFinding(at, "component-language", Severity.ERROR, message, fix),
+def _component(
+    component: Component, producers: Mapping[str, Component], makers: Mapping[str, str]
+) -> Iterator[SectionFinding]:
+    """Yield what keeps a component from running as it seems to."""
+    name, taken, puts = shown(component.name), component.takes, component.puts
+    if component.block is None:
+        yield error(0, "component-source", f"component {name} has no source block")
+    elif component.block.lang[:1] in {"", ":", "-", "+"}:
+        at, message = component.block.span.start, f"the source block of {name} has no language"
+        yield error(at, "component-language", message, "write the language after #+begin_src")
+    if taken is not None and taken not in producers:
+        at = _argument(component, ":in", taken)
+        if taken in makers:
+            message = (
+                f"input {shown(taken)} is an output of workflow {shown(makers[taken])}, "
+                "not of this one; workflows do not share outputs, not even nested ones"
             )
-        if component.takes is not None and component.takes not in producers:
-            yield component.at, _dangling(component, component.takes, makers)
-
-
-def _dangling(component: Component, taken: str, makers: Mapping[str, str]) -> SectionFinding:
-    """Return the finding for an input that no component of the same world puts out."""
-    at = _argument(component, ":in", taken)
-    if taken in makers:
-        message = (
-            f"input {shown(taken)} is an output of workflow {shown(makers[taken])}, "
-            "not of this one; workflows do not share outputs, not even nested ones"
-        )
-        fix = "move one of the two components into the workflow of the other"
-        return SectionFinding(at, "input-scope", Severity.ERROR, message, fix)
-    message = f"input {shown(taken)} is not the output of any component"
-    return SectionFinding(
-        at, "input-dangling", Severity.ERROR, message, f"add :out {taken} to a component"
-    )
-
-
-def _twice(world: World) -> Iterator[tuple[int, SectionFinding]]:
-    """Yield each producer that another one of the same name overrides."""
-    producers = world.producers
-    for component in world.components:
-        puts = component.puts
-        if puts is not None and producers[puts].at != component.at:
-            winner = shown(producers[puts].name)
-            message = f"{shown(puts)} is also an output of {winner}; the later one is used"
-            at = _argument(component, ":out", puts)
-            fix = "give each output its own name"
-            yield component.at, SectionFinding(at, "producer-twice", Severity.WARNING, message, fix)
+            fix = "move one of the two components into the workflow of the other"
+            yield error(at, "input-scope", message, fix)
+        else:
+            message = f"input {shown(taken)} is not the output of any component"
+            yield error(at, "input-dangling", message, f"add :out {taken} to a component")
+    if puts is not None and producers[puts].at != component.at:
+        winner = shown(producers[puts].name)
+        message = f"{shown(puts)} is also an output of {winner}; the later one is used"
+        at = _argument(component, ":out", puts)
+        yield warning(at, "producer-twice", message, "give each output its own name")
 
 
 def _cycles(world: World) -> Iterator[tuple[int, SectionFinding]]:
@@ -120,7 +96,7 @@ def _cycles(world: World) -> Iterator[tuple[int, SectionFinding]]:
                 first = ring.index(min(ring))
                 names = [by_place[each].name for each in ring[first:] + ring[: first + 1]]
                 fix = "remove one :in, or connect it to a component outside the cycle"
-                yield min(ring), SectionFinding(0, "cycle", Severity.ERROR, _waiting(names), fix)
+                yield min(ring), error(0, "cycle", _waiting(names), fix)
 
 
 def _waiting(names: Sequence[str]) -> str:
