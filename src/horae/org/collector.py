@@ -10,17 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LARGE: Final = 1 << 18  # characters of text from which on it is worth it
-
-
-# So many things are made before the collector looks at the new ones: a few megabytes of them.
-_NEW: Final = 20_000
+_NEW: Final = 20_000  # things made before the collector looks at them: a few megabytes
 
 
 def calm_collector() -> None:
     """Let the collector pass over what is here by now, and look at the rest less often.
 
-    A program that runs for days keeps what it has begun with, and what it makes from then on
-    has hardly any cycles: to walk all of it again and again only stops whatever is under way.
+    What an engine has begun with stays, and what it makes from then on has hardly any cycles.
     """
     gc.collect()
     gc.freeze()

@@ -27,26 +27,13 @@ def end_of(deadline: Timestamp | None, *, zone: ZoneInfo) -> datetime | None:
 
     None if it is a note, or if its date or time does not exist, which `check` reports.
     """
-    if deadline is None or not deadline.active:
-        return None
-    wall = _end(deadline.at)
-    return None if wall is None else instant(wall, zone)
-
-
-def _end(at: str) -> datetime | None:
-    """Return the wall time at which a deadline is over, if it names one.
-
-    >>> _end("2026-07-04").isoformat(), _end("2026-07-04T9:30").isoformat()
-    ('2026-07-05T00:00:00', '2026-07-04T09:30:00')
-    >>> _end("2026-13-99")
-    """
-    found = _AT.fullmatch(at)
+    found = _AT.fullmatch(deadline.at) if deadline is not None and deadline.active else None
     if found is None:
         return None
     try:
         day = datetime.fromisoformat(found[1])
         if found[2] is None:
-            return day + timedelta(days=1)
-        return day.replace(hour=int(found[2]), minute=int(found[3]))
+            return instant(day + timedelta(days=1), zone)
+        return instant(day.replace(hour=int(found[2]), minute=int(found[3])), zone)
     except (ValueError, OverflowError):
         return None

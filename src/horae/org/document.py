@@ -1,9 +1,4 @@
-"""A whole plan: preamble, then one section per headline.
-
-Reading is one scan for line starts of stars and a space. Each section is parsed
-from its own text alone, so a section that did not change since the last reading
-is taken over as it is.
-"""
+"""A whole plan: preamble, then one section per headline, each parsed from its own text alone."""
 
 from __future__ import annotations
 
@@ -30,32 +25,21 @@ def read(text: str, *, was: Plan | None = None) -> Plan:
     >>> [headline.title for headline in read("* Water the plants\n* Sleep\n").headlines]
     ['Water the plants', 'Sleep']
     """
-    starts = _starts(text)
+    first = _FIRST_HEADLINE.match(text)
+    starts = [first.end()] if first else []
+    starts.extend([found.start() + 1 for found in _NEXT_HEADLINE.finditer(text)])
     states = _states(text, starts)
-    stops = [*starts, len(text)][1:]
+    words, stops = states.all, [*starts, len(text)][1:]
     known: dict[str, Headline] = {}
     if was is not None and was.states == states:
         known = {headline.text: headline for headline in was.headlines}
     with collector_paused(when=len(text) > LARGE):
         sections = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
-        headlines = _headlines(sections, states.all, known)
-    return Plan(text[: starts[0]] if starts else text, headlines, states)
-
-
-def _headlines(
-    sections: list[str], states: frozenset[str], known: dict[str, Headline]
-) -> tuple[Headline, ...]:
-    """Return the headline of each section, the known ones without reading them again."""
-    if not known:
-        return tuple([read_headline(section, states) for section in sections])
-    return tuple([known.get(section) or read_headline(section, states) for section in sections])
-
-
-def _starts(text: str) -> list[int]:
-    first = _FIRST_HEADLINE.match(text)
-    starts = [first.end()] if first else []
-    starts.extend([found.start() + 1 for found in _NEXT_HEADLINE.finditer(text)])
-    return starts
+        if known:
+            headlines = [known.get(each) or read_headline(each, words) for each in sections]
+        else:
+            headlines = [read_headline(section, words) for section in sections]
+        return Plan(text[: starts[0]] if starts else text, tuple(headlines), states)
 
 
 def _states(text: str, starts: Sequence[int]) -> States:

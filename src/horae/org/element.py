@@ -1,8 +1,7 @@
 """What stands in a section's body: source blocks and keyword lines.
 
-Only direct elements of the section count: what is inside another block, a drawer
-or a list item is part of that. Every search for an end goes through one table of
-ends made beforehand, so that a hundred thousand blocks left open cost one pass.
+What is inside another block, a drawer or a list item does not count. Every search for an end goes
+through one table of ends, so that a hundred thousand blocks left open cost one pass.
 """
 
 from __future__ import annotations
@@ -72,14 +71,10 @@ def bare(section: str, start: int = 0) -> str:
         over = ends.skip(opening.start(1), opening[1], after)
         at = max(after, over)
         if over > opening.start(1):
-            pieces += section[kept : opening.start()], _blanked(section[opening.start() : over])
+            blanked = _NOT_LINE_END.sub(" ", section[opening.start() : over])
+            pieces += section[kept : opening.start()], blanked
             kept = over
     return "".join([*pieces, section[kept:]])
-
-
-def _blanked(text: str) -> str:
-    """Return *text* with every character but the line ends turned into a blank."""
-    return _NOT_LINE_END.sub(" ", text)
 
 
 def elements(section: str, start: int = 0) -> Iterator[Block | Keyword]:
@@ -155,22 +150,18 @@ class _Ends:
         self._drawers: list[Span] = []
         self._latex: dict[str, list[Span]] = {}
         if "\\begin{" in section:
-            for found in _LATEX_END.finditer(section, start):
-                self._latex.setdefault(found[1], []).append(Span(*found.span()))
+            for last in _LATEX_END.finditer(section, start):
+                self._latex.setdefault(last[1], []).append(Span(*last.span()))
         at, stop = start, len(section)
         while at < stop:
-            self._note(section, at)
+            if found := _END.match(section, at):
+                kind = found[1] if found[1].lower() == "src" else found[1].lower()
+                self._blocks.setdefault(kind, []).append(Span(*found.span()))
+            elif found := _DYNAMIC_END.match(section, at):
+                self._dynamic.append(Span(*found.span()))
+            elif found := _DRAWER_END.match(section, at):
+                self._drawers.append(Span(*found.span()))
             at = section.find("\n", at) + 1 or stop
-
-    def _note(self, section: str, at: int) -> None:
-        """Remember the line at *at* if it ends something."""
-        if found := _END.match(section, at):
-            kind = found[1] if found[1].lower() == "src" else found[1].lower()
-            self._blocks.setdefault(kind, []).append(Span(*found.span()))
-        elif found := _DYNAMIC_END.match(section, at):
-            self._dynamic.append(Span(*found.span()))
-        elif found := _DRAWER_END.match(section, at):
-            self._drawers.append(Span(*found.span()))
 
     def block(self, kind: str, after: int) -> Span | None:
         return _first(self._blocks.get(kind, []), after)

@@ -108,7 +108,8 @@ class Parts(NamedTuple):
 def parts(headline: Headline) -> Parts:
     """Return where each part stands, so that a tool can change one and nothing else."""
     text = headline.text
-    stop = max(_line_end(text), headline.level + 1)  # a bare headline keeps its blank
+    line = text.partition("\n")[0].rstrip()
+    stop = max(len(line), headline.level + 1)  # a bare headline keeps its blank
     at = _skip(text, headline.level, stop)
     state = Span(at, at + len(headline.state or ""))
     at = _skip(text, state.end, stop)
@@ -117,12 +118,6 @@ def parts(headline: Headline) -> Parts:
     title = Span(at, at + len(headline.title))
     at = _skip(text, title.end, stop)
     return Parts(Span(0, headline.level), state, priority, title, Span(at, stop))
-
-
-def _line_end(text: str) -> int:
-    """Return where the first line ends, blanks at its end not counted."""
-    end = text.find("\n")
-    return len((text if end < 0 else text[:end]).rstrip())
 
 
 def _skip(text: str, at: int, stop: int) -> int:

@@ -9,7 +9,7 @@ from horae.org.collector import LARGE, collector_paused
 from horae.org.document import read
 
 if TYPE_CHECKING:
-    from horae.org.plan import Headline, Plan
+    from horae.org.plan import Headline
     from horae.org.timestamp import TimestampData
 
 
@@ -34,7 +34,7 @@ def query(text: str) -> list[HeadlineRow]:
     ('TODO', 'Water the plants', ['home'], '+2d')
     """
     with collector_paused(when=len(text) > LARGE):
-        return rows(read(text))
+        return [row(headline) for headline in read(text).headlines]
 
 
 def parse_timestamp(text: str) -> TimestampData | None:
@@ -47,12 +47,7 @@ def parse_timestamp(text: str) -> TimestampData | None:
     return found.data() if found else None
 
 
-def rows(plan: Plan) -> list[HeadlineRow]:
-    return [row(headline) for headline in plan.headlines]
-
-
 def row(headline: Headline) -> HeadlineRow:
-    """Return one headline as plain data."""
     deadline, scheduled = headline.deadline, headline.scheduled
     props = dict(sorted(headline.props.items()))
     return {

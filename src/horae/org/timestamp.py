@@ -1,8 +1,4 @@
-"""The timestamp classifier: shape in, structure out.
-
-It reads shape and stops: no validation, no zone, no clock. What a date or a
-repeater means is for `timing`; what is odd about it is for `check`.
-"""
+"""The timestamp classifier: it reads the shape and validates nothing."""
 
 from __future__ import annotations
 
@@ -12,22 +8,17 @@ _BRACKETS: Final = {"<": (">", True), "[": ("]", False)}
 
 
 class TimestampData(TypedDict):
-    """A timestamp as the machine reads it."""
-
     at: str
     repeat: str | None
     active: bool
 
 
 class Timestamp(NamedTuple):
-    """What the shape of a bracketed stamp says; nothing is validated."""
-
     at: str
     repeat: str | None
     active: bool
 
     def data(self) -> TimestampData:
-        """Return the stamp as plain data."""
         return {"at": self.at, "repeat": self.repeat, "active": self.active}
 
 

@@ -34,8 +34,6 @@ class Component(NamedTuple):
 
 
 class World(NamedTuple):
-    """A `:workflow:` headline with what stands below it."""
-
     at: int
     name: str
     schedule: ScheduleData | None
@@ -44,7 +42,6 @@ class World(NamedTuple):
 
     @property
     def imports(self) -> list[str]:
-        """Return the capabilities that its own components use."""
         return sorted({use for component in self.components for use in component.uses})
 
     @property
@@ -87,8 +84,6 @@ EdgeData = TypedDict("EdgeData", {"from": str, "to": str})
 
 
 class WorldData(TypedDict):
-    """A world as plain data."""
-
     name: str
     schedule: ScheduleData | None
     imports: list[str]
@@ -99,8 +94,6 @@ class WorldData(TypedDict):
 
 
 class TangleData(TypedDict):
-    """The worlds of a plan as plain data."""
-
     worlds: list[WorldData]
 
 
@@ -125,10 +118,28 @@ def tangle(text: str) -> TangleData:
 def validate(text: str) -> list[Finding]:
     r"""Return what would keep the worlds of a plan from running; [] means nothing.
 
+    An input must be put out inside the workflow that the component belongs to, at any depth of it.
+
     >>> validate("* Digest :workflow:\n** Fetch :component:\n")[0]["message"]
     'component has no source block'
     """
-    return validate_worlds(worlds(read(text)))
+    findings: list[tuple[int, Finding]] = []
+    inside: dict[int, set[str | None]] = {}  # by workflow: what is put out anywhere below it
+    for world in reversed(list(every(worlds(read(text))))):
+        sets = sorted((inside.pop(child.at) for child in world.workflows), key=len)
+        produced = sets.pop() if sets else set()  # the largest grows, so that depth costs nothing
+        produced.update(*sets, (component.puts for component in world.components))
+        inside[world.at] = produced
+        for component in world.components:
+            flaws = []
+            if component.block is None:
+                flaws.append("component has no source block")
+            elif not component.block.lang:
+                flaws.append("source block has no language")
+            if component.takes is not None and component.takes not in produced:
+                flaws.append(f"input {component.takes!r} is not the output of any component")
+            findings += ((component.at, _error(component.name, flaw)) for flaw in flaws)
+    return [finding for _, finding in sorted(findings, key=lambda each: each[0])]
 
 
 def upgrade(old: str, new: str) -> list[Finding]:
@@ -137,7 +148,8 @@ def upgrade(old: str, new: str) -> list[Finding]:
     >>> upgrade("* Digest :workflow:\n", "* Digest\n")[0]["message"]
     'workflow was removed'
     """
-    before, after = _by_name(worlds(read(old))), _by_name(worlds(read(new)))
+    # All worlds, nested ones too, by their names; of two, the later one.
+    before, after = ({each.name: each for each in every(worlds(read(x)))} for x in (old, new))
     return [
         finding
         for name in sorted(before)
@@ -160,15 +172,6 @@ def durable(text: str) -> list[str]:
     ]
 
 
-def schedule_of(headline: Headline) -> ScheduleData | None:
-    """Return the headline's schedule: the property first, else SCHEDULED, never DEADLINE."""
-    cron = headline.props.get("SCHEDULE")
-    if cron is not None:
-        return {"cron": cron}
-    scheduled = headline.scheduled
-    return scheduled.data() if scheduled else None
-
-
 def worlds(plan: Plan) -> list[World]:
     """Return the outermost worlds of a plan, each with those inside it."""
     top: list[int] = []
@@ -188,13 +191,11 @@ def worlds(plan: Plan) -> list[World]:
     made: dict[int, World] = {}
     for index in reversed(children):  # children come after their parents, so they are made first
         headline = plan.headlines[index]
-        made[index] = World(
-            index,
-            headline.title,
-            schedule_of(headline),
-            tuple(components[index]),
-            tuple(made[child] for child in children[index]),
-        )
+        schedule: ScheduleData | None = headline.scheduled.data() if headline.scheduled else None
+        if (cron := headline.props.get("SCHEDULE")) is not None:
+            schedule = {"cron": cron}
+        inner = tuple(made[child] for child in children[index])
+        made[index] = World(index, headline.title, schedule, tuple(components[index]), inner)
     return [made[index] for index in top]
 
 
@@ -215,29 +216,24 @@ def world_data(world: World) -> WorldData:
             "schedule": each.schedule,
             "imports": each.imports,
             "exports": each.exports,
-            "components": [_component_data(component) for component in each.components],
+            "components": [
+                {
+                    "name": component.name,
+                    "lang": component.block.lang if component.block else None,
+                    "deps": list(component.deps),
+                    "uses": list(component.uses),
+                    "in": component.takes,
+                    "out": component.puts,
+                    "persist": component.persist,
+                    "src": component.block.body if component.block else None,
+                    "dir": component.dir,
+                }
+                for component in each.components
+            ],
             "edges": [{"from": source.name, "to": sink.name} for source, sink in each.edges],
             "workflows": [done[child.at] for child in each.workflows],
         }
     return done[world.at]
-
-
-def validate_worlds(found: Sequence[World]) -> list[Finding]:
-    """Return a finding for each component without source and each input nobody puts out.
-
-    An input must be put out inside the workflow that the component belongs to, at
-    any depth of it.
-    """
-    findings: list[tuple[int, Finding]] = []
-    inside: dict[int, set[str | None]] = {}  # by workflow: what is put out anywhere below it
-    for world in reversed(list(every(found))):
-        sets = sorted((inside.pop(child.at) for child in world.workflows), key=len)
-        produced = sets.pop() if sets else set()  # the largest grows, so that depth costs nothing
-        produced.update(*sets, (component.puts for component in world.components))
-        inside[world.at] = produced
-        for component in world.components:
-            findings.extend((component.at, flaw) for flaw in _flaws(component, produced))
-    return [finding for _, finding in sorted(findings, key=lambda each: each[0])]
 
 
 def flat(world: World) -> list[Component]:
@@ -246,34 +242,19 @@ def flat(world: World) -> list[Component]:
     return sorted(found, key=lambda component: component.at)
 
 
-def _flaws(component: Component, produced: set[str | None]) -> Iterator[Finding]:
-    """Yield what is wrong with one component of a workflow that puts out *produced*."""
-    if component.block is None or not component.block.lang:
-        message = (
-            "source block has no language" if component.block else "component has no source block"
-        )
-        yield {"level": "error", "scope": component.name, "message": message}
-    if component.takes is not None and component.takes not in produced:
-        message = f"input {component.takes!r} is not the output of any component"
-        yield {"level": "error", "scope": component.name, "message": message}
-
-
 def _component(index: int, headline: Headline) -> Component:
     block = next(iter(blocks(headline.text, headline.body)), None)
     if block is None:
         return Component(index, headline.title, None)
-    deps: tuple[str, ...] = ()
     uses: list[str] = []
-    single: dict[str, str] = {}
+    single: dict[str, str] = {}  # of two, the later one counts
     persist = False
     words = iter(block.args.split())
     for word in words:
         if word == ":persist":
             persist = True
         elif word in _VALUED and (value := next(words, None)) is not None:
-            if word == ":deps":
-                deps = tuple(value.split(","))
-            elif word == ":uses":
+            if word == ":uses":
                 uses.append(value)
             else:
                 single[word] = value
@@ -281,7 +262,7 @@ def _component(index: int, headline: Headline) -> Component:
         index,
         headline.title,
         block,
-        deps,
+        tuple(single[":deps"].split(",")) if ":deps" in single else (),
         tuple(uses),
         single.get(":in"),
         single.get(":out"),
@@ -290,53 +271,26 @@ def _component(index: int, headline: Headline) -> Component:
     )
 
 
-def _component_data(component: Component) -> ComponentData:
-    block = component.block
-    return {
-        "name": component.name,
-        "lang": block.lang if block else None,
-        "deps": list(component.deps),
-        "uses": list(component.uses),
-        "in": component.takes,
-        "out": component.puts,
-        "persist": component.persist,
-        "src": block.body if block else None,
-        "dir": component.dir,
-    }
-
-
-def _by_name(found: Sequence[World]) -> dict[str, World]:
-    """Return all worlds, nested ones too, by their names; of two, the later one."""
-    return {world.name: world for world in every(found)}
-
-
 def _upgrade_world(name: str, old: World, new: World | None) -> Iterator[Finding]:
     """Yield what changes for those who rely on one workflow."""
     if new is None:
-        yield {"level": "error", "scope": name, "message": "workflow was removed"}
+        yield _error(name, "workflow was removed")
         return
     before, after = flat(old), flat(new)
     for export in sorted(_exports(before) - _exports(after)):
-        yield {"level": "error", "scope": name, "message": f"export {export!r} was removed"}
-    for use in sorted(_imports(after) - _imports(before)):
+        yield _error(name, f"export {export!r} was removed")
+    used, uses = ({use for component in each for use in component.uses} for each in (before, after))
+    for use in sorted(uses - used):
         yield {"level": "warn", "scope": name, "message": f"new import {use!r}"}
-    was, now = _outputs(before), _outputs(after)
+    was, now = ({component.name: component.puts for component in each} for each in (before, after))
     for component in sorted(was.keys() & now.keys()):
         if was[component] != now[component]:
-            message = f"outputs {now[component]!r} instead of {was[component]!r}"
-            yield {"level": "error", "scope": component, "message": message}
-
-
-def _outputs(components: Sequence[Component]) -> dict[str, str | None]:
-    """Return what each component puts out; of two with one name, the later one."""
-    return {component.name: component.puts for component in components}
+            yield _error(component, f"outputs {now[component]!r} instead of {was[component]!r}")
 
 
 def _exports(components: Sequence[Component]) -> set[str]:
-    """Return what these components put out and none of them takes in."""
     return {each.puts for each in components if each.puts} - {each.takes for each in components}
 
 
-def _imports(components: Sequence[Component]) -> set[str]:
-    """Return the capabilities that these components use."""
-    return {use for component in components for use in component.uses}
+def _error(scope: str, message: str) -> Finding:
+    return {"level": "error", "scope": scope, "message": message}
