@@ -35,6 +35,8 @@ _LAST_YEAR: Final = 2199
 
 
 class CronError(ScheduleError):
+    """A cron expression that cannot be read."""
+
     code = "cron"
 
     def __init__(
