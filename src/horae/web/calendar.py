@@ -82,7 +82,12 @@ async def agenda(front: Front, _: Request, asked: RequestFields) -> dict[str, ob
     end = asked.moment("to") or start + WEEK
     if end <= start:
         raise RequestError("`to` must be later than `from`")
-    since, skip = _cursor(asked.text("cursor")) or (start, 0)
+    since, skip = start, 0
+    if cursor := asked.text("cursor"):  # the time to go on at, and how many of it were shown
+        at, many = cursor.rpartition(".")[::2]
+        if not is_number(many) or int(many) > 10**6:
+            raise RequestError("cursor must be the cursor of an earlier response")
+        since, skip = parse_rfc3339(at).astimezone(UTC), int(many)
     most = asked.limit(100)
     word = asked.text("entry")
     found = [await front.service.named(word)] if word else await ledger.entries()
@@ -137,16 +142,6 @@ def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[CalendarFi
         yield CalendarFire(
             at, origin.file, origin.line, found.number, title, place, key, is_estimate
         )
-
-
-def _cursor(word: str) -> tuple[datetime, int] | None:
-    """Return the moment at which a list goes on, and how many of that moment it has had."""
-    if not word:
-        return None
-    at, _, skip = word.rpartition(".")
-    if not is_number(skip) or int(skip) > 10**6:
-        raise RequestError("cursor must be the cursor of an earlier response")
-    return parse_rfc3339(at).astimezone(UTC), int(skip)
 
 
 async def preview(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:

@@ -190,7 +190,11 @@ class Keys:
         self.token = read_token(directory) or write_token(directory)
         self.runs: RunTokens | None = None  # of runs that go on here
         self.url = ""  # where the server listens; nothing while it does not
-        self.names = Names.of(_host_seed(directory), proxied=proxied, others=hosts)
+        seed = None
+        with suppress(TokenFileError):  # one that others could read is replaced
+            seed = read_token(directory, HOST)
+        seed = seed or write_token(directory, name=HOST)
+        self.names = Names.of(seed, proxied=proxied, others=hosts)
         self.outside = outside
 
     def ended_of(self, name: str = OPERATOR, session: str = "") -> asyncio.Event:
@@ -237,7 +241,10 @@ class Keys:
         found = await self._found(lambda: tokens.find(digest))
         if found is None:
             return None
-        self._touch(found.name, self.tokens)
+        last, elapsed = self._touched.get(found.name), self._clock.elapsed()
+        if last is None or elapsed - last >= TOUCHED:
+            self._touched[found.name] = elapsed
+            self._later(tokens.touch(found.name, now=self._clock.now()))
         return Caller(f"token:{found.name}", found.scopes, self.ended_of(found.name))
 
     async def session(self, cookie: str) -> Caller | None:
@@ -270,12 +277,6 @@ class Keys:
         while found is not None and revoked != self._revoked:
             revoked, found = self._revoked, await find()
         return found
-
-    def _touch(self, name: str, tokens: Tokens) -> None:
-        last, now = self._touched.get(name), self._clock.elapsed()
-        if last is None or now - last >= TOUCHED:
-            self._touched[name] = now
-            self._later(tokens.touch(name, now=self._clock.now()))
 
     def _later(self, writing: Coroutine[Any, Any, None]) -> None:
         async def write() -> None:
@@ -362,14 +363,6 @@ def read_token(directory: Path, name: str = NAME) -> str | None:
 def keep_token(directory: Path, token: str, name: str = NAME) -> None:
     if read_token(directory, name) != token:
         write_token(directory, token, name)
-
-
-def _host_seed(directory: Path) -> str:
-    """Return what the name of the page is made from; one that others could read is replaced."""
-    with suppress(TokenFileError):  # then it is replaced below
-        if found := read_token(directory, HOST):
-            return found
-    return write_token(directory, name=HOST)
 
 
 def new_token() -> str:

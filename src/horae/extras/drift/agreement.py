@@ -208,16 +208,39 @@ def is_kept_by(when: SpokenTime, whole: SpokenTime, said: SpokenTime, facts: Rul
     """
     if facts.is_once and when.is_about_days:
         return False
+    if when.every and not _keeps_rhythm(when.every, whole, facts):
+        return False
+    if when.times_per and not _keeps_count(when.times_per, whole, facts):
+        return False
+    if when.weekdays:
+        fired = {day.weekday() for day in facts.days}
+        is_rarer = whole.every is not None and whole.every.period not in SHORT
+        if fired not in (when.weekdays, said.weekdays):
+            return False
+        if not is_rarer and facts.share_of(when.weekdays) <= 0.9:
+            return False
+    if when.days and facts.is_shifted:
+        if not all(any(abs(at.day - day) < 3 for day in when.days) for at in facts.days):
+            return False
+    elif when.days:
+        last = -1 in said.days
+        dates = {-1 if last and day.day == _length(day) else day.day for day in facts.days}
+        if dates not in (when.days, said.days):
+            return False
     return (
-        (when.every is None or _keeps_rhythm(when.every, whole, facts))
-        and (when.times_per is None or _keeps_count(when.times_per, whole, facts))
-        and (not when.weekdays or _keeps_weekdays(when, whole, said, facts))
-        and (not when.days or _keeps_days(when.days, said.days, facts))
-        and (when.nth is None or all(day == _nth_day(day, when.nth) for day in facts.days))
+        (when.nth is None or all(day == _nth_day(day, when.nth) for day in facts.days))
         and (not when.months or when.months == facts.months)
         and (not when.times or _keeps_times(when.times, whole, facts))
         and (when.part is None or bool(when.times) or is_in_part(when.part, facts))
     )
+
+
+def _keeps_times(times: frozenset[TimeOfDay], whole: SpokenTime, facts: RuleFacts) -> bool:
+    if not facts.times:
+        return True
+    if len(facts.times) > max(4, 2 * len(times)) or len(facts.seconds) > 1:
+        return whole.is_within_day
+    return all(fired_at(clock, facts) is not None for clock in times)
 
 
 def _keeps_rhythm(every: Often, whole: SpokenTime, facts: RuleFacts) -> bool:
@@ -280,23 +303,6 @@ def _keeps_count(often: Often, whole: SpokenTime, facts: RuleFacts) -> bool:
             return facts.step == 1 and len(facts.seconds) == count
 
 
-def _keeps_weekdays(
-    when: SpokenTime, whole: SpokenTime, said: SpokenTime, facts: RuleFacts
-) -> bool:
-    fired = {day.weekday() for day in facts.days}
-    if fired not in (when.weekdays, said.weekdays):
-        return False
-    is_rarer = whole.every is not None and whole.every.period not in SHORT
-    return is_rarer or facts.share_of(when.weekdays) > 0.9
-
-
-def _keeps_days(days: frozenset[int], said: frozenset[int], facts: RuleFacts) -> bool:
-    if facts.is_shifted:
-        return all(any(abs(at.day - day) < 3 for day in days) for at in facts.days)
-    fired = {-1 if -1 in said and day.day == _length(day) else day.day for day in facts.days}
-    return fired in (days, said)
-
-
 def _length(month: date) -> int:
     return monthrange(month.year, month.month)[1]
 
@@ -305,14 +311,6 @@ def _nth_day(month: date, nth: Nth) -> date | None:
     days = (month.replace(day=n) for n in range(1, _length(month) + 1))
     found = [each for each in days if each.weekday() in nth.weekdays]
     return next(iter(found[nth.n - (nth.n > 0) :]), None)
-
-
-def _keeps_times(times: frozenset[TimeOfDay], whole: SpokenTime, facts: RuleFacts) -> bool:
-    if not facts.times:
-        return True
-    if len(facts.times) > max(4, 2 * len(times)) or len(facts.seconds) > 1:
-        return whole.is_within_day
-    return all(fired_at(clock, facts) is not None for clock in times)
 
 
 def fired_at(clock: TimeOfDay, facts: RuleFacts) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from itertools import pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from horae.extras.drift import lexicon
@@ -112,7 +112,8 @@ def _manner(place: PhrasePlace) -> ClaimManner | None:
     is_hedged = is_arrow or place.after in lexicon.HEDGES or place.before in ("or", "nor")
     if left is None or place.sentence.is_question or is_hedged or _is_blocked(left):
         return None
-    left = _trimmed(left)
+    # The marks and fillers they begin with say nothing.
+    left = list(dropwhile(lambda low: not _is_word(low) or low in lexicon.FILLERS, left))
     if place.kind is Manner.ADVERB:
         return _manner_of_adverb(place, left)
     if not left:
@@ -141,11 +142,8 @@ def _is_blocked(left: list[str]) -> bool:
     )
 
 
-def _trimmed(left: list[str]) -> list[str]:
-    for index, low in enumerate(left):
-        if (low[0].isalnum() or low == MASK) and low not in lexicon.FILLERS:
-            return left[index:]
-    return []
+def _is_word(low: str) -> bool:
+    return low[0].isalnum() or low == MASK
 
 
 def _leads(place: PhrasePlace) -> bool:
@@ -209,7 +207,12 @@ def _may_follow(place: PhrasePlace, left: list[str]) -> bool:
             is_object = left[0] in lexicon.SUMMING and left[1:] in ([], ["up"], ["in"])
             return before not in lexicon.NOT_BEFORE_EVERY and not is_object
         case Manner.TIME:
-            return before not in lexicon.NOT_BEFORE_TIME and _is_time_of_day(place, left)
+            if before in lexicon.NOT_BEFORE_TIME or any(c.isdigit() for c in before):
+                return False
+            # A bare number is a time of every day, unless it is a level, or one day's.
+            if not place.is_bare_hour or place.is_second or before in lexicon.RUNNING:
+                return True
+            return place.sentence.is_title and left[0] not in lexicon.LEVELLING
         case _ if place.sentence.low(place.start) == "on":
             return before not in lexicon.NOT_BEFORE_TIME | {"and", "or", "except"}
         case Manner.DATE:
@@ -231,14 +234,6 @@ def _may_follow_bare(place: PhrasePlace, left: list[str]) -> bool:
         return True
     is_set = place.sentence.low(place.start)[0] in "wb"
     return (is_set or place.is_row) and not (len(left) == 1 and _is_verb(before))
-
-
-def _is_time_of_day(place: PhrasePlace, left: list[str]) -> bool:
-    if any(c.isdigit() for c in place.before):
-        return False
-    if not place.is_bare_hour or place.is_second or place.before in lexicon.RUNNING:
-        return True
-    return place.sentence.is_title and left[0] not in lexicon.LEVELLING
 
 
 def _manner_of_adverb(place: PhrasePlace, left: list[str]) -> ClaimManner | None:
@@ -310,7 +305,12 @@ def _is_own(place: PhrasePlace, left: list[str]) -> bool:
     if _is_about_event(place, left):
         return False
     opener, subject = left[0], left[1] if len(left) > 1 else ""
-    if opener in lexicon.SELF or _is_this(opener, subject):
+    if opener == "this":
+        known = lexicon.SELF | lexicon.ACTIVITIES | lexicon.AUXILIARIES
+        is_this = subject in known or _is_verb(subject)
+    else:
+        is_this = opener in ("the", "our", "my") and subject in lexicon.SELF
+    if opener in lexicon.SELF or is_this:
         return _is_run(left) or not any(low in ("is", "are", "be") for low in left)
     if _is_verb(opener) or opener in lexicon.DONE:
         return _is_order(left) or (opener.endswith("s") and _is_run(left))
@@ -321,14 +321,6 @@ def _is_own(place: PhrasePlace, left: list[str]) -> bool:
     # "School starts at 8:15" is an hour of others, "The digest runs at 8:15" is not.
     is_event = place.kind is Manner.TIME and left[-1] in lexicon.BEGINNING
     return _is_run(left) and opener != "my" and not place.is_bare_hour and not is_event
-
-
-def _is_this(opener: str, subject: str) -> bool:
-    if opener == "this":
-        return subject in lexicon.SELF | lexicon.ACTIVITIES | lexicon.AUXILIARIES or _is_verb(
-            subject
-        )
-    return opener in ("the", "our", "my") and subject in lexicon.SELF
 
 
 def _is_about_event(place: PhrasePlace, left: list[str]) -> bool:

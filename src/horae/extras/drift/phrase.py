@@ -178,7 +178,13 @@ _BLOCK: Final = re.compile(r"#\+begin_?(\S{0,40})|(```|~~~)|:[\w-]{1,40}:$", re.
 def sentences_of(text: str) -> Iterator[Sentence]:
     for start, end, is_title in _paragraphs(text):
         masked = _OPAQUE.sub(lambda found: MASK * len(found[0]), text[start:end])
-        stops = [*_stops(masked), len(masked)]
+        stops = [
+            stop.end()
+            for stop in _STOP.finditer(masked)
+            if stop[0] != "."
+            or not _ABBREVIATED.search(masked[max(0, stop.start() - 8) : stop.start()])
+        ]
+        stops.append(len(masked))
         for begin, stop in pairwise([0, *stops]):
             if not _TRIGGER.search(masked, begin, stop):
                 continue
@@ -207,13 +213,6 @@ def sentences_of(text: str) -> Iterator[Sentence]:
             )
 
 
-def _stops(masked: str) -> Iterator[int]:
-    for stop in _STOP.finditer(masked):
-        head = masked[max(0, stop.start() - 8) : stop.start()]
-        if stop[0] != "." or not _ABBREVIATED.search(head):
-            yield stop.end()
-
-
 def _paragraphs(text: str) -> Iterator[tuple[int, int, bool]]:
     """Yield where each stretch of prose begins and ends, and whether it is a headline."""
     begin: int | None = None
@@ -225,7 +224,11 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int, bool]]:
             begin = None
         if not line:
             continue
-        if is_heading or (is_first and _stands_alone(text, line, end)):
+        # The first line of a text may be a headline, or the start of a paragraph.
+        follower = text[end : end + 1]
+        is_short = len(line) <= 72 and not line.endswith((",", ":", "-"))
+        stands_alone = not follower.strip() or (is_short and not follower.islower())
+        if is_heading or (is_first and stands_alone):
             yield start, end, True
         elif begin is None:
             begin = start
@@ -251,13 +254,6 @@ def _prose_lines(text: str) -> Iterator[tuple[int, int, str]]:
         elif _SILENT.match(bare) and not _HEADING.match(line):
             line = ""
         yield start, end, line
-
-
-def _stands_alone(text: str, line: str, end: int) -> bool:
-    """Whether the first line of a text is a headline rather than the start of a paragraph."""
-    follower = text[end : end + 1]
-    is_short = len(line) <= 72 and not line.endswith((",", ":", "-"))
-    return not follower or follower.isspace() or (is_short and not follower.islower())
 
 
 class Manner(StrEnum):
@@ -418,8 +414,9 @@ def _read(readers: Iterable[_Reader], sentence: Sentence, index: int) -> Phrase 
             continue  # "may" and "march" are verbs as well
         end = sentence.index_at(match.end())
         if when.times:
-            zone, end = _zone(sentence, end)
-            when = replace(when, zone=zone)
+            start = [*sentence.places, len(sentence.cased)][end]
+            if named := _ZONE.match(sentence.cased, start):
+                when, end = replace(when, zone=named["zone"]), sentence.index_at(named.end())
         return Phrase(end, when, kind)
     return None
 
@@ -456,7 +453,14 @@ def _without(phrase: Phrase, left_out: Phrase) -> Phrase | None:
 
 def join(one: SpokenTime, other: SpokenTime | None) -> SpokenTime | None:
     """Return what two phrases say together; None if they do not go together."""
-    if other is None or _clash(one, other):
+    if (
+        other is None
+        or (one.every and other.every and one.every != other.every)
+        or (one.times_per and other.times_per)
+        or (one.times and other.times)
+        or (one.part and other.part)
+        or (one.names_days and other.names_days)
+    ):
         return None
     part = one.part or other.part
 
@@ -479,16 +483,6 @@ def join(one: SpokenTime, other: SpokenTime | None) -> SpokenTime | None:
         is_literal=one.is_literal or other.is_literal,
     )
     return _agreed(when)
-
-
-def _clash(one: SpokenTime, other: SpokenTime) -> bool:
-    return bool(
-        (one.every and other.every and one.every != other.every)
-        or (one.times_per and other.times_per)
-        or (one.times and other.times)
-        or (one.part and other.part)
-        or (one.names_days and other.names_days)
-    )
 
 
 def _agreed(when: SpokenTime) -> SpokenTime | None:
@@ -516,12 +510,6 @@ def _counted(when: SpokenTime, times_per: Often) -> SpokenTime | None:
         return replace(when, times_per=None) if len(said) == times_per.n else None
     is_within = times_per.period in SHORT | {Period.DAY}
     return when if not when.times and (is_within or not when.names_days) else None
-
-
-def _zone(sentence: Sentence, index: int) -> tuple[str | None, int]:
-    start = sentence.places[index] if index < len(sentence.places) else len(sentence.cased)
-    match = _ZONE.match(sentence.cased, start)
-    return (match["zone"], sentence.index_at(match.end())) if match else (None, index)
 
 
 _ZONE: Final = re.compile(

@@ -104,30 +104,20 @@ def systemd_unit(place: EngineUnit) -> str:
     if place.is_user:
         lines += [start, _SERVICE.rstrip(), "", _MODEST.rstrip()]
     else:
-        lines += [*_who(place, start), _SERVICE.rstrip(), "", *_homes(place), _STRICT.rstrip()]
+        root, homes = _word(place.root), ["ProtectHome=yes"]
+        if place.root.startswith(("/home/", "/root/", "/run/user/")):  # all but the plan is hidden
+            kind = "BindPaths" if place.user else "BindReadOnlyPaths"
+            homes = ["ProtectHome=tmpfs", f"{kind}={root}"]
+        if place.user:
+            lines += [start, f"User={place.user}", f"ReadWritePaths={root}"]
+        else:
+            # A user of its own may read the plan and writes only into /var/lib/horae.
+            lines += [f"{start} --data /var/lib/horae", "DynamicUser=yes"]
+            lines += ["StateDirectory=horae", "StateDirectoryMode=0700"]
+        lines += [_SERVICE.rstrip(), "", *homes, _STRICT.rstrip()]
     target = "default.target" if place.is_user else "multi-user.target"
     lines += ["", "[Install]", f"WantedBy={target}"]
     return marked("\n".join(lines) + "\n", by="horae service")
-
-
-def _who(place: EngineUnit, start: str) -> list[str]:
-    if place.user:
-        return [start, f"User={place.user}", f"ReadWritePaths={_word(place.root)}"]
-    # A user of its own may read the plan and writes only into /var/lib/horae.
-    return [
-        f"{start} --data /var/lib/horae",
-        "DynamicUser=yes",
-        "StateDirectory=horae",
-        "StateDirectoryMode=0700",
-    ]
-
-
-def _homes(place: EngineUnit) -> list[str]:
-    """Return how far the homes of people are hidden: all but the plan."""
-    if place.root.startswith(("/home/", "/root/", "/run/user/")):
-        kind = "BindPaths" if place.user else "BindReadOnlyPaths"
-        return ["ProtectHome=tmpfs", f"{kind}={_word(place.root)}"]
-    return ["ProtectHome=yes"]
 
 
 def launchd_plist(place: EngineUnit, *, label: str, logs: str) -> str:

@@ -197,7 +197,11 @@ def import_job(
     known = proofs.setdefault(job.zone, {})
     key = (job.fires, job.schedule, job.stamp, dict(job.props).get("UNTIL"))
     proof = known[key] = known.get(key) or prove(entry, job.fires, now=now)
-    return ImportedJob(job, text, entry, proof, _refusal(proof))
+    reason = "" if proof.asked else "the job never runs"
+    if proof.asked and proof.differing:
+        first = f"{proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}"
+        reason = f"the scheduled times would differ, first at {first}"
+    return ImportedJob(job, text, entry, proof, reason)
 
 
 def in_words(entry: Entry) -> str:
@@ -245,7 +249,9 @@ def prove(entry: Entry, fires: Fires, *, now: datetime, most: int = FIRES) -> Pr
     seams = {at: odd[at] for at in touched}
     for each in near:
         if each > now:
-            seams |= _odd_around(entry, fires, each)
+            start, end = each - _AROUND, each + _AROUND
+            near_ours = [own.at for own in islice(project(entry, start, end), FIRES)]
+            seams |= _odd(near_ours, fires(start, FIRES, end), FIRES)
     return Proof(
         len(theirs),
         len(set(theirs) & set(ours)),
@@ -276,26 +282,8 @@ def _meaning(headline: Headline) -> Meaning:
 
 def _odd(ours: Sequence[datetime], theirs: Sequence[datetime], most: int) -> dict[datetime, bool]:
     """Return the times that only one of two has, as far as both are known; True is ours."""
-    end = min(_last(ours, most), _last(theirs, most))
+    end = min(each[-1] if len(each) == most else _FAR for each in (ours, theirs))
     return {at: at in ours for at in set(ours) ^ set(theirs) if at <= end}
-
-
-def _last(moments: Sequence[datetime], most: int) -> datetime:
-    return moments[-1] if len(moments) == most else _FAR
-
-
-def _odd_around(entry: Entry, fires: Fires, change: datetime) -> dict[datetime, bool]:
-    start, end = change - _AROUND, change + _AROUND
-    ours = [each.at for each in islice(project(entry, start, end), FIRES)]
-    return _odd(ours, fires(start, FIRES, end), FIRES)
-
-
-def _refusal(proof: Proof) -> str:
-    if proof.holds:
-        return ""
-    if not proof.asked:
-        return "the job never runs"
-    return f"the scheduled times would differ, first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _entry(text: str) -> Entry | str:

@@ -98,7 +98,15 @@ def read_event(text: str) -> CalendarEvent:
     body = _NAMES.get(body.lower(), body)
     weekdays, date_text, time_text = _parts(body, text)
     years, months, days, from_end = _date(date_text)
-    hours, minutes, seconds = _time(time_text)
+    times = time_text.split(":")
+    if len(times) not in (2, 3):
+        raise UnfitError(f"{time_text!r} is not a time of day", "write it as 09:30 or *:0/15")
+    second = times[2] if len(times) == 3 else "0"
+    if re.search(r"[0-9]\.[0-9]", second):
+        what = f"second {second!r} is not a whole second"
+        raise UnfitError(what, "horae supports whole seconds only; round it")
+    hours, minutes = numbers(times[0], _HOUR), numbers(times[1], _MINUTE)
+    seconds = numbers(second, _SECOND)
     fields = day_fields(days, weekdays, from_end=from_end)
 
     def is_day(day: date) -> bool:
@@ -195,17 +203,6 @@ def _from_last(text: str) -> frozenset[int]:
         else:
             found |= set(range(named[0], 0, -int(step)))
     return frozenset(found)
-
-
-def _time(text: str) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
-    parts = text.split(":")
-    if len(parts) not in (2, 3):
-        raise UnfitError(f"{text!r} is not a time of day", "write it as 09:30 or *:0/15")
-    second = parts[2] if len(parts) == 3 else "0"
-    if re.search(r"[0-9]\.[0-9]", second):
-        what = f"second {second!r} is not a whole second"
-        raise UnfitError(what, "horae supports whole seconds only; round it")
-    return numbers(parts[0], _HOUR), numbers(parts[1], _MINUTE), numbers(second, _SECOND)
 
 
 _SECTION: Final = re.compile(r"\[([A-Za-z]+)\]")

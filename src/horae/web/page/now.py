@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from horae.core.ports import Run
     from horae.core.views import ReceiptLine
     from horae.web.page.sheet import PageContext, PageTime
-    from horae.web.router import Front
 
 
 LOGGED: Final = 6  # lines of what runs now
@@ -37,7 +36,12 @@ class _Going(NamedTuple):
 async def now(house: PageContext, look: PageTime, _: Request) -> Sheet:
     front = house.front
     stands = await front.status(limit=12)
-    going = [await _going(front, line) for line in stands.running]
+    going = []
+    for line in stands.running:
+        run = next(reversed((await front.service.receipt(line.filed.number)).runs), None)
+        text = (await asyncio.to_thread(tail, front.log_of(run), 4096)).text if run else ""
+        lines = text.rstrip("\n").split("\n")[-LOGGED:] if text else ()
+        going.append(_Going(line, run, lines))
     ended = await front.service.history(statuses=ENDS, limit=ENDED)
     obstacles = islice(front.engine.gate.obstacles(now=look.now), 100)
     values: dict[str, object] = {
@@ -55,14 +59,6 @@ async def now(house: PageContext, look: PageTime, _: Request) -> Sheet:
         "Status": Status,
     }
     return Sheet("now.html", "Now", "now", values, every=1 if going else 15)
-
-
-async def _going(front: Front, line: ReceiptLine) -> _Going:
-    runs = (await front.service.receipt(line.filed.number)).runs
-    if not runs:
-        return _Going(line, None, ())
-    text = (await asyncio.to_thread(tail, front.log_of(runs[-1]), 4096)).text
-    return _Going(line, runs[-1], text.rstrip("\n").split("\n")[-LOGGED:] if text else ())
 
 
 async def _band(house: PageContext, look: PageTime) -> list[TimelineMark]:

@@ -148,12 +148,10 @@ def _steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     while waiting:
         world = waiting.pop()
         if isinstance(world, dict):
-            yield from (each for each in _list(world.get("steps")) if isinstance(each, dict))
-            waiting.extend(reversed(_list(world.get("sub_workflows"))))
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+            steps, inner = world.get("steps"), world.get("sub_workflows")
+            if isinstance(steps, list):
+                yield from (each for each in steps if isinstance(each, dict))
+            waiting += reversed(inner) if isinstance(inner, list) else ()
 
 
 class Tail(NamedTuple):

@@ -184,7 +184,8 @@ class _TimelineFilter(NamedTuple):
 
 async def timeline(house: PageContext, look: PageTime, request: Request) -> Sheet:
     asked = PageRequest(request)
-    span = _span(asked.text("span"))
+    text = asked.text("span")
+    span = min(_LONGEST_SPAN, max(_SHORTEST_SPAN, parse_duration(text) if text else DAY))
     start = (asked.moment("from") or look.now - span * 0.4).replace(second=0, microsecond=0)
     scale = Scale(start, start + span)
     filters = _TimelineFilter(asked.text("q"), asked.text("tag"), asked.text("agent"))
@@ -233,11 +234,6 @@ async def timeline(house: PageContext, look: PageTime, request: Request) -> Shee
         "statuses": list(Status),
     }
     return Sheet("timeline.html", "Timeline", "timeline", values)
-
-
-def _span(text: str) -> timedelta:
-    span = parse_duration(text) if text else DAY
-    return min(_LONGEST_SPAN, max(_SHORTEST_SPAN, span))
 
 
 def _agents(found: Listed) -> tuple[str, ...]:
