@@ -6,7 +6,7 @@ in here, as the run is made.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,27 +41,20 @@ if TYPE_CHECKING:
     from horae.sources.triggers.store import AgentCard, TriggerStore
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PromptRunner:
     """Makes runs of triggers and of requests: an agent that is told what its order says."""
 
-    def __init__(
-        self,
-        processes: Processes,
-        place: RunSettings,
-        registry: Callable[[], Registry],
-        triggers: TriggerStore,
-        text: Callable[[str], Awaitable[str | None]],
-    ) -> None:
-        self._processes = processes
-        self._place = place
-        self._registry = registry
-        self._triggers = triggers
-        self._text = text  # what a digest stands for
+    processes: Processes
+    place: RunSettings
+    registry: Callable[[], Registry]
+    triggers: TriggerStore
+    text: Callable[[str], Awaitable[str | None]]  # what a digest stands for
 
     async def hold(self, job: Job) -> Held:
         filed, receipt = job.filed, job.filed.receipt
         order = read_order(job.text)
-        registry = self._registry()
+        registry = self.registry()
         try:
             agent = await self._agent(filed)
         except AgentNotFoundError as error:
@@ -70,20 +63,20 @@ class PromptRunner:
         said = order.values if filed.source == NAME else {}
         if said.get("system"):
             agent = replace(agent, definition=replace(agent.definition, prompt=said["system"]))
-        tools = policy_for(await self._triggers.agent(agent.name), order.enforced)
-        obstacle = await why_unable(registry, agent, self._place, tools=tools)
+        tools = policy_for(await self.triggers.agent(agent.name), order.enforced)
+        obstacle = await why_unable(registry, agent, self.place, tools=tools)
         if obstacle is not None:
             raise HeldBackError(obstacle)
-        timeout = filed.policy.timeout or agent.definition.timeout or self._place.timeout
+        timeout = filed.policy.timeout or agent.definition.timeout or self.place.timeout
         return await hold_agent(
             registry,
             agent,
             order.prompt(key=receipt.key, planned_at=receipt.planned_at),
             run=job.run,
-            processes=self._processes,
-            place=self._place,
+            processes=self.processes,
+            place=self.place,
             timeout=timeout,
-            facts=facts_of(job, self._place, timeout=timeout, api=agent.definition.api),
+            facts=facts_of(job, self.place, timeout=timeout, api=agent.definition.api),
             tools=tools,
             model=said.get("model"),
         )
@@ -91,25 +84,25 @@ class PromptRunner:
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         """Return how a run ended that an engine before this one made; None is unknown."""
         agent = await self._agent(filed)
-        secrets = await hidden_of(agent, self._place)
+        secrets = await hidden_of(agent, self.place)
         found = await look_back_agent(
-            self._processes, self._place.directory_of(run), run.number, secrets=secrets
+            self.processes, self.place.directory_of(run), run.number, secrets=secrets
         )
         return Unreleased() if found is UNRELEASED else found
 
     async def obstacle(self, filed: Filed) -> str | None:
         """Return why a prompt that is held back would be so again; None if it would not."""
         agent = await self._agent(filed)
-        text = await self._text(filed.digest)
-        tools = policy_for(await self._triggers.agent(agent.name), read_order(text or "").enforced)
-        return await why_unable(self._registry(), agent, self._place, tools=tools)
+        text = await self.text(filed.digest)
+        tools = policy_for(await self.triggers.agent(agent.name), read_order(text or "").enforced)
+        return await why_unable(self.registry(), agent, self.place, tools=tools)
 
     async def _agent(self, filed: Filed) -> Agent:
         if not filed.agents:  # made for one request
             return unnamed(filed.origin)
         [name] = filed.agents
-        card = await self._triggers.agent(name)
-        return self._registry().get(name) if card is None else agent_of(card)
+        card = await self.triggers.agent(name)
+        return self.registry().get(name) if card is None else agent_of(card)
 
 
 def unnamed(origin: Origin) -> Agent:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -177,58 +177,41 @@ class AgentReadiness(Protocol):
     def of_card(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None: ...
 
 
+@dataclass(kw_only=True, eq=False)
 class Triggers:
-    """Queries and commands about triggers, their agents, dispatches and approvals.
+    """Queries and commands about triggers, their agents, dispatches and approvals."""
 
-    *others* names the agents that plans and settings define, *ready* says why an agent cannot
-    run. *secrets* knows the values of secrets; without it none is only named.
-    """
-
-    def __init__(
-        self,
-        *,
-        store: TriggerStore,
-        ledger: Ledger,
-        clock: Dial,
-        ids: Callable[[], str],
-        term: int = 1,
-        poke: Callable[[], None] = lambda: None,
-        others: Callable[[], Collection[str]] = tuple,
-        ready: AgentReadiness | None = None,
-        has_gh: Callable[[], bool] = lambda: True,
-        secrets: Secrets | None = None,
-    ) -> None:
-        self._store = store
-        self._ledger = ledger
-        self._clock = clock
-        self._ids = ids
-        self._term = term
-        self._poke = poke
-        self._others = others
-        self._ready = ready
-        self._has_gh = has_gh
-        self._secrets = secrets
-        self._logged_at: datetime | None = None  # the last line about a rejected message
+    store: TriggerStore
+    ledger: Ledger
+    clock: Dial
+    ids: Callable[[], str]
+    term: int = 1
+    poke: Callable[[], None] = lambda: None
+    others: Callable[[], Collection[str]] = tuple  # the agents that plans and settings define
+    ready: AgentReadiness | None = None  # says why an agent cannot run
+    has_gh: Callable[[], bool] = lambda: True
+    secrets: Secrets | None = None  # knows the values of secrets; without it none is only named
+    logged_at: datetime | None = None  # of the last line about a rejected message
 
     # Workflows
 
     async def page(self, *, limit: int | None = None, offset: int | None = None) -> dict[str, Any]:
         part = page_of(limit, offset)
-        found, total = await self._store.page(**part)
+        found, total = await self.store.page(**part)
         return {"items": [workflow_shape(each) for each in found], "total": total, **part}
 
     async def get(self, word: str) -> dict[str, Any]:
         return workflow_shape(await self.find(word))
 
     async def find(self, word: str) -> Trigger:
-        trigger = await self._store.get(word) or await self._store.named(word)
+        trigger = await self.store.get(word) or await self.store.named(word)
         if trigger is None:
             raise TriggerNotFoundError("workflow", word[:100])
         return trigger
 
     async def find_only(self, word: str) -> Trigger:
         """Return the trigger with an id or a name; if these are two triggers, that is an error."""
-        by_id, by_name = await self._store.get(word), await self._store.named(word)
+        by_id, by_name = await self.store.get(word), await self.store.named(word)
         if by_id is not None and by_name is not None and by_id.id != by_name.id:
             first = f"{by_id.id} (called '{by_id.definition.name}')"
             second = f"{by_name.id} (called '{by_name.definition.name}')"
@@ -242,17 +225,17 @@ class Triggers:
     ) -> dict[str, Any]:
         trigger = await self.find(word)
         part = page_of(limit, offset)
-        found, total = await self._store.dispatches(trigger.id, **part)
+        found, total = await self.store.dispatches(trigger.id, **part)
         items = [await self._dispatch(trigger, *each) for each in found]
         return {"items": items, "total": total, **part}
 
     async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
         definition = await self._sealed(await self.judged(data, file=file))
-        made = self._ids()
-        if not await self._store.insert(made, definition, now=self._clock.now()):
+        made = self.ids()
+        if not await self.store.insert(made, definition, now=self.clock.now()):
             await self._drop(secrets_of(definition.config))
             raise TriggerConflictError(f"a workflow named '{definition.name}' already exists")
-        self._poke()
+        self.poke()
         return await self._with_notes(made, definition)
 
     async def update(
@@ -270,15 +253,15 @@ class Triggers:
             if definition == was.definition:
                 return workflow_shape(was)
             old, definition = secrets_of(was.definition.config), await self._sealed(definition)
-            changed = await self._store.change(was, definition, now=self._clock.now())
+            changed = await self.store.change(was, definition, now=self.clock.now())
             new = secrets_of(definition.config)
             if changed is not None:
                 await self._drop(old, but=new)
                 await self._refit(changed)
-                self._poke()
+                self.poke()
                 return await self._with_notes(changed.id, definition)
             await self._drop(new, but=old)
-            taken = await self._store.named(definition.name)
+            taken = await self.store.named(definition.name)
             if taken is not None and taken.id != was.id:
                 name = definition.name
                 raise TriggerConflictError(f"a workflow named '{name}' already exists")
@@ -301,10 +284,10 @@ class Triggers:
 
     async def delete(self, word: str) -> dict[str, Any]:
         trigger = await self.find(word)
-        if not await self._store.remove(trigger.id, now=self._clock.now()):
+        if not await self.store.remove(trigger.id, now=self.clock.now()):
             raise TriggerNotFoundError("workflow", word[:100])
         await self._drop(secrets_of(trigger.definition.config))
-        self._poke()
+        self.poke()
         return workflow_shape(trigger)
 
     async def unarmed(self, word: str) -> str:
@@ -312,7 +295,7 @@ class Triggers:
         trigger = await self.find(word)
         if not trigger.definition.is_enabled:
             return "the trigger is disabled"
-        known = await self._store.entry(trigger.id)
+        known = await self.store.entry(trigger.id)
         if known is None or known.gone_at is not None:
             return "the engine has not loaded it yet"
         return "" if isinstance(known.item, Entry) else known.item.reason
@@ -329,9 +312,9 @@ class Triggers:
         self, definition: TriggerDefinition, *, name: str | None = None
     ) -> TriggerDefinition:
         """Return a definition that can be stored; *name* is the one that it is stored under."""
-        was = await self._store.named(name or definition.name)
+        was = await self.store.named(name or definition.name)
         made = await self._checked(definition, None if was is None else was.definition)
-        if made.kind.is_polled and made.is_enabled and not self._has_gh():
+        if made.kind.is_polled and made.is_enabled and not self.has_gh():
             raise TriggerError(
                 "GitHub triggers need the program gh, which is not installed; "
                 "install it from https://cli.github.com and run `gh auth login`",
@@ -341,7 +324,7 @@ class Triggers:
             await self._refuse_chain(source)
         new = secrets_of(made.config) - (secrets_of(was.definition.config) if was else frozenset())
         values = await self._values(new)
-        for each in await self._store.webhooks() if new else ():
+        for each in await self.store.webhooks() if new else ():
             if each.definition.name == (name or made.name):
                 continue
             if not values.isdisjoint(await self._values(secrets_of(each.definition.config))):
@@ -350,7 +333,7 @@ class Triggers:
 
     async def _refuse_chain(self, source: str) -> None:
         """Raise an error if the workflow that another would follow itself follows others."""
-        trigger = await self._store.get(source)
+        trigger = await self.store.get(source)
         if trigger is None:
             reason = f"source_workflow_id '{source[:100]}': there is no such workflow"
             raise TriggerError(reason, field="source_workflow_id")
@@ -400,11 +383,14 @@ class Triggers:
 
     async def _with_notes(self, trigger: str, definition: TriggerDefinition) -> dict[str, Any]:
         """Return a workflow that was just stored, with the reason why its agent cannot run."""
-        kept = await self._store.get(trigger)
+        kept = await self.store.get(trigger)
         if kept is None:
             raise TriggerNotFoundError("workflow", trigger)
-        why = await self.why_agent(definition.agent, definition.enforced)
-        notes = [f"{why}; until then its runs are held"] if why and definition.is_enabled else []
+        notes = []
+        if definition.is_enabled and (
+            why := await self.why_agent(definition.agent, definition.enforced)
+        ):
+            notes = [f"{why}; until then its runs are held"]
         return {**workflow_shape(kept), "notes": notes}
 
     # Agents
@@ -423,20 +409,20 @@ class Triggers:
         return agent_shape(card, is_busy=card.name in await self._busy())
 
     async def card(self, word: str) -> AgentCard:
-        card = await self._store.agent(word)
+        card = await self.store.agent(word)
         if card is None:
             raise TriggerNotFoundError("agent", word[:100])
         return card
 
     async def cards(self) -> list[AgentCard]:
-        return await self._store.agents()
+        return await self.store.agents()
 
     async def agent_named(self, data: Mapping[str, Any]) -> str:
         """Return the name of the agent of a request, if the agent is enabled."""
         word = next((data[name] for name in AGENT_WORDS if data.get(name)), None)
         if not isinstance(word, str) or not word:
             raise TriggerError("missing field `agent_id`", field="agent")
-        for name in self._others():
+        for name in self.others():
             if word in {name, agent_id(name)}:
                 return name
         try:
@@ -449,7 +435,7 @@ class Triggers:
         return card.name
 
     def judged_card(self, data: Mapping[str, Any], *, file: str) -> AgentCard:
-        config, now = checked_agent(data), self._clock.now()
+        config, now = checked_agent(data), self.clock.now()
         is_enabled = typed(data.get("enabled"), "enabled", default=True)
         return AgentCard(data["name"], config, is_enabled, now, now, file)
 
@@ -457,7 +443,7 @@ class Triggers:
         """Store an agent; with only a name it uses the default command in the plan root."""
         card = await self.with_kept_env(self.judged_card(data, file=file))
         card = card.with_env(await self._keep(card.env))
-        if card.name in self._others() or not await self._store.insert_agent(card):
+        if card.name in self.others() or not await self.store.insert_agent(card):
             await self._drop(card.env.values())
             raise TriggerConflictError(f"an agent named '{card.name}' already exists")
         await self._announce(card, LifecycleEvent.SESSION_START)
@@ -482,7 +468,7 @@ class Triggers:
         if replace(card, updated_at=was.updated_at) == was:
             return agent_shape(was)
         card = card.with_env(await self._keep(card.env))
-        await self._store.change_agent(card)
+        await self.store.change_agent(card)
         await self._drop(was.env.values(), but=card.env.values())
         if card.is_enabled != was.is_enabled:
             started, ended = LifecycleEvent.SESSION_START, LifecycleEvent.SESSION_END
@@ -492,15 +478,15 @@ class Triggers:
 
     async def delete_agent(self, word: str) -> dict[str, Any]:
         card = await self.card(word)
-        every = await self._store.of_agent(card.name)
+        every = await self.store.of_agent(card.name)
         names = [each.definition.name for each in every]
         if starts := [name for name in names if name != message_name(card.name)]:
             more = f" and {len(starts) - 5} more" if len(starts) > 5 else ""
             used = f"agent '{card.name}' is used by {', '.join(starts[:5])}{more}"
             raise TriggerConflictError(f"{used}; delete these workflows first")
         for each in every:
-            await self._store.remove(each.id, now=self._clock.now())
-        await self._store.remove_agent(card, now=self._clock.now())
+            await self.store.remove(each.id, now=self.clock.now())
+        await self.store.remove_agent(card, now=self.clock.now())
         await self._drop(card.env.values())
         return agent_shape(card)
 
@@ -515,7 +501,7 @@ class Triggers:
         if not isinstance(content, str) or not content.strip():
             raise TriggerError("a message must be a non-empty string", field="content")
         name, config = message_name(card.name), {"type": ManualKind.type}
-        was = await self._store.named(name)
+        was = await self.store.named(name)
         if was is None:
             said = {"name": name, "agent": card.name, "trigger_config": config}
             await self.create({**said, "prompt_template": "{{body}}"})
@@ -539,7 +525,7 @@ class Triggers:
     async def run_of(self, word: str, *, is_going: bool = False) -> int:
         """Return the number of an agent's current run, else that of its last one."""
         card = await self.card(word)
-        going = [run for filed, run in await self._ledger.open_runs() if card.name in filed.agents]
+        going = [run for filed, run in await self.ledger.open_runs() if card.name in filed.agents]
         if going:
             return going[-1].number
         if is_going:
@@ -550,12 +536,12 @@ class Triggers:
         return last
 
     async def _runs_of(self, agent: str) -> AsyncIterator[Run]:
-        for trigger in await self._store.of_agent(agent):
+        for trigger in await self.store.of_agent(agent):
             start = 0
             while True:
-                found, total = await self._store.dispatches(trigger.id, limit=_BATCH, offset=start)
+                found, total = await self.store.dispatches(trigger.id, limit=_BATCH, offset=start)
                 for filed, _ in found:
-                    for run in await self._ledger.runs_of(filed.number):
+                    for run in await self.ledger.runs_of(filed.number):
                         yield run
                 start += len(found)
                 if not found or start >= total:
@@ -576,21 +562,21 @@ class Triggers:
 
     def why_unready(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
         """Return why a stored agent cannot run under a policy that must be kept."""
-        return None if self._ready is None else self._ready.of_card(card, tools)
+        return None if self.ready is None else self.ready.of_card(card, tools)
 
     async def why_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None:
         """Return why an agent cannot run, wherever it is defined."""
-        return None if self._ready is None else await self._ready.of_agent(name, tools)
+        return None if self.ready is None else await self.ready.of_agent(name, tools)
 
     async def _busy(self) -> dict[str, str]:
-        runs = await self._ledger.open_runs()
+        runs = await self.ledger.open_runs()
         return {name: filed.title for filed, _ in runs for name in filed.agents}
 
     async def _why_unavailable(self, agent: str) -> Reason | None:
         """Return why an agent takes nothing: it is not there, or disabled."""
-        if agent in self._others():
+        if agent in self.others():
             return None
-        card = await self._store.agent(agent)
+        card = await self.store.agent(agent)
         if card is None:
             return Reason(ReasonCode.AGENT_UNAVAILABLE, f"there is no agent called '{agent}'")
         if not card.is_enabled:
@@ -599,7 +585,7 @@ class Triggers:
 
     async def _lack(self, agent: str, tools: ToolPolicy | None = None) -> Reason | None:
         """Return what a stored agent lacks to run under a policy that must be kept."""
-        card = await self._store.agent(agent)
+        card = await self.store.agent(agent)
         why = None if card is None else self.why_unready(card, tools)
         return None if why is None else why.why()
 
@@ -617,14 +603,14 @@ class Triggers:
         if key is not None and not (0 < len(key) <= 200 and key.isprintable()):
             raise TriggerError("an Idempotency-Key must have 1 to 200 printable characters")
         if trigger.definition.kind.is_exclusive and key is None:
-            found, _ = await self._store.dispatches(trigger.id, limit=1, offset=0)
+            found, _ = await self.store.dispatches(trigger.id, limit=1, offset=0)
             if found and found[0][0].status in OPEN:
                 name = trigger.definition.name
                 raise TriggerConflictError(f"workflow '{name}' has an unfinished dispatch")
         agent = trigger.definition.agent
         if why := await self._why_unavailable(agent):
             raise AgentUnavailableError(agent, why)
-        name = f"manual:{self._ids()}" if key is None else f"idem:{key}"
+        name = f"manual:{self.ids()}" if key is None else f"idem:{key}"
         reason = Reason(ReasonCode.REQUESTED, by_words("requested"))
         filed = await self._require(trigger, name, task, reason=reason)
         return await self._dispatch(trigger, filed)
@@ -640,8 +626,8 @@ class Triggers:
         if len(body) > LARGEST_DELIVERY:
             raise TriggerError(f"a message can have at most {LARGEST_DELIVERY:,} bytes")
         given = [(name.lower(), value) for name, value in headers]
-        now = self._clock.now()
-        trigger = await self._store.get(word) or await self._store.named(word)
+        now = self.clock.now()
+        trigger = await self.store.get(word) or await self.store.named(word)
         if trigger is not None and not trigger.definition.kind.is_signed:
             trigger = None
         config = {} if trigger is None else await self._with_values(trigger)
@@ -678,8 +664,8 @@ class Triggers:
         """
         if receipt.receipt.key.startswith("after:"):
             return
-        waiting = await self._store.of_kind(AfterKind.type)
-        listed = await self._ledger.entry(receipt.entry) if waiting else None
+        waiting = await self.store.of_kind(AfterKind.type)
+        listed = await self.ledger.entry(receipt.entry) if waiting else None
         if listed is None:
             return
         ended = listed.mark.address.removeprefix("trigger:")
@@ -698,11 +684,11 @@ class Triggers:
                 await self._ask(trigger, f"after:{receipt.number}", task, reason=reason)
 
     async def _announce(self, card: AgentCard, event: LifecycleEvent) -> None:
-        at = key_time(self._clock.now())
+        at = key_time(self.clock.now())
         facts = {"event_type": event.value, "agent_id": card.id, "timestamp": at}
         task = TriggerTask(f"Agent lifecycle: {event}", metadata=facts)
         reason = Reason(ReasonCode.AGENT_EVENT, f"agent '{card.name}': {event}")
-        for trigger in await self._store.of_kind(LifecycleKind.type):
+        for trigger in await self.store.of_kind(LifecycleKind.type):
             definition = trigger.definition
             if definition.agent == card.name and definition.config["event"] == event:
                 await self._ask(trigger, f"event:{event}:{card.id}:{at}", task, reason=reason)
@@ -714,7 +700,7 @@ class Triggers:
 
         None means that the workflow is paused.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         order = order_of(trigger, task)
         agent = trigger.definition.agent
         receipt = Receipt(key, Status.WAITING, reason, now, now)
@@ -725,9 +711,9 @@ class Triggers:
             held = _approval_reason(order)
         if held:
             receipt = replace(receipt, status=Status.HELD, reason=held)
-        asked = await self._store.file(trigger, receipt, text=order.text(), now=now)
+        asked = await self.store.file(trigger, receipt, text=order.text(), now=now)
         if asked is not None and asked[1]:
-            self._poke()
+            self.poke()
         return asked
 
     async def _require(
@@ -740,14 +726,14 @@ class Triggers:
         return asked[0]
 
     async def receipt_status(self, number: int) -> str:
-        filed = await self._ledger.receipt(number)
+        filed = await self.ledger.receipt(number)
         return "" if filed is None else filed.status
 
     async def note(self, kind: str, trigger: Trigger, facts: Mapping[str, object]) -> None:
-        known = await self._store.entry(trigger.id)
+        known = await self.store.entry(trigger.id)
         entry = None if known is None else known.number
-        now = self._clock.now()
-        await self._ledger.note(kind, now=now, term=self._term, entry=entry, facts=facts)
+        now = self.clock.now()
+        await self.ledger.note(kind, now=now, term=self.term, entry=entry, facts=facts)
 
     async def _dispatch(
         self, trigger: Trigger, filed: Filed, started_at: datetime | None = None
@@ -781,18 +767,18 @@ class Triggers:
     async def approve(self, number: int) -> dict[str, Any]:
         filed, order, actor = await self._decided(number)
         reason = Reason(ReasonCode.APPROVED, by_words("approved"))
-        approved = order.approved(by=actor, at=self._clock.now())
+        approved = order.approved(by=actor, at=self.clock.now())
         if not await self._carry(filed, approved, Status.WAITING, reason):
             raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
-        self._poke()
+        self.poke()
         return {**_approval(filed, order), "status": "approved"}
 
     async def deny(self, number: int, *, reason: str = "") -> dict[str, Any]:
         filed, order, _ = await self._decided(number)
         said = Reason(ReasonCode.REJECTED, by_words("rejected", reason))
-        if not await self._store.skip(number, reason=said, now=self._clock.now()):
+        if not await self.store.skip(number, reason=said, now=self.clock.now()):
             raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
-        self._poke()
+        self.poke()
         return {**_approval(filed, order), "status": "denied"}
 
     async def admit(self, receipts: Sequence[Filed]) -> list[Filed]:
@@ -804,7 +790,7 @@ class Triggers:
         ours = [each for each in receipts if each.source == NAME]
         if not ours:
             return list(receipts)
-        busy, now = await self._busy(), self._clock.now()
+        busy, now = await self._busy(), self.clock.now()
         orders: dict[str, PromptOrder] = {}
         # Why an agent takes nothing, and what it lacks, under a policy.
         known: dict[tuple[str, ToolPolicy | None], tuple[Reason | None, Reason | None]] = {}
@@ -822,11 +808,11 @@ class Triggers:
                 words = f"agent '{agent}' is busy with {busy[agent]}"
                 why = Reason(ReasonCode.AGENT_BUSY, words)
             if why and gives_way:
-                await self._store.skip(filed.number, reason=why, now=now)
+                await self.store.skip(filed.number, reason=why, now=now)
                 return False
             # What an agent lacks may come without notice, so it is looked for again.
             if reason := why or lack:
-                await self._ledger.hold(filed.number, reason=reason, now=now, term=self._term)
+                await self.ledger.hold(filed.number, reason=reason, now=now, term=self.term)
                 return False
             if not order.needs_approval or filed.attempts:
                 return True
@@ -841,29 +827,29 @@ class Triggers:
 
     async def lapse(self) -> datetime | None:
         """Skip what was not approved in time; return when the next approval expires, if any."""
-        now, coming = self._clock.now(), []
+        now, coming = self.clock.now(), []
         for filed, order in await self._held(is_asked=True):
             if order.asked_until > now:
                 coming.append(order.asked_until)
                 continue
             words = f"not approved within {APPROVAL.total_seconds():.0f} s"
             reason = Reason(ReasonCode.APPROVAL_EXPIRED, words)
-            await self._store.skip(filed.number, reason=reason, now=now)
+            await self.store.skip(filed.number, reason=reason, now=now)
         return min(coming, default=None)
 
     async def _carry(
         self, filed: Filed, order: PromptOrder, status: Status, reason: Reason
     ) -> bool:
         """Give a receipt that has not started another order, and let it wait or hold it."""
-        now = self._clock.now()
-        return await self._store.carry(
+        now = self.clock.now()
+        return await self.store.carry(
             filed.number, order.text(), status=status, reason=reason, now=now
         )
 
     async def _order(self, filed: Filed, known: dict[str, PromptOrder]) -> PromptOrder:
         """Return the order that a receipt carries; *known* are those already read, by digest."""
         if filed.digest not in known:
-            known[filed.digest] = read_order(await self._ledger.text(filed.digest) or "")
+            known[filed.digest] = read_order(await self.ledger.text(filed.digest) or "")
         return known[filed.digest]
 
     async def _held(self, *, is_asked: bool | None = None) -> list[tuple[Filed, PromptOrder]]:
@@ -874,7 +860,7 @@ class Triggers:
         found: list[Filed] = []
         cursor = None
         while True:
-            page = await self._ledger.receipts(statuses=(Status.HELD,), limit=_BATCH, cursor=cursor)
+            page = await self.ledger.receipts(statuses=(Status.HELD,), limit=_BATCH, cursor=cursor)
             found += [each for each in page.receipts if each.source == NAME]
             cursor = page.cursor
             if cursor is None:
@@ -888,7 +874,7 @@ class Triggers:
         actor = current_actor()
         if actor.startswith("agent:"):
             raise ApproverError(actor)
-        filed = await self._ledger.receipt(number)
+        filed = await self.ledger.receipt(number)
         if filed is None or filed.source != NAME:
             raise TriggerNotFoundError("approval", str(number))
         order = await self._order(filed, {})
@@ -900,7 +886,7 @@ class Triggers:
 
     async def _refit(self, trigger: Trigger) -> None:
         """Let receipts that are held for a tool policy wait under the present one, if it fits."""
-        entry = await self._store.entry(trigger.id)
+        entry = await self.store.entry(trigger.id)
         definition = trigger.definition
         for filed, order in await self._held():
             is_held_back = filed.receipt.reason.code in HELD_BACK
@@ -916,32 +902,32 @@ class Triggers:
     async def _release(self, agent: str) -> None:
         if await self._why_unavailable(agent):
             return
-        now = self._clock.now()
+        now = self.clock.now()
         reason = Reason(ReasonCode.AGENT_AVAILABLE, f"agent '{agent}' is available now")
         for filed, order in await self._held(is_asked=False):
             if agent in filed.agents and not await self._lack(agent, order.enforced):
-                await self._ledger.release(filed.number, reason=reason, now=now, term=self._term)
-        self._poke()
+                await self.ledger.release(filed.number, reason=reason, now=now, term=self.term)
+        self.poke()
 
     # Secrets
 
     async def read_webhooks(self) -> None:
         """Read the secrets of all webhooks, so that one that cannot be read is known."""
-        for each in await self._store.webhooks():
+        for each in await self.store.webhooks():
             await self._values(secrets_of(each.definition.config))
 
     async def given_secrets(self) -> list[str]:
         """Return what to do about secrets whose values a shared ledger holds."""
         found = [
             f"webhook {each.definition.name}"
-            for each in await self._store.webhooks()
+            for each in await self.store.webhooks()
             if not all(
                 is_reference(text) or is_kept(text) for text in secrets_of(each.definition.config)
             )
         ]
         found += [
             f"agent {card.name}"
-            for card in await self._store.agents()
+            for card in await self.store.agents()
             if any(looks_secret(*each) for each in card.env.items())
         ]
         fix = "use ${NAME} instead, and configure its source in [secrets] of horae.toml"
@@ -955,18 +941,18 @@ class Triggers:
             try:
                 config[name] = await self._value(text)
             except SecretError as error:
-                self._log_refusal(trigger.definition.name, str(error), self._clock.now())
+                self._log_refusal(trigger.definition.name, str(error), self.clock.now())
         return config if any(name in config for name in WEBHOOK_SECRETS) else {}
 
     def _log_refusal(self, word: str, reason: str, now: datetime) -> None:
         """Log why a message was rejected, at most once a minute: anybody can send one."""
-        if self._logged_at is None or now - self._logged_at >= QUIET:
-            self._logged_at = now
+        if self.logged_at is None or now - self.logged_at >= QUIET:
+            self.logged_at = now
             log.warning("webhook %r: message rejected: %s", word[:100], reason)
 
     async def _value(self, text: str) -> str:
         """Return a text with the values of the secrets that it names; raises SecretError."""
-        return text if self._secrets is None else await self._secrets.filled(text)
+        return text if self.secrets is None else await self.secrets.filled(text)
 
     async def _values(self, texts: Iterable[str]) -> frozenset[str]:
         found = set()
@@ -995,19 +981,19 @@ class Triggers:
 
     async def _keep(self, texts: Mapping[str, str], *, prefix: str = "") -> dict[str, str]:
         """Return texts as the ledger may hold them: a value is kept elsewhere."""
-        if self._secrets is None:
+        if self.secrets is None:
             return dict(texts)
         return {
             name: text
             if is_reference(text) or is_kept(text)
-            else await self._secrets.keep(prefix or name, text)
+            else await self.secrets.keep(prefix or name, text)
             for name, text in texts.items()
         }
 
     async def _drop(self, texts: Iterable[str], *, but: Iterable[str] = ()) -> None:
         """Remove the kept values of texts that nothing refers to any more."""
-        if self._secrets is not None:
-            await self._secrets.forget(set(texts) - set(but))
+        if self.secrets is not None:
+            await self.secrets.forget(set(texts) - set(but))
 
 
 # What a command asks an engine to do: the method, and what it does.

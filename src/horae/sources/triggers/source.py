@@ -14,7 +14,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from horae.core.ports import LedgerError
 from horae.core.receipt import FINAL
@@ -57,6 +57,7 @@ SUFFIXES: Final = (".yml", ".yaml")
 LIMIT: Final = 1 << 20  # bytes of one file
 
 
+@dataclass(eq=False)
 class TriggerSource:
     """The triggers of a ledger; a disabled one is known and not armed.
 
@@ -64,23 +65,15 @@ class TriggerSource:
     *has_files* tells whether the plan root holds files of triggers.
     """
 
-    name = NAME
-
-    def __init__(
-        self,
-        store: TriggerStore,
-        *,
-        follow: Callable[[Filed], Awaitable[None]] | None = None,
-        has_files: Callable[[], bool] | None = None,
-    ) -> None:
-        self._store = store
-        self._follow = follow
-        self._has_files = has_files
+    store: TriggerStore
+    follow: Callable[[Filed], Awaitable[None]] | None = None
+    has_files: Callable[[], bool] | None = None
+    name: ClassVar = NAME
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - there are no files
         """Return every trigger; while they cannot be read, the known ones stay as they are."""
         try:
-            return replace(await self._store.scan(), is_bare=await self._is_bare())
+            return replace(await self.store.scan(), is_bare=await self._is_bare())
         except LedgerError as error:
             return Scan((), standing=("",), problems=(error,))
 
@@ -89,11 +82,11 @@ class TriggerSource:
 
         Those that were applied from elsewhere go on without a file.
         """
-        if self._has_files is None:
+        if self.has_files is None:
             return None
-        if await asyncio.to_thread(self._has_files):
+        if await asyncio.to_thread(self.has_files):
             return False
-        made = [each.definition for each in await self._store.of_files()]
+        made = [each.definition for each in await self.store.of_files()]
         own = [each for each in made if each.file.startswith(f"{FOLDER}/")]
         return True if any(each.is_enabled for each in own) else None
 
@@ -101,14 +94,14 @@ class TriggerSource:
         """Disable a delay that has fired, and start the triggers that wait for its end."""
         if receipt.status not in FINAL:
             return
-        if self._follow is not None:
-            await self._follow(receipt)
+        if self.follow is not None:
+            await self.follow(receipt)
         key = receipt.receipt.key
         if not key.startswith("delay:"):
             return
         trigger, _, times = key.removeprefix("delay:").partition(":")
         ended_at = receipt.ended_at or receipt.decided_at
-        await self._store.spend(trigger, int(times or 1), now=ended_at)
+        await self.store.spend(trigger, int(times or 1), now=ended_at)
 
 
 # Files
