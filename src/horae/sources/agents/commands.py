@@ -264,7 +264,7 @@ class Everybody:
 
 async def _cards(triggers: Triggers) -> list[tuple[AgentCard, Unready | None]]:
     """Return the agents that the ledger keeps, each with why it cannot run."""
-    return [(each, triggers.why_unready(each)) for each in await triggers.cards()]
+    return [(each, triggers.why_unready(each)) for each in await triggers.store.agents()]
 
 
 async def _follow(held: AgentRun, ending: asyncio.Future[Ended], log: Path) -> None:

@@ -23,7 +23,7 @@ from horae.cli.output import Form, clean, echo, print_error, print_json, usual_f
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.kinds import KINDS, CronKind, DelayKind, TriggerError, kind_of
-from horae.sources.triggers.rules import parse_json
+from horae.sources.triggers.rules import api_words, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -107,8 +107,6 @@ class AgentGroup(click.Group):
             if isinstance(ctx.obj, AgentCall) and ctx.obj.is_json:
                 print_error(error.data())
             else:
-                from horae.sources.triggers.service import api_words
-
                 echo(f"Error: {api_words(error)}", err=True)
             return int(Exit.FINDINGS)
 
@@ -158,8 +156,6 @@ def _failing(what: str) -> Iterator[None]:
     try:
         yield
     except HoraeError as error:
-        from horae.sources.triggers.service import api_words
-
         raise AgentCommandError(f"Failed to {what}: {api_words(error)}") from error
 
 

@@ -300,7 +300,8 @@ def run_(call: TriggerCall, /, name: str, *, key: str | None, **task: str) -> No
 
     async def requested(triggers: Triggers) -> tuple[dict[str, Any], str]:
         made = await triggers.trigger_now(name, task, key=key)
-        now = await triggers.receipt_status(made["receipt"])
+        filed = await triggers.ledger.receipt(made["receipt"])
+        now = "" if filed is None else filed.status
         # The engine may have started the run since it answered.
         if made["status"] == DispatchStatus.PENDING and now != Status.HELD:
             now = Status.WAITING

@@ -47,29 +47,14 @@ POLL: Final = 60  # seconds between two polls, unless a trigger says otherwise
 _MOST_FACTS: Final = 100
 # The policy of a trigger, in the words of its file; each is a property of a headline.
 OPTIONS: Final = tuple(each.option for each in PROPERTIES)
-AGENT_FIELDS: Final[Mapping[str, type]] = {
-    "working_dir": str,
-    "user": str,
-    "shell": str,
-    "interactive": bool,
-    "prompt": str,
-    "worktree": bool,
-    "system_prompt": str,
-    "tool_policy": dict,
-    "model": str,
-    "env": dict,
-    "auto_clear_threshold": int,
-    "network_policy": str,
-    "docker_image": str,
-    "extra_mounts": list,
-    "resource_limits": dict,
-    "additional_dirs": list,
-    "rooms": list,
-    "command": list,
-    "timeout": str,
-    "api": str,
-}
 # fmt: off
+AGENT_FIELDS: Final[Mapping[str, type]] = {
+    "working_dir": str, "user": str, "shell": str, "interactive": bool, "prompt": str,
+    "worktree": bool, "system_prompt": str, "tool_policy": dict, "model": str, "env": dict,
+    "auto_clear_threshold": int, "network_policy": str, "docker_image": str, "extra_mounts": list,
+    "resource_limits": dict, "additional_dirs": list, "rooms": list, "command": list,
+    "timeout": str, "api": str,
+}
 # Fields of agents that are stored because other programs know them.
 UNUSED_AGENT_FIELDS: Final = (
     "user", "shell", "interactive", "worktree", "auto_clear_threshold", "network_policy",
@@ -78,7 +63,18 @@ UNUSED_AGENT_FIELDS: Final = (
 _TYPE_WORDS: Final[Mapping[type, str]] = {
     bool: "true or false", dict: "an object", int: "an integer", list: "a list", str: "a string",
 }
+# How agentd begins its errors, by code.
+_PREFIXES: Final = {
+    "trigger": "invalid input", "trigger_not_found": "not found", "trigger_conflict": "conflict",
+    "agent_unavailable": "service unavailable",
+}
 # fmt: on
+
+
+def api_words(error: HoraeError) -> str:
+    """Return an error in the words of agentd, which begin with the kind of the error."""
+    prefix = _PREFIXES.get(error.code)
+    return str(error) if prefix is None else f"{prefix}: {error}"
 
 
 class DispatchStatus(StrEnum):

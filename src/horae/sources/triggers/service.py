@@ -18,45 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from horae.core.actor import actor_words, by_words, current_actor
 from horae.core.entry import Entry, Overlap, key_time
 from horae.core.ports import SecretError, UnaskedSecretError
-from horae.core.prompt import (
-    NO_VARIABLES,
-    AgentUnavailableError,
-    problems,
-    read_order,
-    variables,
-)
+from horae.core.prompt import NO_VARIABLES, AgentUnavailableError, problems, read_order, variables
 from horae.core.receipt import HELD_BACK, OPEN, Reason, ReasonCode, Receipt, Status
 from horae.core.secret import WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, looks_secret
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers.kinds import (
-    EVERY_VARIABLE,
-    MASK,
-    AfterKind,
-    LifecycleEvent,
-    LifecycleKind,
-    ManualKind,
-    SharedSecretError,
-    TriggerError,
-    TriggerTask,
-    WebhookKind,
-    masked,
-    read_delivery,
-    read_polled,
-    secrets_of,
-    shown,
-)
-from horae.sources.triggers.rules import (
-    NO_DEFINITION,
-    UNUSED_AGENT_FIELDS,
-    changed_definition,
-    checked,
-    checked_agent,
-    checked_task,
-    dispatch_status,
-    order_of,
-    required_config,
-    typed,
-)
+from horae.sources.triggers import kinds, rules
+from horae.sources.triggers.kinds import LifecycleEvent, TriggerError, TriggerTask, secrets_of
 from horae.sources.triggers.store import NAME, AgentCard, agent_id, dispatch_id
 from horae.sources.triggers.webhook import Scheme, verify
 
@@ -139,12 +106,6 @@ class UnsignedError(HoraeError):
         super().__init__("unauthorized: there is no such webhook, or the signature does not match")
 
 
-_PREFIXES: Final = {
-    TriggerError.code: "invalid input",
-    TriggerNotFoundError.code: "not found",
-    TriggerConflictError.code: "conflict",
-    AgentUnavailableError.code: "service unavailable",
-}
 _STATUSES: Final = {
     Exit.USAGE: 400,
     Exit.UNAUTHORISED: 403,
@@ -154,19 +115,13 @@ _STATUSES: Final = {
 }
 
 
-def api_words(error: HoraeError) -> str:
-    """Return an error in the words of agentd, which begin with the kind of the error."""
-    prefix = _PREFIXES.get(error.code)
-    return str(error) if prefix is None else f"{prefix}: {error}"
-
-
 def refusal(error: HoraeError) -> tuple[int, dict[str, str]]:
     """Return the status and the body with which the API says an error."""
     if isinstance(error, TriggerNotFoundError):
         return 404, {"error": "not found"}
     if isinstance(error, UnsignedError):
         return 401, {"error": str(error)}
-    return _STATUSES.get(Exit(error.exit_code), 500), {"error": api_words(error)}
+    return _STATUSES.get(Exit(error.exit_code), 500), {"error": rules.api_words(error)}
 
 
 class AgentReadiness(Protocol):
@@ -246,7 +201,7 @@ class Triggers:
             was = await self.find(word)
             is_named = any(data.get(name) is not None for name in AGENT_WORDS)
             agent = await self.agent_named(data) if is_named else was.definition.agent
-            definition = changed_definition(was.definition, data, agent=agent, file=file)
+            definition = rules.changed_definition(was.definition, data, agent=agent, file=file)
             if definition != was.definition:
                 definition = await self._judge(definition, name=was.definition.name)
                 was.definition.kind.check_change(was.definition.name, definition.config)
@@ -304,9 +259,11 @@ class Triggers:
         self, data: Mapping[str, Any], *, file: str = "", agent: str | None = None
     ) -> TriggerDefinition:
         """Return the definition that a request makes; *agent* is one that is created with it."""
-        required_config(data)
+        rules.required_config(data)
         agent = await self.agent_named(data) if agent is None else agent
-        return await self._judge(changed_definition(NO_DEFINITION, data, agent=agent, file=file))
+        return await self._judge(
+            rules.changed_definition(rules.NO_DEFINITION, data, agent=agent, file=file)
+        )
 
     async def _judge(
         self, definition: TriggerDefinition, *, name: str | None = None
@@ -328,7 +285,7 @@ class Triggers:
             if each.definition.name == (name or made.name):
                 continue
             if not values.isdisjoint(await self._values(secrets_of(each.definition.config))):
-                raise SharedSecretError(each.definition.name)
+                raise kinds.SharedSecretError(each.definition.name)
         return made
 
     async def _refuse_chain(self, source: str) -> None:
@@ -356,7 +313,7 @@ class Triggers:
             name: config[name] for name in WEBHOOK_SECRETS if isinstance(config.get(name), str)
         }
         if not texts:
-            return checked(definition)
+            return rules.checked(definition)
         texts = await self._kept(texts, secrets_of(was.config) if was else ())
         values = {}
         for name, text in texts.items():
@@ -370,7 +327,7 @@ class Triggers:
                 if was is None or text not in secrets_of(was.config):
                     raise TriggerError(str(error), field=name) from None
                 values[name] = text
-        made = checked(replace(definition, config={**config, **values}))
+        made = rules.checked(replace(definition, config={**config, **values}))
         named = {name: text for name, text in texts.items() if name in made.config}
         return replace(made, config={**made.config, **named})
 
@@ -399,7 +356,7 @@ class Triggers:
         self, *, limit: int | None = None, offset: int | None = None, status: str | None = None
     ) -> dict[str, Any]:
         part, busy = page_of(limit, offset), await self._busy()
-        found = [agent_shape(each, is_busy=each.name in busy) for each in await self.cards()]
+        found = [agent_shape(each, is_busy=each.name in busy) for each in await self.store.agents()]
         found = [each for each in found if status in {None, each["status"]}]
         items = found[part["offset"] :][: part["limit"]]
         return {"items": items, "total": len(found), **part}
@@ -413,9 +370,6 @@ class Triggers:
         if card is None:
             raise TriggerNotFoundError("agent", word[:100])
         return card
-
-    async def cards(self) -> list[AgentCard]:
-        return await self.store.agents()
 
     async def agent_named(self, data: Mapping[str, Any]) -> str:
         """Return the name of the agent of a request, if the agent is enabled."""
@@ -435,8 +389,8 @@ class Triggers:
         return card.name
 
     def judged_card(self, data: Mapping[str, Any], *, file: str) -> AgentCard:
-        config, now = checked_agent(data), self.clock.now()
-        is_enabled = typed(data.get("enabled"), "enabled", default=True)
+        config, now = rules.checked_agent(data), self.clock.now()
+        is_enabled = rules.typed(data.get("enabled"), "enabled", default=True)
         return AgentCard(data["name"], config, is_enabled, now, now, file)
 
     async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
@@ -457,7 +411,7 @@ class Triggers:
         given = {name: value for name, value in data.items() if value is not None}
         if isinstance(given.get("env"), dict):
             given["env"] = {  # what is shown masked and comes back so is kept
-                name: was.env.get(name, value) if value == MASK else value
+                name: was.env.get(name, value) if value == kinds.MASK else value
                 for name, value in given["env"].items()
             }
         if given.get("name", was.name) != was.name:
@@ -500,7 +454,7 @@ class Triggers:
         card = await self.card(word)
         if not isinstance(content, str) or not content.strip():
             raise TriggerError("a message must be a non-empty string", field="content")
-        name, config = message_name(card.name), {"type": ManualKind.type}
+        name, config = message_name(card.name), {"type": kinds.ManualKind.type}
         was = await self.store.named(name)
         if was is None:
             said = {"name": name, "agent": card.name, "trigger_config": config}
@@ -553,7 +507,7 @@ class Triggers:
         return card.with_env(await self._kept(card.env, old.values()))
 
     def _notes(self, card: AgentCard) -> list[str]:
-        unused = [name for name in UNUSED_AGENT_FIELDS if name in card.config]
+        unused = [name for name in rules.UNUSED_AGENT_FIELDS if name in card.config]
         notes = [f"{', '.join(unused)}: stored, but not used by horae"] if unused else []
         why = self.why_unready(card) if card.is_enabled else None
         return notes if why is None else [*notes, f"{why}; until then its runs are held"]
@@ -596,7 +550,7 @@ class Triggers:
     ) -> dict[str, Any]:
         """Run a workflow now; the same *key* returns the same dispatch."""
         trigger = await self.find(word)
-        task = checked_task(data)
+        task = rules.checked_task(data)
         if not trigger.definition.is_enabled:
             enable = f"enable it with `horae trigger enable {trigger.definition.name}`"
             raise TriggerError(f"Workflow {trigger.id} is not enabled; {enable}")
@@ -641,8 +595,8 @@ class Triggers:
         if config["scheme"] == Scheme.GITHUB:
             said = {name: value[:200] for name, value in given}
             event, delivery = (said.get(f"x-github-{name}", "") for name in ("event", "delivery"))
-        message = read_delivery(body, event=event, delivery=delivery, now=now)
-        if not WebhookKind(config).wants(message):
+        message = kinds.read_delivery(body, event=event, delivery=delivery, now=now)
+        if not kinds.WebhookKind(config).wants(message):
             return None
         reason = Reason(ReasonCode.MESSAGE, "message received")
         filed = await self._require(trigger, check.key, message.task, reason=reason)
@@ -651,7 +605,7 @@ class Triggers:
     async def polled(self, trigger: Trigger, text: str) -> int:
         """Dispatch what `gh` lists and was not listed before; return the number of that."""
         new = 0
-        for number, task in read_polled(text):
+        for number, task in kinds.read_polled(text):
             reason = Reason(ReasonCode.GITHUB, f"GitHub lists #{number}")
             asked = await self._ask(trigger, number, task, reason=reason)
             new += asked is not None and asked[1]
@@ -664,12 +618,12 @@ class Triggers:
         """
         if receipt.receipt.key.startswith("after:"):
             return
-        waiting = await self.store.of_kind(AfterKind.type)
+        waiting = await self.store.of_kind(kinds.AfterKind.type)
         listed = await self.ledger.entry(receipt.entry) if waiting else None
         if listed is None:
             return
         ended = listed.mark.address.removeprefix("trigger:")
-        status = dispatch_status(receipt.status)
+        status = rules.dispatch_status(receipt.status)
         facts = {
             "source_workflow_id": ended,
             "dispatch_id": dispatch_id(ended, receipt.receipt.key),
@@ -679,7 +633,7 @@ class Triggers:
         task = TriggerTask(f"Dispatch completed: {facts['dispatch_id']} ({status})", metadata=facts)
         reason = Reason(ReasonCode.AFTER_ENTRY, f"after {listed.mark.title} ({status})")
         for trigger in waiting:
-            kind = AfterKind(trigger.definition.config)
+            kind = kinds.AfterKind(trigger.definition.config)
             if trigger.id != ended and kind.follows(ended, status):
                 await self._ask(trigger, f"after:{receipt.number}", task, reason=reason)
 
@@ -688,7 +642,7 @@ class Triggers:
         facts = {"event_type": event.value, "agent_id": card.id, "timestamp": at}
         task = TriggerTask(f"Agent lifecycle: {event}", metadata=facts)
         reason = Reason(ReasonCode.AGENT_EVENT, f"agent '{card.name}': {event}")
-        for trigger in await self.store.of_kind(LifecycleKind.type):
+        for trigger in await self.store.of_kind(kinds.LifecycleKind.type):
             definition = trigger.definition
             if definition.agent == card.name and definition.config["event"] == event:
                 await self._ask(trigger, f"event:{event}:{card.id}:{at}", task, reason=reason)
@@ -701,7 +655,7 @@ class Triggers:
         None means that the workflow is paused.
         """
         now = self.clock.now()
-        order = order_of(trigger, task)
+        order = rules.order_of(trigger, task)
         agent = trigger.definition.agent
         receipt = Receipt(key, Status.WAITING, reason, now, now)
         held = await self._why_unavailable(agent)
@@ -725,10 +679,6 @@ class Triggers:
             raise TriggerConflictError(f"workflow '{name}' is paused; resume it with horae resume")
         return asked[0]
 
-    async def receipt_status(self, number: int) -> str:
-        filed = await self.ledger.receipt(number)
-        return "" if filed is None else filed.status
-
     async def note(self, kind: str, trigger: Trigger, facts: Mapping[str, object]) -> None:
         known = await self.store.entry(trigger.id)
         entry = None if known is None else known.number
@@ -747,7 +697,7 @@ class Triggers:
             "source_id": receipt.key,
             "agent_id": agent_id(filed.agents[0] if filed.agents else trigger.definition.agent),
             "prompt_sent": order.prompt(key=receipt.key, planned_at=receipt.planned_at),
-            "status": dispatch_status(filed.status).value,
+            "status": rules.dispatch_status(filed.status).value,
             "dispatched_at": key_time(started_at or filed.decided_at),
             "completed_at": None if filed.ended_at is None else key_time(filed.ended_at),
             "reason": receipt.reason,
@@ -1042,11 +992,11 @@ def page_of(limit: int | None, offset: int | None) -> dict[str, int]:
 
 def validate_template(template: str) -> dict[str, Any]:
     """Return what is wrong with a template of any kind of trigger, and the known variables."""
-    warnings = problems(template, EVERY_VARIABLE)
+    warnings = problems(template, kinds.EVERY_VARIABLE)
     is_valid = not warnings
     if is_valid and not variables(template):
         warnings = [NO_VARIABLES]
-    return {"valid": is_valid, "warnings": warnings, "known_variables": list(EVERY_VARIABLE)}
+    return {"valid": is_valid, "warnings": warnings, "known_variables": list(kinds.EVERY_VARIABLE)}
 
 
 def workflow_shape(trigger: Trigger) -> dict[str, Any]:
@@ -1056,7 +1006,7 @@ def workflow_shape(trigger: Trigger) -> dict[str, Any]:
         "name": definition.name,
         "agent_id": agent_id(definition.agent),
         "agent": definition.agent,
-        "trigger_config": masked(definition.config),
+        "trigger_config": kinds.masked(definition.config),
         "prompt_template": definition.template,
         "poll_interval_secs": definition.poll_interval,
         "enabled": definition.is_enabled,
@@ -1070,7 +1020,7 @@ def workflow_shape(trigger: Trigger) -> dict[str, Any]:
 
 def agent_shape(card: AgentCard, *, is_busy: bool = False) -> dict[str, Any]:
     config = dict(card.config)
-    config["env"] = {name: shown(text) for name, text in config.get("env", {}).items()}
+    config["env"] = {name: kinds.shown(text) for name, text in config.get("env", {}).items()}
     config.setdefault("tool_policy", {"mode": "allow_all"})
     return {
         "id": card.id,
