@@ -6,12 +6,15 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
 from cluster.stage import entry, free_port, git
 from horae.cluster import node as membership
 from horae.cluster.lease import NodeDescription as Card
 from horae.cluster.node import open_member
 from horae.cluster.queue import Carried
 from horae.config import load
+from horae.core.ports import StaleTermError
 from horae.core.receipt import Status
 from horae.store.postgres import PostgresLedger
 from reasons import because
@@ -19,8 +22,6 @@ from store.ledger_suite import asked, story
 from waiting import until
 
 if TYPE_CHECKING:
-    import pytest
-
     from cluster.stage import Stage
 
 LONG = timedelta(minutes=5)
@@ -84,3 +85,31 @@ async def test_what_is_given_back_before_a_new_leader_listens_is_started(
         stop.set()
         await keeping
         assert [each.whose for each in stage.happened()] == ["count", "count"]  # begun, ended
+
+
+@story
+async def test_a_leader_changes_and_starts_triggers_in_its_own_term(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.write({"plan.org": entry("Count", stage.effect("count"), schedule=RARELY)})
+    root = stage.place / "root"
+    git(stage.place, "clone", "--quiet", str(stage.origin), str(root))
+    flags = {"data": str(stage.place / "data"), "store": stage.url()}
+    monkeypatch.setenv("HORAE_LISTEN", f"127.0.0.1:{free_port()}")
+    workflow = {"name": "tidy", "agent": "helper", "prompt_template": "Tidy up."}
+    async with open_member(load(root, flags=flags)) as member:
+        leases = member.ledger.leases
+        first = await leases.lead("before", LONG)
+        assert first is not None
+        await leases.resign(first)
+        term = await leases.lead("now", LONG)
+        assert term is not None
+        assert term > first
+        triggers = member.assemble(member.ledger, term=term).triggers
+        await triggers.create_agent({"name": "helper", "command": ["true"]})
+        await triggers.create({**workflow, "trigger_config": {"type": "manual"}})
+        assert (await triggers.trigger_now("tidy"))["status"] == "pending"
+        was = member.assemble(member.ledger, term=first).triggers
+        with pytest.raises(StaleTermError):
+            await was.delete("tidy")
+        assert (await triggers.get("tidy"))["enabled"]
