@@ -19,15 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from horae import __version__
-from horae.app import (
-    Host,
-    assemble,
-    keep,
-    open_processes,
-    read_again,
-    run_place,
-    try_reader,
-)
+from horae.app import Host, assemble, keep, open_processes, read_again, run_place, try_reader
 from horae.cluster.forward import Porter
 from horae.cluster.lease import NodeDescription as Card, is_trusted, node_data, trusted_until
 from horae.cluster.queue import Carried, Worker
@@ -103,10 +95,7 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
             raise ClusterError(f"the plan cannot be fetched from {plan.url}: {trouble}")
         lease = config.cluster_lease
         ledger = await PostgresLedger.open(
-            config.store,
-            timeouts=for_work(lease),
-            lease_timeouts=for_leases(lease),
-            send=enqueue,
+            config.store, timeouts=for_work(lease), lease_timeouts=for_leases(lease), send=enqueue
         )
         stack.push_async_callback(ledger.close)
         await prepare_carrier(ledger.address)

@@ -286,8 +286,7 @@ STORE: Final = matching(
 )
 WEB: Final = matching("an address such as https://example.org/ping", r"https?://[!-~]+")
 SITE: Final = matching(
-    "an address such as https://plans.example.org",
-    r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?",
+    "an address such as https://plans.example.org", r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?"
 )
 COMMAND: Final = SettingKind('a command such as ["my-agent", "--once"]', _command)
 LABELS: Final = several('labels such as ["gpu", "berlin"]', _id)

@@ -329,13 +329,7 @@ class Ledger(Protocol):
         """Return the final receipts after a number that are not settled, oldest first."""
 
     async def pause(
-        self,
-        entry: int,
-        *,
-        now: datetime,
-        term: int,
-        note: str = "",
-        until: datetime | None = None,
+        self, entry: int, *, now: datetime, term: int, note: str = "", until: datetime | None = None
     ) -> bool:
         """Pause an entry; what waits of it is skipped. False: gone, or paused already."""
 
