@@ -159,7 +159,7 @@ class Runners:
         except BaseException:
             self._tokens.end(number)
             raise
-        return _WithToken(held, self._tokens, number) if self._tokens.has(number) else held
+        return _WithToken(held, self._tokens, number) if number in self._tokens.runs else held
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         runner = self._runners.get(filed.work)

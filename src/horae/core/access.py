@@ -158,23 +158,20 @@ class RunTokens:
         self.is_served = False  # whether anybody answers to them
         self.url = ""  # where, if that is a port
         self._tokens: dict[str, RunToken] = {}  # by digest: a search tells nothing of the token
-        self._runs: dict[int, str] = {}
+        self.runs: dict[int, str] = {}  # which digest is of which run
 
     def begin(self, run: int, *, actor: str, scopes: Iterable[str]) -> str:
         self.end(run)
         token = f"run_{token_urlsafe(32)}"
-        self._runs[run] = digest = _token_digest(token)
+        self.runs[run] = digest = _token_digest(token)
         self._tokens[digest] = RunToken(actor, frozenset(map(Scope, scopes)))
         return token
 
     def find(self, token: str) -> RunToken | None:
         return self._tokens.get(_token_digest(token))
 
-    def has(self, run: int) -> bool:
-        return run in self._runs
-
     def end(self, run: int) -> None:
-        digest = self._runs.pop(run, None)
+        digest = self.runs.pop(run, None)
         if digest is not None:
             self._tokens.pop(digest).ended.set()
 

@@ -6,6 +6,7 @@ The supervisor uses this, so nothing is imported here that its interpreter has t
 from __future__ import annotations
 
 import binascii
+from functools import lru_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ def disguises(secrets: Iterable[bytes]) -> tuple[bytes, ...]:
     >>> b"s3cr/t!" in spellings, b"s3cr%2Ft%21" in spellings, b"czNjci90I" in spellings
     (True, True, True)
     """
+    return spellings_of(frozenset(secrets))
+
+
+@lru_cache(maxsize=32)  # a run mostly has the secrets of the run before
+def spellings_of(secrets: frozenset[bytes]) -> tuple[bytes, ...]:
     found = {spelling for secret in secrets for spelling in _spellings(secret)}
     return tuple(sorted(each for each in found if len(each) >= SHORTEST))
 

@@ -46,7 +46,7 @@ from horae.core.secret import guessed_in
 from horae.errors import Exit, HoraeError
 from horae.process.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing
 from horae.process.launcher import Launcher
-from horae.process.masking import disguises
+from horae.process.masking import spellings_of
 from horae.process.output import LOG
 from horae.process.supervisor import REPORT, now
 from horae.process.tree import kill_marked, started
@@ -752,7 +752,7 @@ def _order(spec: Spec, pen: Asked | None, *, is_held: bool, follows: bool = Fals
             "ends_at": spec.ends_at,
             "timeout": None if spec.timeout is None else spec.timeout.total_seconds(),
             "grace": spec.grace.total_seconds(),
-            "spellings": disguises(spec.secrets),
+            "spellings": spellings_of(frozenset(spec.secrets)),
             "limits": spec.limits.numbers(),
             "nice": spec.nice,
             "cgroup": pen,

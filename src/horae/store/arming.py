@@ -14,7 +14,7 @@ from horae.core.actor import by_words
 from horae.core.decide import Decision, begin, close
 from horae.core.entry import CadenceRule, Entry, OnceRule, key_time
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.store.rows import item_of, next_at
+from horae.store.codec import item_of, next_at
 
 if TYPE_CHECKING:
     import sqlite3

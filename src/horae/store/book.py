@@ -45,24 +45,22 @@ from horae.store import arming
 from horae.store.codec import (
     compact,
     compact_words,
-    micros,
-    moment,
-    plain,
-    read_rule,
-    write_agents,
-    write_policy,
-)
-from horae.store.rows import (
     counts_from_end,
     due_of,
     entry_of,
     event_of,
     filed_of,
     listed,
+    micros,
+    moment,
     moved,
     next_after,
     next_at,
+    plain,
+    read_rule,
     run_of,
+    write_agents,
+    write_policy,
 )
 from horae.store.sql import by_place, theme
 

@@ -25,7 +25,7 @@ from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.store import pg_listen, pg_schema
 from horae.store.book import Book, NodeJoin
-from horae.store.codec import plain
+from horae.store.codec import filed_of, plain
 from horae.store.leases import LeaseOverError, Leases, done
 from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.line import CallQueue, QueuedCall, do_all
@@ -38,7 +38,6 @@ from horae.store.pg_wire import (
     postgres_errors,
     refuse_newer,
 )
-from horae.store.rows import filed_of
 from horae.store.sql import theme
 
 if TYPE_CHECKING:

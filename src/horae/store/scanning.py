@@ -15,8 +15,18 @@ from horae.core.identity import KnownEntry, Mark, match
 from horae.core.receipt import GONE, Reason, ReasonCode, broken_receipt
 from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule, first_seen
 from horae.store.book import Arrival
-from horae.store.codec import clock_of, micros, moment, plain, write_entry
-from horae.store.rows import entry_of, listed, mark_of, next_at, numbered
+from horae.store.codec import (
+    clock_of,
+    entry_of,
+    listed,
+    mark_of,
+    micros,
+    moment,
+    next_at,
+    numbered,
+    plain,
+    write_entry,
+)
 
 if TYPE_CHECKING:
     import sqlite3

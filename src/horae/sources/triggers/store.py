@@ -21,8 +21,7 @@ from horae.sources.triggers.kinds import WebhookKind
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, digest_of, scanned
 from horae.store import scanning
 from horae.store.arming import end_rule
-from horae.store.codec import compact, micros, moment, plain, write_entry
-from horae.store.rows import filed_of
+from horae.store.codec import compact, filed_of, micros, moment, plain, write_entry
 from horae.store.sql import theme
 
 if TYPE_CHECKING:
