@@ -618,7 +618,8 @@ async def _once(app: App, ask: Callable[[], Awaitable[ReceiptLine]]) -> Filed:
     assert filed is not None, "it was just filed"
     # It stays unsettled: the next engine asks again, also for what failed here, and sees to alerts.
     for source in app.sources:
-        if source.name == filed.source and filed.status in FINAL:
+        is_own = source.name == filed.source and filed.status in FINAL
+        if is_own and source.settle is not None:
             try:
                 await source.settle(filed)
             except (HoraeError, OSError) as error:

@@ -17,7 +17,7 @@ import click
 
 from horae.cli.output import echo, json_text
 from horae.core.entry import key_time
-from horae.timing.zone import local, zone
+from horae.timing.zone import zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def plain_line(at: datetime, zone_name: str, word: str, text: str) -> str:
     >>> plain_line(datetime(2026, 6, 5, 7, tzinfo=UTC), "Europe/Berlin", "done", "Backup")
     '2026-06-05 09:00:00 Europe/Berlin  done         Backup'
     """
-    when = f"{local(at, zone(zone_name)):%Y-%m-%d %H:%M:%S} {zone_name}"
+    when = f"{at.astimezone(zone(zone_name)):%Y-%m-%d %H:%M:%S} {zone_name}"
     return f"{when}  {word:<11}  {text}".rstrip().replace("\n", "\n    ")
 
 

@@ -514,10 +514,11 @@ class Engine:
 
     async def _settle(self, filed: Filed) -> bool:
         reader = self._readers.get(filed.source)
-        if reader is None:
+        settle = None if reader is None else reader.source.settle
+        if reader is None or settle is None:
             return True
         try:
-            await reader.source.settle(filed)
+            await settle(filed)
         except Exception as error:  # it is asked again, and ends nothing else
             problem = error if isinstance(error, HoraeError) else SourceError(filed.source, error)
             words = "settling receipt %d failed, trying again in %s: %s"

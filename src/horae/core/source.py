@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from horae.errors import HoraeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from horae.core.entry import Entry, Unarmed
     from horae.core.identity import Mark
@@ -103,5 +103,6 @@ class Source(Protocol):
     async def scan(self, index: Mapping[str, str]) -> Scan:
         """Return all entries; what is still known by the same in *index* need not be read."""
 
-    async def settle(self, receipt: Filed) -> None:
-        """Do what follows from a final receipt; twice is as good as once."""
+    @property
+    def settle(self) -> Callable[[Filed], Awaitable[None]] | None:
+        """Do what follows from a final receipt, if anything does; twice is as good as once."""

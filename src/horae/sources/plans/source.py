@@ -19,7 +19,6 @@ from horae.sources.plans.arming import scan_plan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from horae.core.receipt import Filed
     from horae.core.source import Scan, Scanned
     from horae.files.read import Content, StrPath
     from horae.org.plan import Plan
@@ -35,6 +34,7 @@ class OrgSource:
     """
 
     name = "org"
+    settle = None  # a plan is not changed by what became of it
 
     def __init__(
         self,
@@ -61,6 +61,3 @@ class OrgSource:
     def _look(self, index: Mapping[str, str]) -> Scan:
         with collector_paused(when=True):  # what is read is kept
             return self._shelf.look(index)
-
-    async def settle(self, receipt: Filed) -> None:
-        """Do nothing: a plan is not changed by what became of it."""
