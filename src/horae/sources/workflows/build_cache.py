@@ -1,7 +1,6 @@
-"""Where blocks are made ready: tools found, packages looked for, programs built and kept.
+"""The build cache: tools are found, packages looked for, programs built and kept.
 
-A program is kept by the digest of all that it is made from: language, tool and its version,
-options, source, and the files beside it. Nothing is fetched from a network.
+A program is kept by the digest of all that it is made from. Nothing is fetched from a network.
 """
 
 from __future__ import annotations
@@ -91,13 +90,10 @@ class ToolSettings(NamedTuple):
 
 
 class ReadyBlock(NamedTuple):
-    """A block that can be run: with which tool, as what, and what must stand beside it.
-
-    `main` is a name among `files`, or the path of a program.
-    """
+    """A block that can be run: with which tool, and the files that must stand beside it."""
 
     found: InstalledTool
-    main: str
+    main: str  # a name among `files`, or the path of a program
     files: Mapping[str, bytes]
     digest: str  # of its language and all that it is made from
     directory: Path | None  # in which it works; None is a scratch directory
@@ -151,7 +147,14 @@ class BuildCache:
         digest = sha256(dumps(whole).encode()).hexdigest()
         if not found.tool.build:
             return ReadyBlock(found, main, files, digest, where)
-        await self._build(found, main, files, flags, digest, program=program, ask=ask)
+        kept = self._cache / "blocks" / digest
+        async with self._locks.setdefault(digest, asyncio.Lock()):
+            try:
+                os.link(kept, program)
+                os.utime(kept)  # what is used is kept longest
+            except OSError:  # not in the cache, or on another disk
+                await _build(found, main, files, flags, program=program, ask=ask)
+                self._keep(program, kept)
         return ReadyBlock(found, str(program), {}, digest, where)
 
     async def _tool(self, language: Language, ask: ToolSettings) -> InstalledTool:
@@ -220,48 +223,6 @@ class BuildCache:
             flags += said.decode(errors="replace").split() if tool.asks else []
         return flags
 
-    async def _build(
-        self,
-        found: InstalledTool,
-        main: str,
-        files: Mapping[str, bytes],
-        flags: Sequence[str],
-        digest: str,
-        *,
-        program: Path,
-        ask: ToolSettings,
-    ) -> None:
-        """Put the program of a block where it is wanted: the one that is kept, or a new one."""
-        kept = self._cache / "blocks" / digest
-        async with self._locks.setdefault(digest, asyncio.Lock()):
-            with suppress(OSError):  # not in the cache, or on another disk: build it
-                os.link(kept, program)
-                os.utime(kept)  # what is used is kept longest
-                return
-            work = ask.spec.directory.with_name(ask.spec.directory.name + ".src")
-            try:
-                os.mkdir(work, 0o700)
-                write_files(work, files)
-                same = [name for name in files if name.endswith(found.language.suffix)]
-                command = filled(
-                    found.tool.build,
-                    source=str(work / main),
-                    sources=[str(work / name) for name in same] or [main],
-                    flags=flags,
-                    program=str(program),
-                )
-                ended, said = await ask.about(found.path, *command, cwd=work)
-            finally:
-                clear(work)
-            if ended.outcome is Status.FAILED:
-                plain = _COLOURS.sub("", said.decode(errors="replace"))
-                raise BuildError(
-                    f"does not compile: {shown(telling(plain, first=True)) or ended.reason}",
-                    said,
-                    line=line_in(plain),
-                )
-            self._keep(program, kept)
-
     def _keep(self, program: Path, kept: Path) -> None:
         """Keep a program for the next time, and let go of those used longest ago."""
         try:
@@ -284,8 +245,38 @@ class BuildCache:
             log.debug("cannot keep %s in the build cache: %s", kept.name, error)
 
 
+async def _build(
+    found: InstalledTool,
+    main: str,
+    files: Mapping[str, bytes],
+    flags: Sequence[str],
+    *,
+    program: Path,
+    ask: ToolSettings,
+) -> None:
+    work = ask.spec.directory.with_name(ask.spec.directory.name + ".src")
+    try:
+        os.mkdir(work, 0o700)
+        write_files(work, files)
+        same = [name for name in files if name.endswith(found.language.suffix)]
+        command = filled(
+            found.tool.build,
+            source=str(work / main),
+            sources=[str(work / name) for name in same] or [main],
+            flags=flags,
+            program=str(program),
+        )
+        ended, said = await ask.about(found.path, *command, cwd=work)
+    finally:
+        clear(work)
+    if ended.outcome is Status.FAILED:
+        plain = _COLOURS.sub("", said.decode(errors="replace"))
+        reason = f"does not compile: {shown(telling(plain, first=True)) or ended.reason}"
+        raise BuildError(reason, said, line=line_in(plain))
+
+
 def line_in(said: str, *, last: bool = False) -> int | None:
-    """Return the line of the block that a tool's own words are about, if they say one.
+    """Return the line of the block that the words of a tool name, if they do.
 
     >>> line_in('  File "/runs/7/s0/block.py", line 3, in <module>')
     3

@@ -1,4 +1,4 @@
-"""Running the workflows of a file here and now, beside any engine, and showing how it goes."""
+"""Run the workflows of a file without an engine, and show their progress."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.cli.output import Form, Output, clean, console, echo, print_json, print_line, safe
+from horae.cli.output import Form, Output, clean, console, echo, print_rows, safe
 from horae.cli.sources import plan_root
 from horae.config import load, secrets_of, state_directory
 from horae.context import block_agents, find_agents
@@ -27,7 +28,7 @@ from horae.sources.workflows.record import summary
 from horae.sources.workflows.runner import WorkflowRunner, order_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from datetime import datetime
 
     from rich.console import RenderableType
@@ -60,21 +61,29 @@ def run_file(
     """
     asked = _WorkflowCall.of(file, workflow=workflow, data=data)
     if plan:
-        _print_plan(asked, output)
+        found = [summary(world) for world in asked.worlds]
+        print_rows(output, found, lambda: _print_waves(found))
         return Exit.OK
-    taken = None if resume is None else _run_directory(asked.place, resume)
+    taken = None
+    if resume is not None:
+        runs = asked.place.data / "runs"
+        kept = sorted(runs.glob(f"*/{resume}"), reverse=True) if is_id(resume) else []
+        if not kept:
+            raise PlanMissingError(str(runs), f"contains no run {resume}")
+        taken = kept[0]
+    text = (given or "").encode(errors="surrogateescape")
+    text = sys.stdin.buffer.read() if given == "-" else text
     show = _Screen(output) if output.form is Form.TABLE else None
-    records, was_stopped = asyncio.run(_run_all(asked, _input(given), resume=taken, show=show))
+    records, code = asyncio.run(_run_all(asked, text, resume=taken, show=show))
     if show is None:
-        _print_records(records, output)
-    return _exit_code(records, was_stopped=was_stopped)
+        print_rows(output, [record.data() for record in records], lambda: None)
+    return code
 
 
 def records_of(file: str, text: str, given: bytes) -> tuple[list[dict[str, object]], int]:
     """Return the records of the workflows of a plan, run here and now, and the exit code."""
     asked = _WorkflowCall.of(file, text=text)
-    records, was_stopped = asyncio.run(_run_all(asked, given))
-    code = _exit_code(records, was_stopped=was_stopped)
+    records, code = asyncio.run(_run_all(asked, given))
     return [record.data() for record in records], code
 
 
@@ -125,10 +134,8 @@ class _WorkflowCall:
 
 async def _run_all(
     asked: _WorkflowCall, given: bytes, *, resume: Path | None = None, show: _Screen | None = None
-) -> tuple[list[Record], bool]:
-    """Run the workflows one after the other; tell whether somebody stopped it."""
-    from secrets import token_hex
-
+) -> tuple[list[Record], int]:
+    """Run the workflows one after the other; return their records and the exit code."""
     clock = SystemClock()
     began_at = clock.now()
     name = f"{began_at:%H%M%S}-{token_hex(3)}"
@@ -165,11 +172,16 @@ async def _run_all(
                 await held.ended()
             if stopped.is_set():
                 break
-    return records, stopped.is_set()
+    if stopped.is_set():
+        return records, Exit.INTERRUPTED
+    if all(record.is_good for record in records):
+        return records, Exit.OK
+    is_late = any(record.outcome is Status.KILLED for record in records)
+    return records, Exit.TIMED_OUT if is_late else Exit.FINDINGS
 
 
 def _stop_on_signals(stopped: asyncio.Event, cancel: Callable[[str], None]) -> None:
-    """Let Ctrl-C and SIGTERM end all that was started; a second one insists."""
+    """Let Ctrl-C and SIGTERM end all that was started, at once on the second."""
     loop = asyncio.get_running_loop()
 
     def asked() -> None:
@@ -190,7 +202,10 @@ class _Screen:
 
     def told(self, step: StepRecord) -> None:
         if not self._is_live and step.status not in {"waiting", "building", "running"}:
-            echo(_line(step))
+            took = "" if step.seconds is None else f"  {step.seconds:.1f}s"
+            why = "" if step.error is None else f"  {step.error}"
+            where = step.where if step.error_line is None else f"{step.file}:{step.error_line}"
+            echo(f"{step.status:<8}  {step.name}  {where}{took}{why}")
 
     async def follow(self, record: Record, ended: Awaitable[object]) -> None:
         """Show a run until it is over, then what it has put out."""
@@ -198,10 +213,12 @@ class _Screen:
             await self._draw(record, ended)
         else:
             await ended
-        for step in _sinks(record):
-            if step.text:
-                echo(f"\n{step.name}:")
-                sys.stdout.write(clean(step.text) + "\n")
+        for world in record.world.every():
+            taken = {each.after for each in world.steps}
+            for step in world.steps:
+                if step.text and step.name not in taken:
+                    echo(f"\n{step.name}:")
+                    sys.stdout.write(clean(step.text) + "\n")
         for note in record.notes:
             echo(f"horae: note: {note}", err=True)
         echo(f"\n{record.world.name}: {record.outcome} ({record.reason}); run {record.run}")
@@ -242,74 +259,10 @@ def _drawn(record: Record, now: datetime) -> RenderableType:
     return table
 
 
-def _line(step: StepRecord) -> str:
-    took = "" if step.seconds is None else f"  {step.seconds:.1f}s"
-    why = "" if step.error is None else f"  {step.error}"
-    where = step.where if step.error_line is None else f"{step.file}:{step.error_line}"
-    return f"{step.status:<8}  {step.name}  {where}{took}{why}"
-
-
-def _sinks(record: Record) -> list[StepRecord]:
-    """Return the steps whose output no other takes."""
-    return [
-        step
-        for world in record.world.every()
-        for step in world.steps
-        if step.name not in {each.after for each in world.steps}
-    ]
-
-
-def _print_plan(asked: _WorkflowCall, output: Output) -> None:
-
-    found = [summary(world) for world in asked.worlds]
-    if output.form is Form.JSON:
-        print_json(found)
-    elif output.form is Form.JSONL:
-        for each in found:
-            print_line(each)
-    else:
-        for each in found:
-            _print_waves(each, 0)
-
-
-def _print_waves(world: Mapping[str, Any], depth: int) -> None:
-    """Print the waves of a workflow, and those of the workflows inside it."""
-    blanks = "  " * depth
-    echo(f"{blanks}{world['workflow']}")
-    for number, wave in enumerate(world["waves"], 1):
-        echo(f"{blanks}  {number}. {', '.join(wave)}")
-    for child in world["sub_workflows"]:
-        _print_waves(child, depth + 1)
-
-
-def _print_records(records: Sequence[Record], output: Output) -> None:
-    if output.form is Form.JSONL:
-        for record in records:
-            print_line(record.data())
-    else:
-        print_json([record.data() for record in records])
-
-
-def _exit_code(records: Sequence[Record], *, was_stopped: bool) -> int:
-    """Return what a command returns after these runs."""
-    if was_stopped:
-        return Exit.INTERRUPTED
-    if all(record.is_good for record in records):
-        return Exit.OK
-    is_late = any(record.outcome is Status.KILLED for record in records)
-    return Exit.TIMED_OUT if is_late else Exit.FINDINGS
-
-
-def _input(given: str | None) -> bytes:
-    """Return the input that was given: a text, or what is piped in."""
-    if given == "-":
-        return sys.stdin.buffer.read()
-    return (given or "").encode(errors="surrogateescape")
-
-
-def _run_directory(place: RunSettings, run: str) -> Path:
-    """Return where an earlier run left its record, or raise an error."""
-    if is_id(run):
-        for found in sorted((place.data / "runs").glob(f"*/{run}"), reverse=True):
-            return found
-    raise PlanMissingError(str(place.data / "runs"), f"contains no run {run}")
+def _print_waves(worlds: Iterable[Mapping[str, Any]], blanks: str = "") -> None:
+    """Print the waves of workflows, and those of the workflows inside them."""
+    for world in worlds:
+        echo(f"{blanks}{world['workflow']}")
+        for number, wave in enumerate(world["waves"], 1):
+            echo(f"{blanks}  {number}. {', '.join(wave)}")
+        _print_waves(world["sub_workflows"], f"{blanks}  ")

@@ -1,7 +1,6 @@
-"""How a workflow flows: what each step is given, what may run now, and who is skipped.
+"""The data flow of a workflow: the input of each step, what may run now, and what is skipped.
 
-A step is a component. It takes at most one input, so the steps of a world are trees: each
-hangs on the one that puts out what it takes, or on the workflow's own input.
+A step takes at most one input, so the steps of a world are trees that begin at its own input.
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ if TYPE_CHECKING:
 
 
 class FlowStep(NamedTuple):
-    """A component at its place in the flow.
-
-    `after` is the number of the step whose output it is given; None is the workflow's input.
-    """
+    """A component at its place in the flow."""
 
     number: int
     name: str  # of the component; the second of two has its count behind it
     component: Component
-    after: int | None
+    after: int | None  # the step whose output it takes; None is the workflow's input
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +49,13 @@ class Flow:
                 met[at] = step.number
                 at = self.steps[at].after
             if at is not None and met[at] == step.number:
-                return self._around(at)
+                steps = [self.steps[at]]
+                while (after := steps[-1].after) is not None and after != at:
+                    steps.append(self.steps[after])
+                steps.reverse()
+                first = steps.index(min(steps, key=lambda step: step.number))
+                return (*steps[first:], *steps[:first])
         return ()
-
-    def _around(self, start: int) -> tuple[FlowStep, ...]:
-        """Return the loop that a step is in, from the one that stands first in the document."""
-        steps = [self.steps[start]]
-        while (after := steps[-1].after) != start:
-            assert after is not None, "it is a loop"
-            steps.append(self.steps[after])
-        steps.reverse()
-        first = steps.index(min(steps, key=lambda step: step.number))
-        return (*steps[first:], *steps[:first])
 
     def waves(self) -> list[list[FlowStep]]:
         """Return the steps by how many stand before them; there must be no loop."""
@@ -103,12 +94,15 @@ def flow_of(world: World) -> Flow:
     followers: list[list[int]] = [[] for _ in numbers]
     for at, before in after.items():
         followers[before].append(numbers[at])
-    names = _names(world)
-    steps = tuple(
-        FlowStep(number, names[number], component, after.get(component.at))
-        for number, component in enumerate(world.components)
-    )
-    return Flow(steps, tuple(map(tuple, followers)))
+    steps: dict[str, FlowStep] = {}
+    counts: dict[str, int] = {}
+    for number, component in enumerate(world.components):
+        name = component.name
+        while name in steps:
+            counts[component.name] = counts.get(component.name, 1) + 1
+            name = f"{component.name} ({counts[component.name]})"
+        steps[name] = FlowStep(number, name, component, after.get(component.at))
+    return Flow(tuple(steps.values()), tuple(map(tuple, followers)))
 
 
 def oddities(world: World) -> list[str]:
@@ -132,20 +126,4 @@ def oddities(world: World) -> list[str]:
 def has_own_clock(world: World) -> bool:
     """Tell whether a workflow fires by itself: by a cron rule, or an active stamp."""
     schedule = world.schedule
-    if schedule is None:
-        return False
-    return "cron" in schedule or bool(schedule.get("active"))
-
-
-def _names(world: World) -> list[str]:
-    names: list[str] = []
-    seen: set[str] = set()
-    counts: dict[str, int] = {}
-    for component in world.components:
-        name = component.name
-        while name in seen:
-            counts[component.name] = counts.get(component.name, 1) + 1
-            name = f"{component.name} ({counts[component.name]})"
-        seen.add(name)
-        names.append(name)
-    return names
+    return schedule is not None and ("cron" in schedule or bool(schedule.get("active")))

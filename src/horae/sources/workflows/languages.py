@@ -1,7 +1,6 @@
 """The languages that blocks are written in: one row each, and the tools that run them.
 
-Nothing is ever fetched from a network. A tool or a package that is not on this machine is
-an error that says what is missing.
+Nothing is fetched from a network: a missing tool or package is an error that names it.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A row: what a language is called, what its files are, which tools can do, and what to say."""
+    """A row: the names of a language, its files, the tools that can run it, and a remedy."""
 
     name: str
     suffix: str
@@ -82,173 +81,84 @@ class InstalledTool:
     version: str = ""
 
 
-_PYTHON: Final = (
+_PYTHON_HAS: Final = (
     "-c",
     "import importlib.util as u, sys; sys.exit(u.find_spec(sys.argv[1]) is None)",
     PACKAGE,
 )
 _NODE: Final = ("-e", "require.resolve(process.argv[1])", PACKAGE)
-_PKG_CONFIG: Final = ("--cflags", "--libs", PACKAGE)
 _HEAP: Final = (f"--max-old-space-size={MEBIBYTES}",)
-_NO_HEAP: Final = ()
+_STRIP: Final = ("--experimental-strip-types", "--no-warnings", SOURCE)
+_BUN: Final = Tool("bun", run=("run", SOURCE), has=_NODE, heap=())
+_DENO: Final = Tool("deno", run=("run", "--allow-all", "--no-remote", SOURCE), heap=())
+_IN_PATH: Final = "programs in the PATH"
+_MODULES: Final = "packages in a node_modules beside the plan or above it"
+_LIBRARIES: Final = "libraries that pkg-config finds"
 
 
 def _shell(program: str) -> Tool:
     return Tool(program, version=(), has=("-c", 'command -v "$1"', "has", PACKAGE))
 
 
-def _c(program: str, *options: str) -> Tool:
+def _compilers(names: str, *options: str) -> tuple[Tool, ...]:
     build = ("-O1", *options, "-o", PROGRAM, SOURCES, FLAGS, "-lm")
-    return Tool(program, build=build, has=_PKG_CONFIG, asks="pkg-config")
+    has = ("--cflags", "--libs", PACKAGE)
+    return tuple(Tool(name, build=build, has=has, asks="pkg-config") for name in names.split())
 
 
+def _lua(program: str) -> Tool:
+    return Tool(program, version=("-v",), has=("-e", "require(arg[1]) os.exit()", "-", PACKAGE))
+
+
+# fmt: off
 LANGUAGES: Final = (
-    Language(
-        "python",
-        ".py",
-        (Tool("python3", has=_PYTHON), Tool("python", has=_PYTHON)),
-        "install Python 3 (https://www.python.org)",
-        aliases=("py", "python3"),
-        entries=("__main__.py", "main.py"),
-        packages="modules that Python can import",
-    ),
-    Language(
-        "sh",
-        ".sh",
-        (_shell("sh"),),
-        "install a POSIX shell, or correct the PATH",
-        aliases=("shell",),
-        entries=("main.sh",),
-        packages="programs in the PATH",
-    ),
-    Language(
-        "bash",
-        ".bash",
-        (_shell("bash"),),
-        "install bash, or write the block for sh",
-        entries=("main.bash", "main.sh"),
-        packages="programs in the PATH",
-    ),
-    Language(
-        "js",
-        ".js",
-        (
-            Tool("node", has=_NODE, heap=_HEAP),
-            Tool("bun", run=("run", SOURCE), has=_NODE, heap=_NO_HEAP),
-        ),
-        "install Node.js (https://nodejs.org)",
-        aliases=("javascript", "node"),
-        entries=("index.js", "main.js"),
-        packages="packages in a node_modules beside the plan or above it",
-    ),
-    Language(
-        "ts",
-        ".ts",
-        (
-            Tool("bun", run=("run", SOURCE), has=_NODE, heap=_NO_HEAP),
-            Tool("deno", run=("run", "--allow-all", "--no-remote", SOURCE), heap=_NO_HEAP),
-            Tool("tsx", has=_NODE, heap=_NO_HEAP),
-            Tool(
-                "node",
-                run=("--experimental-strip-types", "--no-warnings", SOURCE),
-                least=(22, 6),
-                has=_NODE,
-                heap=_HEAP,
-            ),
-        ),
-        "install Node.js 22.6 or newer, Bun, Deno or tsx",
-        aliases=("typescript",),
-        entries=("index.ts", "main.ts"),
-        packages="packages in a node_modules beside the plan or above it",
-    ),
-    Language(
-        "rust",
-        ".rs",
-        (Tool("rustc", build=("--edition=2021", "-Copt-level=1", "-o", PROGRAM, SOURCE)),),
-        "install Rust (https://rustup.rs)",
-        aliases=("rs",),
-        entries=("main.rs", "src/main.rs"),
-    ),
-    Language(
-        "go",
-        ".go",
-        (
-            Tool(
-                "go",
-                build=("build", "-o", PROGRAM, SOURCES),
-                version=("version",),
-                heap=_NO_HEAP,
-            ),
-        ),
-        "install Go (https://go.dev)",
-        aliases=("golang",),
-        entries=("main.go",),
-    ),
-    Language(
-        "c",
-        ".c",
-        (_c("cc"), _c("gcc"), _c("clang")),
-        "install a C compiler, such as gcc or clang",
-        entries=("main.c",),
-        packages="libraries that pkg-config finds",
-    ),
-    Language(
-        "c++",
-        ".cpp",
-        (_c("c++", "-std=c++17"), _c("g++", "-std=c++17"), _c("clang++", "-std=c++17")),
-        "install a C++ compiler, such as g++ or clang++",
-        aliases=("cpp", "cxx"),
-        entries=("main.cpp", "main.cc"),
-        packages="libraries that pkg-config finds",
-    ),
-    Language(
-        "ruby",
-        ".rb",
-        (Tool("ruby", has=("-e", "require ARGV[0]", PACKAGE)),),
-        "install Ruby (https://www.ruby-lang.org)",
-        aliases=("rb",),
-        entries=("main.rb",),
-        packages="libraries that Ruby can require",
-    ),
-    Language(
-        "perl",
-        ".pl",
-        (Tool("perl", has=("-e", "eval qq{require $ARGV[0]; 1} or die $@", PACKAGE)),),
-        "install Perl (https://www.perl.org)",
-        aliases=("pl",),
-        entries=("main.pl",),
-        packages="modules that Perl can require",
-    ),
-    Language(
-        "lua",
-        ".lua",
-        tuple(
-            Tool(name, version=("-v",), has=("-e", "require(arg[1]) os.exit()", "-", PACKAGE))
-            for name in ("lua", "lua5.4", "lua5.3", "luajit")
-        ),
-        "install Lua (https://www.lua.org)",
-        entries=("main.lua",),
-        packages="modules that Lua can require",
-    ),
-    Language(
-        "java",
-        ".java",
-        (Tool("java", least=(11, 0), heap=(f"-Xmx{MEBIBYTES}m",)),),
-        "install a JDK, 11 or newer",
-        entries=("Main.java",),
-    ),
+    Language("python", ".py", (Tool("python3", has=_PYTHON_HAS), Tool("python", has=_PYTHON_HAS)),
+             "install Python 3 (https://www.python.org)", ("py", "python3"),
+             ("__main__.py", "main.py"), "modules that Python can import"),
+    Language("sh", ".sh", (_shell("sh"),), "install a POSIX shell, or correct the PATH",
+             ("shell",), ("main.sh",), _IN_PATH),
+    Language("bash", ".bash", (_shell("bash"),), "install bash, or write the block for sh",
+             (), ("main.bash", "main.sh"), _IN_PATH),
+    Language("js", ".js", (Tool("node", has=_NODE, heap=_HEAP), _BUN),
+             "install Node.js (https://nodejs.org)", ("javascript", "node"),
+             ("index.js", "main.js"), _MODULES),
+    Language("ts", ".ts",
+             (_BUN, _DENO, Tool("tsx", has=_NODE, heap=()),
+              Tool("node", run=_STRIP, least=(22, 6), has=_NODE, heap=_HEAP)),
+             "install Node.js 22.6 or newer, Bun, Deno or tsx", ("typescript",),
+             ("index.ts", "main.ts"), _MODULES),
+    Language("rust", ".rs",
+             (Tool("rustc", build=("--edition=2021", "-Copt-level=1", "-o", PROGRAM, SOURCE)),),
+             "install Rust (https://rustup.rs)", ("rs",), ("main.rs", "src/main.rs")),
+    Language("go", ".go",
+             (Tool("go", build=("build", "-o", PROGRAM, SOURCES), version=("version",), heap=()),),
+             "install Go (https://go.dev)", ("golang",), ("main.go",)),
+    Language("c", ".c", _compilers("cc gcc clang"), "install a C compiler, such as gcc or clang",
+             (), ("main.c",), _LIBRARIES),
+    Language("c++", ".cpp", _compilers("c++ g++ clang++", "-std=c++17"),
+             "install a C++ compiler, such as g++ or clang++", ("cpp", "cxx"),
+             ("main.cpp", "main.cc"), _LIBRARIES),
+    Language("ruby", ".rb", (Tool("ruby", has=("-e", "require ARGV[0]", PACKAGE)),),
+             "install Ruby (https://www.ruby-lang.org)", ("rb",), ("main.rb",),
+             "libraries that Ruby can require"),
+    Language("perl", ".pl",
+             (Tool("perl", has=("-e", "eval qq{require $ARGV[0]; 1} or die $@", PACKAGE)),),
+             "install Perl (https://www.perl.org)", ("pl",), ("main.pl",),
+             "modules that Perl can require"),
+    Language("lua", ".lua", tuple(map(_lua, ("lua", "lua5.4", "lua5.3", "luajit"))),
+             "install Lua (https://www.lua.org)", (), ("main.lua",),
+             "modules that Lua can require"),
+    Language("java", ".java", (Tool("java", least=(11, 0), heap=(f"-Xmx{MEBIBYTES}m",)),),
+             "install a JDK, 11 or newer", (), ("Main.java",)),
     Language(AGENT, ".txt", (), "an agent block needs an agent"),
 )
+# fmt: on
 
 _BY_NAME: Final = {name: row for row in LANGUAGES for name in (row.name, *row.aliases)}
 
 
 def language_of(name: str) -> Language:
-    """Return the row of a language, or raise RunError.
-
-    >>> language_of("JavaScript").name
-    'js'
-    """
+    """Return the row of a language, or raise RunError."""
     found = _BY_NAME.get(name.lower())
     if found is None:
         known = ", ".join(row.name for row in LANGUAGES)

@@ -1,7 +1,6 @@
-"""The record of a workflow's run: what each step put out, and how all of it ended.
+"""The record of a workflow's run: the output of each step, and how all of it ended.
 
-Its first five keys are those that run records have had from the start: workflow, schedule,
-exports, tasks, sub_workflows, the last one of the same shape again. Ours stand beside them.
+Its first five keys are those that run records have had from the start; ours stand beside them.
 """
 
 from __future__ import annotations
@@ -61,25 +60,25 @@ class StepRecord:
     lang: str
     file: str
     line: int
+    status: StepStatus = StepStatus.WAITING
+    error: str | None = None
+    tool: str | None = None
+    error_line: int | None = None  # in the plan, where the tool's own words tell
     after: str | None = None  # the step whose output it was given
     uses: tuple[str, ...] = ()
     persist: bool = False
-    status: StepStatus = StepStatus.WAITING
-    error: str | None = None
-    error_line: int | None = None  # in the plan, where the tool's own words tell
-    tool: str | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     seconds: float | None = None
     exit_code: int | None = None
     stderr: str | None = None  # its end
-    digest: str | None = None  # of language, text and input
     size: int | None = None  # of its output, in bytes
     encoding: str | None = None
     cut: bool = False  # whether the record holds only the beginning of the output
-    text: str | None = None  # of its output, trimmed
     output: str | None = None  # the file beside the record that keeps it
+    digest: str | None = None  # of language, text and input
     sum: str | None = None  # the SHA-256 of its output
+    text: str | None = None  # of its output, trimmed
 
     @property
     def where(self) -> str:
@@ -95,31 +94,19 @@ class StepRecord:
             self.text, self.encoding = base64.b64encode(data).decode(), "base64"
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data; what it put out stands in `tasks`."""
-        return {
-            "name": self.name,
-            "status": self.status.value,
-            "error": self.error,
-            "lang": self.lang,
-            "tool": self.tool,
-            "file": self.file,
-            "line": self.line,
-            "error_line": self.error_line,
-            "after": self.after,
-            "uses": list(self.uses),
-            "persist": self.persist,
-            "started": _time(self.started_at),
-            "finished": _time(self.finished_at),
-            "seconds": self.seconds,
-            "exit_code": self.exit_code,
-            "stderr": self.stderr,
-            "bytes": self.size,
-            "encoding": self.encoding,
-            "cut": self.cut,
-            "output": self.output,
-            "digest": self.digest,
-            "sum": self.sum,
-        }
+        """Return it as plain data; the text of its output stands in `tasks`."""
+        found = {_KEYS.get(name, name): getattr(self, name) for name in _STEP_FIELDS}
+        times = {"started": _time(self.started_at), "finished": _time(self.finished_at)}
+        return found | {"status": self.status.value, "uses": list(self.uses)} | times
+
+
+_KEYS: Final = {"started_at": "started", "finished_at": "finished", "size": "bytes"}
+# In the order in which records have them.
+_STEP_FIELDS: Final = (
+    "name", "status", "error", "lang", "tool", "file", "line", "error_line", "after", "uses",
+    "persist", "started_at", "finished_at", "seconds", "exit_code", "stderr", "size", "encoding",
+    "cut", "output", "digest", "sum",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -205,7 +192,7 @@ class Record:
         }
 
     def write(self, directory: Path) -> None:
-        """Write it in one step; a power cut may undo that, and then it is not believed."""
+        """Write it in one step; after a power cut it is not believed."""
         kept = {**self.data(), "released": self.is_released, "boot": boot()}
         put(directory / RECORD, json.dumps(kept, ensure_ascii=False).encode(errors="replace"))
 
@@ -245,22 +232,18 @@ def summary(world: World) -> dict[str, object]:
 
 
 def boot() -> str:
-    """Return what names this start of the machine; nothing where the system does not tell."""
+    """Return the id of this start of the machine; nothing where the system has none."""
     with suppress(OSError):  # another system than Linux
         return _BOOT.read_text().strip()
     return ""
 
 
 def put(path: Path, data: bytes) -> None:
-    """Give a file of our own this content in one step."""
+    """Replace a file of our own in one step."""
     beside = path.with_name(path.name + ".new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(beside, flags, 0o600)
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    finally:
-        os.close(descriptor)
+    with os.fdopen(os.open(beside, flags, 0o600), "wb") as file:
+        file.write(data)
     os.replace(beside, path)
 
 
