@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from horae.core.receipt import Filed
     from horae.store.book import Book
     from horae.store.pg_wire import Timeouts
-    from horae.store.postgres import MemberLedger
 
 LONG = timedelta(minutes=5)
 EAST = NodeDescription("east", "http://east:8787", ("gpu", "linux"), "1.0", 4)
@@ -96,7 +95,7 @@ def short(**lengths: timedelta) -> Timeouts:
 
 async def joined(
     ledger: PostgresLedger, member: NodeDescription = EAST
-) -> tuple[MemberLedger, int]:
+) -> tuple[PostgresLedger, int]:
     """Return a ledger as a new member writes it, and the member's generation."""
     generation = await ledger.leases.join(member, LONG)
     return ledger.for_member(member.name, generation), generation

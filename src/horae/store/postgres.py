@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
@@ -101,7 +102,12 @@ def for_leases(lease: timedelta) -> Timeouts:
 
 
 class PostgresLedger(BookLedger):
-    """The ledger on PostgreSQL; `open` makes one."""
+    """The ledger on PostgreSQL; `open` makes one, and `for_member` one that a member writes.
+
+    A member writes under its lease, whatever the term, and starts only what was assigned to it.
+    """
+
+    worker: NodeJoin | None = None
 
     def __init__(
         self,
@@ -149,6 +155,8 @@ class PostgresLedger(BookLedger):
         return ledger
 
     async def close(self) -> None:
+        if self.worker is not None:
+            return  # who opened the ledger closes it
         await self.leases.close()
         await self._reading.do(self._reader.close)
         await self._writing.do(self._writer.close)
@@ -165,18 +173,20 @@ class PostgresLedger(BookLedger):
         *,
         keep: bool = True,
         is_alone: bool = False,
-        worker: NodeJoin | None = None,
+        as_member: bool = True,
     ) -> T:
         """Do all of it or none of it; others that write at the same time share the commit.
 
-        A *worker* writes under its lease, whatever the term. *work* may be done twice, if
-        that of somebody else has failed.
+        *work* may be done twice, if that of another call has failed.
         """
+        worker = self.worker if as_member else None
         call = QueuedCall(work, term=term, keep=keep, is_alone=is_alone, worker=worker)
         return await self._writing.join(call, self._serve)
 
-    def for_member(self, name: str, generation: int) -> MemberLedger:
-        return MemberLedger(self, NodeJoin(name, generation))
+    def for_member(self, name: str, generation: int) -> PostgresLedger:
+        ledger = copy(self)
+        ledger.worker = NodeJoin(name, generation)
+        return ledger
 
     # What runs where
 
@@ -197,7 +207,13 @@ class PostgresLedger(BookLedger):
                 self._send(self._writer.raw, machine, receipt)
             return True
 
-        return await self.write(term, put)
+        return await self.write(term, put, as_member=False)
+
+    async def open_runs(self) -> list[tuple[Filed, Run]]:
+        """Return the runs that have not ended; of a member its own, also of older generations."""
+        found = await super().open_runs()
+        own = self.worker
+        return [each for each in found if own is None or each[1].member == own.name]
 
     async def machines(self) -> tuple[Machine, ...]:
         return machines_of(await self.leases.members())
@@ -273,7 +289,9 @@ class PostgresLedger(BookLedger):
     async def keep_log(self, run: int, body: bytes) -> None:
         """Keep the output of a run, for when its machine is gone."""
         values = {"run": run, "body": body}
-        await self.write(ANYBODY, lambda book: book.execute(_MEMBER["keep_log"], values))
+        await self.write(
+            ANYBODY, lambda book: book.execute(_MEMBER["keep_log"], values), as_member=False
+        )
 
     async def log(self, run: int) -> bytes | None:
         def look(book: Book) -> bytes | None:
@@ -387,67 +405,6 @@ class PostgresLedger(BookLedger):
         with postgres_errors(self.address, is_commit=True):
             channel = f'NOTIFY "{self.address.schema}"; ' if self._writer.changes else ""
             self._writer.script(f"{channel}COMMIT")
-
-
-class MemberLedger(BookLedger):
-    """A ledger that one member writes, under its lease: terms are not asked for.
-
-    It starts only what was assigned to it.
-    """
-
-    def __init__(self, ledger: PostgresLedger, worker: NodeJoin) -> None:
-        self.place = ledger.place
-        self.worker = worker
-        self._ledger = ledger
-
-    async def read(self, work: Callable[[Book], T]) -> T:
-        return await self._ledger.read(work)
-
-    async def write(
-        self,
-        term: int,
-        work: Callable[[Book], T],
-        *,
-        keep: bool = True,
-        is_alone: bool = False,
-    ) -> T:
-        """Do all of it or none of it, if the member's lease is not over."""
-        return await self._ledger.write(
-            term, work, keep=keep, is_alone=is_alone, worker=self.worker
-        )
-
-    async def close(self) -> None:
-        pass
-
-    async def backup(self, target: Path) -> None:
-        await self._ledger.backup(target)
-
-    async def open_runs(self) -> list[tuple[Filed, Run]]:
-        """Return the runs of this member that have not ended, also of older generations."""
-        name = self.worker.name
-        return [(filed, run) for filed, run in await super().open_runs() if run.member == name]
-
-    async def assign(self, receipt: int, machine: str, *, now: datetime, term: int) -> bool:
-        return await self._ledger.assign(receipt, machine, now=now, term=term)
-
-    async def machines(self) -> tuple[Machine, ...]:
-        return await self._ledger.machines()
-
-    async def under_way(self) -> list[Filed]:
-        return await self._ledger.under_way()
-
-    async def assigned_to(self, machine: str) -> list[Filed]:
-        return await self._ledger.assigned_to(machine)
-
-    async def share_token(self, token: str, *, now: datetime) -> None:
-        def put(book: Book) -> None:
-            book.execute(_MEMBER["change_secret"], {"name": TOKEN, "value": token})
-            book.tell(REVOKED, now=now, facts={"token": OPERATOR})
-
-        await self.write(ANYBODY, put)
-
-    async def keep_log(self, run: int, body: bytes) -> None:
-        await self._ledger.keep_log(run, body)
 
 
 def _book(wire: PostgresConnection) -> Book:
