@@ -12,12 +12,12 @@ from horae.core.receipt import Status
 from horae.sources.board.dispatch import (
     TTL,
     Assignment,
+    after_run,
     assign,
     candidates,
     claim,
     give_back,
     lapsed,
-    move,
     why_not,
 )
 from horae.sources.board.rules import Changes, TaskStatuses, Value
@@ -126,9 +126,9 @@ def test_what_is_claimed_is_handed_out_no_more() -> None:
 @pytest.mark.parametrize("outcome", [Status.DONE, Status.NO_WORK])
 def test_work_that_is_done_goes_to_review_or_is_done(outcome: Status) -> None:
     here = after(task(1), claim(task(1), "wren", now=NOW))
-    done = after(here, move(here, outcome, reason="ok", now=NOW))
+    done = after(here, after_run(here, outcome, reason="ok", now=NOW))
     assert (done.status, done.text("completed")) == ("done", "2026-03-25T13:00:00Z")
-    asked = after(here, move(here, outcome, reason="ok", now=NOW, needs_review=True))
+    asked = after(here, after_run(here, outcome, reason="ok", now=NOW, branch="sow"))
     assert (asked.status, asked.text("completed")) == ("review", None)
     for each in (done, asked):
         assert not [key for key in each.fields if key.startswith("claim")]
@@ -139,7 +139,7 @@ def test_any_other_end_gives_it_back_with_the_attempt_and_the_reason(outcome: St
     here = task(1)
     for attempt in (1, 2):
         held = after(here, claim(here, "wren", now=NOW))
-        here = after(held, move(held, outcome, reason="exit\n code 3", now=NOW))
+        here = after(held, after_run(held, outcome, reason="exit\n code 3", now=NOW))
         assert (here.status, here.number("attempt")) == ("todo", attempt)
         assert here.text("attempt_reason") == f"{outcome}: exit code 3"
         assert handed(here) == [(1, "wren")]

@@ -24,7 +24,6 @@ from horae.sources.board.tasks import (
     TaskEditError,
     TaskFileError,
     TaskMissingError,
-    change,
     find_tasks,
     scalar,
     slug,
@@ -355,7 +354,7 @@ def test_a_person_who_saves_meanwhile_wins_and_the_edit_is_made_on_that(board: B
 def test_a_file_that_became_another_task_is_left_alone(board: Board) -> None:
     path = put(board, "7.md")
     with pytest.raises(EditConflictError, match="is no longer task #8"):
-        change(path, lambda _: {"branch": "b"}, number=8)
+        board.change(8, lambda _: {"branch": "b"}, path=str(path))
     assert path.read_text() == TASK
 
 

@@ -19,8 +19,7 @@ from horae.sources.plans.claims import (
     ClaimBusyError,
     ClaimLostError,
     ClaimRefusedError,
-    claim,
-    release,
+    HeadlineClaim,
 )
 from horae.sources.plans.done import HeadlineMissingError
 from scale import scaled
@@ -34,11 +33,14 @@ PLAN = f"{STATES}* NEXT Sow\nbeans\n* TODO Mow\n:PROPERTIES:\n:ID: mow\n:END:\nl
 
 
 def take(file: Path, name: str = "Sow", agent: str = "wren", **more: object) -> Claim:
-    return asyncio.run(claim(file, name, agent=agent, **{"now": NOW, **more}))  # type: ignore[arg-type]
+    ttl = more.pop("ttl", None)
+    mine = HeadlineClaim(file, name, agent=agent, **{"now": NOW, **more})  # type: ignore[arg-type]
+    return asyncio.run(mine.claim(ttl))  # type: ignore[arg-type]
 
 
 def give_back(file: Path, name: str = "Sow", agent: str = "wren", **more: object) -> Claim:
-    return asyncio.run(release(file, name, agent=agent, **{"now": NOW, **more}))  # type: ignore[arg-type]
+    mine = HeadlineClaim(file, name, agent=agent, **{"now": NOW, **more})  # type: ignore[arg-type]
+    return asyncio.run(mine.release())
 
 
 def git(*args: str, at: Path) -> str:
@@ -326,11 +328,14 @@ def test_a_push_that_comes_second_to_something_else_is_tried_again(shared: Path)
 _RACER = """
 import asyncio, sys
 from datetime import UTC, datetime
-from horae.sources.plans.claims import ClaimLostError, claim
+from horae.sources.plans.claims import ClaimLostError, HeadlineClaim
 file, agent, origin = sys.argv[1:]
 for line in sys.stdin:
     try:
-        asyncio.run(claim(file, line.strip(), agent=agent, now=datetime.now(UTC), local=[origin]))
+        mine = HeadlineClaim(
+            file, line.strip(), agent=agent, now=datetime.now(UTC), local=[origin]
+        )
+        asyncio.run(mine.claim())
         print("won", flush=True)
     except ClaimLostError as error:
         print(error.winner, flush=True)

@@ -43,7 +43,6 @@ from horae.sources.board.tasks import (
     Card,
     TaskEditError,
     TaskMissingError,
-    bring_back,
     card_data,
     find_tasks,
 )
@@ -171,9 +170,7 @@ def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeErro
         if not isinstance(recycle(card.task, now=now), Recycled):
             continue
         try:
-            number = card.task.id
-            path, limit = board.card(number).path, board.limit
-            made = bring_back(path, number=number, root=board.directory, limit=limit, now=now)
+            made = board.recycle(card.task.id, now=now)
             if isinstance(made, Recycled):
                 events.add(json.dumps(event_of(made.words), separators=(",", ":")))
                 back.append(made)

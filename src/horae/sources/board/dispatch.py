@@ -128,18 +128,6 @@ def is_claim_of(task: Task, member: str, *, stamps: Collection[str]) -> bool:
     return task.text("claimed_by") == member and at is not None and key_time(at) in stamps
 
 
-def move(
-    task: Task, outcome: Status, *, reason: str, now: datetime, needs_review: bool = False
-) -> Changes:
-    """Return the fields of a task after its run: to review or done, else back for an attempt."""
-    if outcome not in {Status.DONE, Status.NO_WORK}:
-        return give_back(task, reason=f"{outcome}: {reason}")
-    changes = cleared(task, (*CLAIM, "attempt", "attempt_reason"))
-    if needs_review:
-        return {"status": "review", **changes}
-    return {"status": "done", **changes, "completed": key_time(now)}
-
-
 def after_run(
     task: Task, outcome: Status, *, reason: str, now: datetime, branch: str | None = None
 ) -> Changes:
@@ -150,9 +138,13 @@ def after_run(
     """
     if task.status != "in-progress":
         return cleared(task, CLAIM)
-    needs_review = branch is not None or task.text("review_owner") is not None
-    changes = move(task, outcome, reason=reason, now=now, needs_review=needs_review)
-    return changes if branch is None else {**changes, "branch": branch}
+    changes: dict[str, Value | None] = {} if branch is None else {"branch": branch}
+    if outcome not in {Status.DONE, Status.NO_WORK}:
+        return {**give_back(task, reason=f"{outcome}: {reason}"), **changes}
+    changes |= cleared(task, (*CLAIM, "attempt", "attempt_reason"))
+    if branch is not None or task.text("review_owner") is not None:
+        return {"status": "review", **changes}
+    return {"status": "done", **changes, "completed": key_time(now)}
 
 
 def give_back(task: Task, *, reason: str) -> Changes:

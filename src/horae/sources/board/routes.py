@@ -17,7 +17,7 @@ from horae.files.read import read_plan
 from horae.sources.board.recycle import triggers_of
 from horae.sources.board.rules import CLOSED, TaskStatuses, moment, schedule_changes, standing
 from horae.sources.board.task import TASK_PROPERTIES
-from horae.sources.board.tasks import BoardMissingError, Cards, card_data, change
+from horae.sources.board.tasks import BoardMissingError, Cards, card_data
 from horae.timing.zone import zone
 from horae.web.answer import as_json
 from horae.web.router import (
@@ -107,7 +107,7 @@ class BoardRequests:
                     raise ChangedError
                 return schedule_changes(task, wanted, is_cleared=asked["clear"])
 
-            change(path, decide, number=number, root=self.files.directory)
+            self.files.change(number, decide, path=path)
             return self._one(number, pauses)
 
         said = await asyncio.to_thread(work)

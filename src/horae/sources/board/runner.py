@@ -68,7 +68,6 @@ from horae.sources.board.tasks import (
     BoardMissingError,
     TaskAmbiguousError,
     TaskMissingError,
-    bring_back,
     card_of,
     commit_facts,
 )
@@ -550,7 +549,7 @@ class RecycleRunner:
 
     def __post_init__(self) -> None:
         self._root = os.fspath(self.root).rstrip("/")
-        self._tasks = f"{self._root}/{self.tasks.strip('/')}"
+        self._board = Board(f"{self._root}/{self.tasks.strip('/')}", limit=self.limit)
 
     async def hold(self, job: Job) -> _EditRun:
         task = parse(job.text).task
@@ -592,24 +591,22 @@ class RecycleRunner:
 
     def _find(self, filed: Filed, number: int) -> str:
         """Return the file of a task: where it was, else where it is now."""
-        path = f"{self._root}/{filed.origin.file}"
-        if path.startswith(f"{self._tasks}/"):
+        path, tasks = f"{self._root}/{filed.origin.file}", self._board.directory
+        if path.startswith(f"{tasks}/"):
             with suppress(PlanFileError):  # moved meanwhile: it is looked for below
-                content = read_plan(path, root=self._tasks, limit=self.limit)
+                content = read_plan(path, root=tasks, limit=self.limit)
                 if card_of(content).task.id == number:
                     return path
-        return Board(self._tasks, limit=self.limit).card(number).path
+        return self._board.card(number).path
 
     def _bring_back(self, filed: Filed, number: int) -> Ended:
         receipt = filed.receipt
-        found = bring_back(
-            self._find(filed, number),
-            number=number,
-            root=self._tasks,
-            limit=self.limit,
+        found = self._board.recycle(
+            number,
             now=self.clock.now(),
             planned_at=trigger_of(receipt.key, receipt.planned_at),
             is_asked=receipt.key.startswith("manual:"),
+            path=self._find(filed, number),
         )
         if isinstance(found, Stays):
             return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, found.reason))

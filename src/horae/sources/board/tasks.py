@@ -263,10 +263,51 @@ class Board:
     def _ambiguous(self, cards: Iterable[Card]) -> list[TaskAmbiguousError]:
         return ambiguous((card.task.id, card.path.removeprefix(self._top)) for card in cards)
 
-    def change(self, number: int, decide: Callable[[Task], Changes]) -> Card:
-        """Change fields of one task as *decide* says of its present state; return it after."""
-        path = self.card(number).path
-        return change(path, decide, number=number, root=self.directory, limit=self.limit)
+    def change(
+        self, number: int, decide: Callable[[Task], Changes], *, path: str | None = None
+    ) -> Card:
+        """Change fields of one task as *decide* says of its present state; return it after.
+
+        If the file is saved meanwhile, *decide* is asked again. It may raise.
+        """
+        path = path or self.card(number).path
+        for attempt in range(1, _ATTEMPTS + 1):
+            content = read_plan(path, root=self.directory, limit=self.limit)
+            card = card_of(content)
+            if card.task.id != number:
+                raise EditConflictError(content.path, f"is no longer task #{number}; try again")
+            splices = splices_of(content, card.task, decide(card.task))
+            if not splices:
+                return card
+            try:
+                edit(path, splices, expected=content.digest, root=self.directory, limit=self.limit)
+            except EditConflictError:
+                if attempt == _ATTEMPTS:
+                    raise
+                continue
+            text = decoded(content.path, spliced(content.data, splices))
+            return card_of(content._replace(text=text))
+        raise AssertionError("the last attempt returns or raises")
+
+    def recycle(
+        self,
+        number: int,
+        *,
+        now: datetime,
+        planned_at: datetime | None = None,
+        is_asked: bool = False,
+        path: str | None = None,
+    ) -> Recycled | Stays:
+        """Let one task come back, if it does now; return how, or why not."""
+        answer: Recycled | Stays = Stays("")
+
+        def decide(task: Task) -> Changes:
+            nonlocal answer
+            answer = recycle(task, now=now, planned_at=planned_at, is_asked=is_asked)
+            return answer.changes if isinstance(answer, Recycled) else {}
+
+        self.change(number, decide, path=path)
+        return answer
 
     def add(self, title: str, fields: Changes, *, body: str = "") -> Card:
         """Make a task with the next number and return it; the first one makes the board."""
@@ -364,7 +405,6 @@ class CommittedBoard:
         self._board = Board(
             f"{os.fspath(root).rstrip('/')}/{tasks.strip('/')}", root=root, limit=limit, most=most
         )
-        self.limit = limit
         self._reading = asyncio.Lock()
 
     async def read(self) -> Cards:
@@ -395,12 +435,10 @@ class CommittedBoard:
             is_asked = is_asked or bool(changes)
             return changes
 
-        def make() -> Card:
-            directory = self._board.directory
-            return change(path, noticing, number=number, root=directory, limit=self.limit)
-
         card, commit = await edit_and_commit(
-            path, make, message=lambda card: message(card.task) if is_asked else ""
+            path,
+            lambda: self._board.change(number, noticing, path=path),
+            message=lambda card: message(card.task) if is_asked else "",
         )
         return Edited(card, commit_facts(commit))
 
@@ -416,60 +454,6 @@ def commit_facts(commit: CommitResult) -> dict[str, str]:
     if commit.sha is not None:
         return {"commit": commit.sha}
     return {"git": commit.words} if commit.words else {}
-
-
-def change(
-    path: StrPath,
-    decide: Callable[[Task], Changes],
-    *,
-    number: int | None = None,
-    root: StrPath | None = None,
-    limit: int = LIMIT,
-) -> Card:
-    """Change fields of the task in a file as *decide* says of its present state.
-
-    If the file is saved meanwhile, *decide* is asked again. It may raise.
-    """
-    for attempt in range(1, _ATTEMPTS + 1):
-        content = read_plan(path, root=root, limit=limit)
-        card = card_of(content)
-        task = card.task
-        if number is not None and task.id != number:
-            raise EditConflictError(content.path, f"is no longer task #{number}; try again")
-        splices = splices_of(content, task, decide(task))
-        if not splices:
-            return card
-        try:
-            edit(content.path, splices, expected=content.digest, root=root, limit=limit)
-        except EditConflictError:
-            if attempt == _ATTEMPTS:
-                raise
-            continue
-        text = decoded(content.path, spliced(content.data, splices))
-        return card_of(content._replace(text=text))
-    raise AssertionError("the last attempt returns or raises")
-
-
-def bring_back(
-    path: StrPath,
-    *,
-    number: int,
-    root: StrPath,
-    limit: int = LIMIT,
-    now: datetime,
-    planned_at: datetime | None = None,
-    is_asked: bool = False,
-) -> Recycled | Stays:
-    """Let the task in a file come back, if it does now; return how, or why not."""
-    answer: Recycled | Stays = Stays("")
-
-    def decide(task: Task) -> Changes:
-        nonlocal answer
-        answer = recycle(task, now=now, planned_at=planned_at, is_asked=is_asked)
-        return answer.changes if isinstance(answer, Recycled) else {}
-
-    change(path, decide, number=number, root=root, limit=limit)
-    return answer
 
 
 def card_of(content: Content) -> Card:

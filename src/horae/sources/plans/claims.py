@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os.path
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
@@ -102,38 +102,6 @@ class Claim:
 _Change: TypeAlias = "Callable[[Plan, int, str], list[Edit]]"
 
 
-async def claim(
-    file: StrPath,
-    name: str,
-    *,
-    agent: str,
-    now: datetime,
-    ttl: timedelta | None = None,
-    root: StrPath | None = None,
-    local: Collection[StrPath] = (),
-    limit: int = LIMIT,
-) -> Claim:
-    """Take a task for an agent, or raise an error that says who has it."""
-    until = None if ttl is None else (now + ttl).replace(microsecond=0)
-    task = _TaskLine(file, name, agent, now, root, local, limit)
-    return await task.change(partial(task.taken, until), f"Claim {name} for {agent}")
-
-
-async def release(
-    file: StrPath,
-    name: str,
-    *,
-    agent: str,
-    now: datetime,
-    root: StrPath | None = None,
-    local: Collection[StrPath] = (),
-    limit: int = LIMIT,
-) -> Claim:
-    """Give a task back, so that others can take it; a state that is not DOING stays."""
-    task = _TaskLine(file, name, agent, now, root, local, limit)
-    return await task.change(task.given_back, f"Release {name} by {agent}")
-
-
 def _moment(text: str | None) -> datetime | None:
     with suppress(Rfc3339Error):  # such a claim never expires by itself
         return None if text is None else parse_rfc3339(text)
@@ -141,16 +109,17 @@ def _moment(text: str | None) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _TaskLine:
-    """One task, and how its file is changed: without git, in git, or at the origin."""
+class HeadlineClaim:
+    """A headline and an agent that claims or releases it: without git, in git, or at the origin."""
 
     file: StrPath
     name: str
+    _: KW_ONLY
     agent: str
     now: datetime
-    root: StrPath | None
-    local: Collection[StrPath]
-    limit: int
+    root: StrPath | None = None
+    local: Collection[StrPath] = ()
+    limit: int = LIMIT
 
     def __post_init__(self) -> None:
         if not is_id(self.agent):
@@ -163,7 +132,17 @@ class _TaskLine:
     def _busy(self, reason: str) -> ClaimBusyError:
         return ClaimBusyError(str(self.file), self.name, reason)
 
-    def taken(self, until: datetime | None, plan: Plan, index: int, path: str) -> list[Edit]:
+    async def claim(self, ttl: timedelta | None = None) -> Claim:
+        """Take the task, or raise an error that says who has it."""
+        until = None if ttl is None else (self.now + ttl).replace(microsecond=0)
+        taken = partial(self._taken, until)
+        return await self._change(taken, f"Claim {self.name} for {self.agent}")
+
+    async def release(self) -> Claim:
+        """Give the task back, so that others can take it; a state that is not DOING stays."""
+        return await self._change(self._given_back, f"Release {self.name} by {self.agent}")
+
+    def _taken(self, until: datetime | None, plan: Plan, index: int, path: str) -> list[Edit]:
         """Return the edits that claim a task; raises ClaimLostError if another agent has it."""
         headline = plan.headlines[index]
         if DOING not in plan.states.todo:
@@ -182,7 +161,7 @@ class _TaskLine:
         changes = {"AGENT": self.agent, "CLAIMED-UNTIL": end}
         return [*state_edits(headline, DOING), *property_edits(headline, changes, path=path)]
 
-    def given_back(self, plan: Plan, index: int, path: str) -> list[Edit]:
+    def _given_back(self, plan: Plan, index: int, path: str) -> list[Edit]:
         headline = plan.headlines[index]
         holder = headline.props.get("AGENT")
         if holder is None:
@@ -197,7 +176,7 @@ class _TaskLine:
         opened = [word for word in sequence_of(plan, DOING).open if word != DOING]
         return [*state_edits(headline, opened[0] if opened else "TODO"), *edits]
 
-    async def change(self, change: _Change, message: str) -> Claim:
+    async def _change(self, change: _Change, message: str) -> Claim:
         """Change the task where the plan is kept: at the origin, in git, or in the file alone."""
         content = read_plan(self.file, root=self.root, limit=self.limit)  # it must be a plan
         top = repository_of(content.path)

@@ -18,7 +18,7 @@ from horae.core.actor import acting
 from horae.core.clock import SystemClock
 from horae.errors import Exit
 from horae.files.git.repository import Git, repository_of
-from horae.sources.plans import claims
+from horae.sources.plans.claims import HeadlineClaim
 from horae.timing.duration import parse_duration
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def claim(file: str, name: str, *, agent: str, ttl: str | None, local: bool, out
     """
     length = None if ttl is None else parse_duration(ttl)
     place, now = _place(file, local=local), SystemClock().now()
-    made = asyncio.run(claims.claim(file, name, agent=agent, now=now, ttl=length, **place))
+    made = asyncio.run(HeadlineClaim(file, name, agent=agent, now=now, **place).claim(length))
     verb = f"claimed by {agent}" if made.is_changed else f"was claimed by {agent} already"
     return _answer(made, verb, output)
 
@@ -68,7 +68,7 @@ def release(file: str, name: str, *, agent: str, local: bool, output: Output) ->
     another agent.
     """
     place, now = _place(file, local=local), SystemClock().now()
-    made = asyncio.run(claims.release(file, name, agent=agent, now=now, **place))
+    made = asyncio.run(HeadlineClaim(file, name, agent=agent, now=now, **place).release())
     return _answer(made, "is free again" if made.is_changed else "was not claimed", output)
 
 

@@ -37,7 +37,7 @@ async def plans(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noq
 
 
 class _Text(NamedTuple):
-    """A line of a plan, with what is to be said beside and below it."""
+    """A line of a plan, with what is said beside and below it."""
 
     number: int
     text: str
@@ -53,45 +53,29 @@ async def plan(house: PageContext, look: PageTime, request: Request) -> Sheet:
     text = await house.papers.plan(file)
     line = PageRequest(request).number("line") or 1
     start = max(0, (line - 1) // LINES * LINES)
-    scanned = await asyncio.to_thread(_scanned, text, file, look)
     here = range(start + 1, start + LINES + 1)
-    shown = [await _known(house, each) for each in scanned if each.origin.line in here]
-    lines, total = await asyncio.to_thread(_texts, text, file, start, shown, look)
+    scanned = await asyncio.to_thread(lambda: scan_plan(read(text), file=file, zone_name=look.zone))
+    items = [each.item for each in scanned if each.item.origin.line in here]
+    for at, item in enumerate(items):
+        if isinstance(item, Entry):
+            found = [each for each in await house.ledger.find(item.address) if not each.gone_at]
+            known = next((each.item for each in found if isinstance(each.item, Entry)), item)
+            items[at] = replace(item, pause=known.pause, ended_at=known.ended_at)
+
+    def texts() -> list[_Text]:
+        facts, findings = _facts(text, file, items, look), defaultdict(list)
+        for each in check(text, name=file, zone=look.zone, now=look.now):
+            findings[each.line].append(each)
+        return [
+            _Text(number, harmless(each.rstrip("\r")), facts[number], findings[number])
+            for number, each in enumerate(text.split("\n")[start : start + LINES], start + 1)
+        ]
+
+    lines = await asyncio.to_thread(texts)
     first = lines[0].number if lines else 1
-    values: dict[str, object] = {"file": file, "lines": lines, "total": total, "here": line}
+    values = {"file": file, "lines": lines, "total": text.count("\n") + 1, "here": line}
     values |= {"first": first, "last": first + len(lines) - 1, "most": LINES}
     return Sheet("plan.html", file, "plan", values)
-
-
-def _scanned(text: str, file: str, look: PageTime) -> list[Entry | Unarmed]:
-    """Return what fires in a plan, or looks as if it did, as it is written."""
-    return [each.item for each in scan_plan(read(text), file=file, zone_name=look.zone)]
-
-
-async def _known(house: PageContext, item: Entry | Unarmed) -> Entry | Unarmed:
-    """Return an item with what the ledger knows of it: its pause and its last end."""
-    if not isinstance(item, Entry):
-        return item
-    for each in await house.ledger.find(item.address):
-        if each.gone_at is None and isinstance(each.item, Entry):
-            return replace(item, pause=each.item.pause, ended_at=each.item.ended_at)
-    return item
-
-
-def _texts(
-    text: str, file: str, start: int, items: Sequence[Entry | Unarmed], look: PageTime
-) -> tuple[list[_Text], int]:
-    """Return the lines of a plan after one of them, and how many there are in all."""
-    written = text.split("\n")
-    facts = _facts(text, file, items, look)
-    findings = defaultdict(list)
-    for each in check(text, name=file, zone=look.zone, now=look.now):
-        findings[each.line].append(each)
-    shown = [
-        _Text(number, harmless(each.rstrip("\r")), facts[number], findings[number])
-        for number, each in enumerate(written[start : start + LINES], start + 1)
-    ]
-    return shown, len(written)
 
 
 def _facts(
