@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from horae.org.query import HeadlineRow, query
+from horae.org.query import query
 
 _TEXT: Final = """\
 * TODO Nightly backup :workflow:
@@ -18,16 +18,12 @@ SCHEDULED: <2026-06-06 Sat 06:00 +1d>
 :SCHEDULE: 0 6 * * *
 :END:
 """
-_ROW: Final = HeadlineRow(
-    deadline=None,
-    id="backup",
-    level=1,
-    props={"ID": "backup", "SCHEDULE": "0 6 * * *"},
-    scheduled={"at": "2026-06-06T06:00", "repeat": "+1d", "active": True},
-    state="TODO",
-    tags=["workflow"],
-    title="Nightly backup",
-)
+_ROW: Final[dict[str, object]] = {
+    "deadline": None, "id": "backup", "level": 1,
+    "props": {"ID": "backup", "SCHEDULE": "0 6 * * *"},
+    "scheduled": {"at": "2026-06-06T06:00", "repeat": "+1d", "active": True},
+    "state": "TODO", "tags": ["workflow"], "title": "Nightly backup",
+}  # fmt: skip
 
 
 def misread() -> str | None:
@@ -37,4 +33,4 @@ def misread() -> str | None:
     wrong = next((key for key, value in _ROW.items() if row.get(key) != value), None)
     if wrong is None:
         return None
-    return f"{wrong} is read as {row.get(wrong)!r:.200}, not as {dict(_ROW)[wrong]!r}"
+    return f"{wrong} is read as {row.get(wrong)!r:.200}, not as {_ROW[wrong]!r}"

@@ -344,25 +344,22 @@ class LauncherProcess:
             return
         code = 1
         try:
-            self._become_supervisor(descriptor)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._control.close()
+            os.close(self._woken)
+            os.close(self._waking)
+            os.set_inheritable(descriptor, False)
+            os.setsid()
+            if self._certain:
+                become_subreaper()
+            channel = _socket.socket(fileno=descriptor)
+            supervise(channel, engine=self._engine, certain=self._certain)
             code = 0
         finally:
             if code:
                 sys.excepthook(*sys.exc_info())
             os._exit(code)
-
-    def _become_supervisor(self, descriptor: int) -> None:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._control.close()
-        os.close(self._woken)
-        os.close(self._waking)
-        os.set_inheritable(descriptor, False)
-        os.setsid()
-        if self._certain:
-            become_subreaper()
-        channel = _socket.socket(fileno=descriptor)
-        supervise(channel, engine=self._engine, certain=self._certain)
 
     def _reap(self) -> bool:
         """Reap what is dead; True means that no child is left."""

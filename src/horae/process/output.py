@@ -60,8 +60,15 @@ class Log:
         if data and self._descriptor < 0:
             self._descriptor = self._open(LOG)
         while data:
-            if not self._room:
-                self._rotate()
+            if not self._room:  # go on in another file, and drop the oldest of three
+                self._room = SEGMENT
+                self._turn += 1
+                if len(self._segments) > 1:
+                    name, oldest = self._segments.pop(0)
+                    quietly(os.remove, name, dir_fd=self._directory)
+                    os.close(oldest)
+                name = LOG + b".%d" % self._turn
+                self._segments.append((name, self._open(name)))
             part, data = data[: self._room], data[self._room :]
             self._room -= len(part)
             _put(self._segments[-1][1] if self._segments else self._descriptor, part)
@@ -86,17 +93,6 @@ class Log:
         for each in (self._directory, self._descriptor, *(file for _, file in self._segments)):
             if each >= 0:
                 os.close(each)
-
-    def _rotate(self) -> None:
-        """Go on in another file, and drop the oldest of three."""
-        self._room = SEGMENT
-        self._turn += 1
-        if len(self._segments) > 1:
-            name, oldest = self._segments.pop(0)
-            quietly(os.remove, name, dir_fd=self._directory)
-            os.close(oldest)
-        name = LOG + b".%d" % self._turn
-        self._segments.append((name, self._open(name)))
 
     def _open(self, name: bytes) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -223,8 +219,7 @@ class Target(Pipe):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
                 self._file = os.open(self.path, flags, 0o600)
                 self.data, data = b"", self.data + data
-            while data:
-                data = data[os.write(self._file, data) :]
+            write_all(self._file, data)
         except OSError as error:
             self.fault = f"the output could not be saved: {error.strerror}"
             return False
@@ -239,13 +234,14 @@ def quietly(action: Callable[..., object], *arguments: object, **options: object
         return
 
 
+def write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
 def _put(descriptor: int, data: bytes) -> None:
     """Write what the disk takes, and drop the rest."""
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    except OSError:
-        return
+    quietly(write_all, descriptor, data)
 
 
 def _copy(source: int, target: int, start: int, length: int) -> None:

@@ -208,10 +208,8 @@ class NamedSecrets:
         if self._is_own(variable):
             raise SecretError(name, "the name is reserved for the engine")
         if variable not in self._environ:
-            where = (
-                "and is not defined in [secrets]" if source is None else "but named in [secrets]"
-            )
-            raise SecretError(name, f"the variable {variable} is not set, {where}")
+            where = "and is not defined" if source is None else "but named"
+            raise SecretError(name, f"the variable {variable} is not set, {where} in [secrets]")
         value = self._environ[variable]
         return self._checked(name, value.encode("utf-8", "surrogateescape")) if source else value
 

@@ -1,7 +1,7 @@
 """The supervisor: a process per live run, that starts a command and ends all that it started.
 
-It is forked by the launcher and talks with the engine over one socket, which is also its
-lifeline: when that closes, the engine is dead and so is the run.
+It is forked by the launcher and talks with the engine over one socket, its lifeline: when that
+closes, the run is killed.
 
     engine → supervisor   `o` length, marshalled facts: what to run
     supervisor → engine   `r` pid, start time: ready, nothing has run   or `x` length, why not
@@ -9,14 +9,14 @@ lifeline: when that closes, the engine is dead and so is the run.
     supervisor → engine   `e` length, report: the end; nothing of the run is left. It is a line,
                           and what a filter has put out stands behind it, if that is short
 
-When the kernel has said that it has no child any more it is as good as new, and takes the next
-run if there is one: half of what a short run costs is the fork of a supervisor. One that is not
-goes, and says `l` in place of `e`. To what is let go with its order only the first answer is `r`.
-An order may come while a filter runs: it begins when that has ended well, with what that has put
-out as its input; else it is answered with `n`, and never begins.
+When the kernel has said that it has no child any more it takes the next run, if there is one: half
+of what a short run costs is the fork of a supervisor. One that goes says `l` in place of `e`. To
+what is let go with its order only the first answer is `r`. An order may come while a filter runs:
+it begins when that has ended well, with what that has put out as its input; else it is answered
+with `n`, and never begins.
 
-It runs in an interpreter without site and imports what is written in C, ctypes and
-nothing of the house but the masker: memory and the time of a fork are paid for each run.
+It runs in an interpreter without site and imports what is written in C and ctypes: memory and the
+time of a fork are paid for each run.
 """
 
 # Without pathlib: its memory would be a part of each run.
@@ -33,7 +33,7 @@ import sys
 import time
 from _json import encode_basestring_ascii as quoted
 
-from horae.process.output import CHUNK, LOG, Log, Stream, Target, quietly
+from horae.process.output import CHUNK, LOG, Log, Stream, Target, quietly, write_all
 from horae.process.run_cgroup import Pen
 from horae.process.tree import give_up_privileges, has_reaped_all, signal_below, started
 
@@ -143,7 +143,12 @@ class EngineSocket:
     def order(self) -> RunFacts | None:
         """Wait for what to run next; None means that the engine is gone, or wants no more."""
         while not self._orders:
-            if not self.put_by() and not self._skip() and not self._hear():
+            if self.put_by():
+                continue
+            # What was said to the run before, when that had ended already, is passed over.
+            length = length_of(self.heard)
+            self.heard = self.heard[length:]
+            if not length and not self._hear():
                 return None
         facts = self._orders.pop(0)
         if not facts["follows"]:
@@ -163,12 +168,6 @@ class EngineSocket:
         facts["is_long"] = length >= _ARGUMENT // 2
         self._orders.append(facts)
         return True
-
-    def _skip(self) -> bool:
-        """Pass over what was said to the run before, when that had ended already."""
-        length = length_of(self.heard)
-        self.heard = self.heard[length:]
-        return bool(length)
 
     def _hear(self) -> bool:
         """Wait until more is heard; False means that nobody is there any more."""
@@ -370,16 +369,12 @@ class Supervisor:
         elif descriptor == self._deaths.reading:
             self._bury()
         else:
-            self._drain(next(each for each in self._streams if each.reading == descriptor))
-
-    def _drain(self, stream: Stream | Target) -> None:
-        """Take what the command has put out; more than it may put out ends it."""
-        descriptor = stream.reading
-        if not stream.drain(self._log):
-            self._poll.unregister(descriptor)
-            stream.close()
-        if stream.fault:
-            self._ask_to_end("cancel", stream.fault)
+            stream = next(each for each in self._streams if each.reading == descriptor)
+            if not stream.drain(self._log):
+                self._poll.unregister(descriptor)
+                stream.close()
+            if stream.fault:  # more than it may put out
+                self._ask_to_end("cancel", stream.fault)
 
     def _listen(self) -> None:
         """Do what the engine says; a closed or broken line is its death."""
@@ -468,15 +463,14 @@ class Supervisor:
             self._pen.remove()
         if self._facts["is_reported"]:
             quietly(write_whole, self._log.directory(), REPORT, report)
-        is_last = is_last or self._is_stuck()
+        # Something of this run would cling to the next one.
+        is_stuck = self._why in {"engine", "lease"} or (self._pen and self._pen.is_inside)
+        is_last = is_last or bool(is_stuck)
         first = self._streams[0]
         if isinstance(first, Target):
             report += first.data
         self._line.send(b"l" if is_last else b"e", report)
         return not is_last
-
-    def _is_stuck(self) -> bool:
-        return self._why in {"engine", "lease"} or (self._pen is not None and self._pen.is_inside)
 
     def clear(self) -> None:
         self._close_ends()
@@ -501,23 +495,17 @@ class Supervisor:
         quietly(os.killpg, self._pid, signal.SIGKILL)
         if self._status is None:
             self._reap_command(0)
-        if not self._certain:
-            self._wait_for_group()
-            return
-        while not has_reaped_all():
-            signal_below(os.getpid(), (signal.SIGKILL,))
-            # Whoever was killed falls to us sooner or later; each one may show more.
-            quietly(os.waitpid, -1, 0)
-
-    def _wait_for_group(self) -> None:
-        """Return when the command's group is empty, or is not going to be."""
         gives_up_at = now() + GROUP_PATIENCE
-        while now() < gives_up_at:
+        while not self._certain and now() < gives_up_at:  # until the group is empty
             try:
                 os.killpg(self._pid, signal.SIGKILL)
             except OSError:
                 return
             time.sleep(0.002)
+        while self._certain and not has_reaped_all():
+            signal_below(os.getpid(), (signal.SIGKILL,))
+            # Whoever was killed falls to us sooner or later; each one may show more.
+            quietly(os.waitpid, -1, 0)
 
     def _reap_command(self, options: int) -> None:
         pid, status, used = os.wait4(self._pid, options)
@@ -525,16 +513,21 @@ class Supervisor:
             self._status, self._used = status, used
 
     def _report(self) -> str:
+        """Return what is known of the end, as JSON."""
         facts, status, used = self._facts, self._status, self._used
+        stdout, stderr = self._streams
         has_begun = bool(self._pid) or self._why == "start"
+        last = b""  # the end of stderr, or of stdout if that is empty
+        if isinstance(stdout, Stream) and isinstance(stderr, Stream):
+            last = stderr.last if stderr.last.strip() else stdout.last
         parts = {
             "version": "1",
             "run": str(facts["run"]),
             "released": "true" if has_begun else "false",
             "why": quoted(self._why or "exit"),
             "said": quoted(self._said),
-            "first": quoted(self._streams[0].first.decode(errors="replace")),
-            "last": quoted(self._last().decode(errors="replace")),
+            "first": quoted(_text(stdout.first)),
+            "last": quoted(_text(last)),
             "limit": _number(facts["timeout"]),
         }
         if status is not None:
@@ -545,21 +538,13 @@ class Supervisor:
             parts["seconds"] = _number(now() - self._began_at)
             parts["cpu_seconds"] = _number(used.ru_utime + used.ru_stime)
             parts["max_rss"] = str(used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
-        first = self._streams[0]
-        if isinstance(first, Target):
-            parts |= {"size": str(first.size), "sum": quoted(first.digest())}
-            parts["fault"] = quoted(first.fault)
+        if isinstance(stdout, Target):
+            parts |= {"size": str(stdout.size), "sum": quoted(stdout.digest())}
+            parts["fault"] = quoted(stdout.fault)
         parts |= {name: quoted(words) for name, words in self._limits_hit()}
         parts["output"] = str(self._log.total)
         parts["left_out"] = str(self._log.left_out)
         return "{" + ", ".join(f'"{name}": {value}' for name, value in parts.items()) + "}\n"
-
-    def _last(self) -> bytes:
-        """Return the end of stderr, or of stdout if that is empty; of a filter it is not asked."""
-        stdout, stderr = self._streams
-        if isinstance(stdout, Target) or isinstance(stderr, Target):
-            return b""
-        return stderr.last if stderr.last.strip() else stdout.last
 
     def _limits_hit(self) -> list[tuple[str, str]]:
         """Return into which limits the run ran, and which of them could not be set."""
@@ -645,8 +630,7 @@ def _stdin(directory: Callable[[], int], source: bytes | None, data: bytes) -> i
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(b".stdin", flags, 0o600, dir_fd=directory())
         os.remove(b".stdin", dir_fd=directory())
-    while data:
-        data = data[os.write(descriptor, data) :]
+    write_all(descriptor, data)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 
@@ -656,8 +640,7 @@ def write_whole(directory: int, name: bytes, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(name + b".new", flags, 0o600, dir_fd=directory)
     try:
-        while data:
-            data = data[os.write(descriptor, data) :]
+        write_all(descriptor, data)
     finally:
         os.close(descriptor)
     os.replace(name + b".new", name, src_dir_fd=directory, dst_dir_fd=directory)

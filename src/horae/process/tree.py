@@ -96,14 +96,14 @@ def _signal_one(
         return
 
 
-def read(path: str | bytes) -> bytes:
+def read(path: str | bytes, most: int = 1 << 20) -> bytes:
     """Return what a file of the system says; nothing if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
-        return os.read(descriptor, 1 << 20)
+        return os.read(descriptor, most)
     except OSError:
         return b""
     finally:
@@ -112,16 +112,7 @@ def read(path: str | bytes) -> bytes:
 
 def _stat(pid: int) -> tuple[bytes, int, int] | None:
     """Return state, parent and start time of a process; None if there is none."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        line = os.read(descriptor, 1024)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+    line = read(f"/proc/{pid}/stat", 1024)
     # The name in parentheses may hold anything, parentheses too.
     fields = line[line.rfind(b")") + 2 :].split(b" ", 20)
     return (fields[0], int(fields[1]), int(fields[19])) if len(fields) > 19 else None

@@ -70,25 +70,10 @@ class Cron:
     """
 
     __slots__ = (
-        "_days",
-        "_expression",
-        "_first_hour",
-        "_first_minute",
-        "_first_second",
-        "_hash",
-        "_hours",
-        "_minutes",
-        "_months",
-        "_odd_days",
-        "_odd_weekdays",
-        "_seconds",
-        "_starred",
-        "_sure_days",
-        "_tzinfo",
-        "_weekdays",
-        "_years",
-        "_zone",
-    )
+        "_days", "_expression", "_first_hour", "_first_minute", "_first_second", "_hash", "_hours",
+        "_minutes", "_months", "_odd_days", "_odd_weekdays", "_seconds", "_starred", "_sure_days",
+        "_tzinfo", "_weekdays", "_years", "_zone",
+    )  # fmt: skip
 
     def __init__(self, expression: str, zone: str = "UTC") -> None:
         second, minute, hour, day, month, weekday, year = split_fields(expression)
@@ -199,19 +184,7 @@ class Cron:
         return Cron, (self._expression, self._zone)
 
     def _meaning(self) -> Meaning:
-        return Meaning(
-            zone=self._zone,
-            starred=self._starred,
-            seconds=self._seconds,
-            minutes=self._minutes,
-            hours=self._hours,
-            days=self._days,
-            odd_days=self._odd_days,
-            months=self._months,
-            weekdays=self._weekdays,
-            odd_weekdays=self._odd_weekdays,
-            years=self._years,
-        )
+        return Meaning(*(getattr(self, f"_{name}") for name in Meaning._fields))
 
     def _local(self, moment: datetime, asked: str) -> datetime:
         """Return a moment as the clock of the zone shows it, the pass marked by its fold."""

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from horae.core.actor import user_name
+from horae.core.actor import current_actor, user_name
 from horae.core.guarded import FILE, Arrivals, after_pull, before_pull, values_of
 from horae.files.git.arrivals import ArrivalsError, change_arrivals, read_arrivals, written_at
 from horae.files.git.calls import (
@@ -43,7 +43,9 @@ from horae.files.read import StrPath, printable
 from horae.org.plan import is_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncIterator, Callable, Collection
+
+T = TypeVar("T")
 
 LOCK: Final = "horae.lock"
 _USER: Final = r"^user\.(name|email)$"  # as git's settings call it
@@ -764,6 +766,33 @@ class Git:
             if pushed.ending is Pushed.FAILED:
                 return _left(UpdateRefusal.REFUSED, pushed.words)
         return _left(UpdateRefusal.TIMEOUT, "other pushes came first each time")
+
+
+async def edit_and_commit(
+    path: StrPath, make: Callable[[], T], *, message: Callable[[T], str]
+) -> tuple[T, CommitResult]:
+    """Let *make* edit a file once, and commit that file alone, without hooks, if it is under git.
+
+    Return what *make* returns, and the commit or why there is none: git refused, a person has
+    uncommitted work in the file, or *message* is empty because nothing changed.
+    """
+    top = repository_of(path)
+    if top is None:
+        return await asyncio.to_thread(make), CommitResult(None)
+    git, absolute = Git(top), os.path.abspath(path)
+    made: list[T] = []
+    try:
+        async with git.held():
+            was = await git.status(absolute)
+            made.append(await asyncio.to_thread(make))
+            said = message(made[0])
+            if not said:
+                return made[0], CommitResult(None)
+            author = await git.author_of(current_actor())
+            return made[0], await git.commit(absolute, message=said, author=author, was=was)
+    except GitError as error:
+        edited = made[0] if made else await asyncio.to_thread(make)
+        return edited, CommitResult(None, error.reason)
 
 
 def _left(why: UpdateRefusal, words: str, *, paths: tuple[str, ...] = ()) -> Pull:

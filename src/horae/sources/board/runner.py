@@ -39,7 +39,7 @@ from horae.core.receipt import (
     Status,
 )
 from horae.errors import HoraeError
-from horae.files.git.committing import edit_and_commit
+from horae.files.git.repository import edit_and_commit
 from horae.files.git.trees import Trees
 from horae.files.read import LIMIT, PlanFileError, read_plan
 from horae.process.processes import UNRELEASED

@@ -23,7 +23,7 @@ from horae.core.source import Scanned
 from horae.errors import Exit, HoraeError
 from horae.files.cache import FileCache
 from horae.files.edit import EditConflictError, Splice, create, edit, move, spliced
-from horae.files.git.committing import edit_and_commit
+from horae.files.git.repository import edit_and_commit
 from horae.files.read import (
     LIMIT,
     MOST,

@@ -34,8 +34,7 @@ from horae.core.receipt import ENDS, ENGINE_EXITED, NEVER_STARTED, Reason, Reaso
 from horae.errors import HoraeError
 from horae.files.edit import EditConflictError, Splice, create, edit
 from horae.files.git.calls import HORAE, GitError
-from horae.files.git.committing import edit_and_commit
-from horae.files.git.repository import Git, UpdateRefusal, is_repository
+from horae.files.git.repository import Git, UpdateRefusal, edit_and_commit, is_repository
 from horae.files.git.trees import Trees, why_left
 from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read

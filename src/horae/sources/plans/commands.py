@@ -122,7 +122,7 @@ def done(file: str, name: str, *, at: str | None, tz: str | None, output: Output
     runs. Under git the file is committed, unless it has uncommitted changes.
     """
     from horae.cli.moments import moment_and_zone
-    from horae.files.git.committing import edit_and_commit
+    from horae.files.git.repository import edit_and_commit
     from horae.sources.plans.done import complete
 
     root = plan_root((file,))
