@@ -236,8 +236,6 @@ class _Home(NamedTuple):
 
 
 class _Old(NamedTuple):
-    """The file as it was when the lock was taken."""
-
     path: str
     home: _Home
     descriptor: int
@@ -252,7 +250,6 @@ def _check_size(path: str, data: bytes, limit: int) -> None:
 
 @contextmanager
 def _locked(path: str, root: StrPath | None) -> Iterator[_Home]:
-    """Hold the lock of the directory *path* is in, swept of what killed edits left."""
     base = None if root is None else checked_name(root)
     with directory_of(path, root=base) as (directory, name):
         for _ in range(_LOCK_ATTEMPTS):
@@ -310,7 +307,6 @@ def _opened(path: StrPath, root: StrPath | None, expected: str, limit: int) -> I
 
 @contextmanager
 def _temporary(path: str, home: _Home, mode: int) -> Iterator[tuple[str, int]]:
-    """Yield name and descriptor of a new file; whatever has its name afterwards is removed."""
     name = f".horae-edit-{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -393,7 +389,7 @@ def _leased(old: _Old) -> Iterator[Callable[[str, _Home], None]]:
 
 
 def _takes_lease(old: _Old) -> bool:
-    """Ask for a lease on the old file, which nobody gets while it is open for writing."""
+    """Ask for a lease, which nobody gets while the file is open for writing."""
     if sys.platform != "linux":
         return False
     # A lease is broken with SIGIO, which would end the process; this signal is ignored.

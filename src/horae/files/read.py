@@ -78,14 +78,11 @@ class Content(NamedTuple):
 
 
 class PlanFiles(NamedTuple):
-    """The plans beneath a root, sorted, and what was in the way of finding more."""
-
     plans: tuple[str, ...]
     problems: tuple[PlanFileError, ...]
 
 
 def read_plan(path: StrPath, *, root: StrPath | None = None, limit: int = LIMIT) -> Content:
-    """Return what stands in a file that a person named, or that was found beneath *root*."""
     name = checked_name(path)
     base = None if root is None else checked_name(root)
     for attempt in range(_ATTEMPTS):
@@ -173,7 +170,6 @@ def _steps(
 
 
 def digest_of(data: bytes) -> str:
-    """Return the SHA-256 of *data* in hexadecimal, which an edit expects to find."""
     import hashlib  # loads OpenSSL, which reading commands do without
 
     return hashlib.sha256(data).hexdigest()
@@ -191,7 +187,6 @@ def checked_name(path: StrPath) -> str:
 
 
 def names_of(root: StrPath, path: str) -> Iterator[str]:
-    """Yield what a file may be called: from *root*, if it is beneath it, and absolute."""
     for whole in (os.path.abspath, os.path.realpath):  # links as they are written first
         name = os.path.relpath(whole(path), whole(root))
         if name.partition(os.sep)[0] != os.pardir:
@@ -350,7 +345,6 @@ def _way(path: str, root: str | None) -> tuple[str, list[str], str]:
 
 @contextmanager
 def _opened(path: str, root: str | None) -> Iterator[int]:
-    """Yield a descriptor that reads *path*, and never waits for a writer."""
     if root is not None and _HAS_DIRECTORY_DESCRIPTORS:
         with directory_of(path, root=root) as (directory, last):
             descriptor = os.open(last, _READ | _NO_LINK, dir_fd=directory)

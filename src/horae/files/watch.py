@@ -113,8 +113,6 @@ async def _either(one: asyncio.Event, other: asyncio.Event, *, within: float | N
 
 
 class _Watch:
-    """The watch over one root, in a thread of its own."""
-
     def __init__(
         self,
         root: str,
@@ -196,7 +194,6 @@ class _Watch:
                 return
 
     def _look_around(self, identity: Identity, poll: float) -> None:
-        """Compare what is there with what was, until the root is another."""
         was = self._snapshot()
         self._news.bring([self._root])
         pause = poll

@@ -25,7 +25,6 @@ def calm_collector() -> None:
 
 @contextmanager
 def collector_paused(*, when: bool) -> Iterator[None]:
-    """Keep the collector from walking, again and again, what it will never free."""
     if not when or not gc.isenabled():
         yield
         return

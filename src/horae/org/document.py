@@ -43,7 +43,6 @@ def read(text: str, *, was: Plan | None = None) -> Plan:
 
 
 def _states(text: str, starts: Sequence[int]) -> States:
-    """Return the state words: TODO and DONE, and those that the file declares."""
     sections = {bisect_right(starts, found.start()) for found in _STATE_LINE.finditer(text)}
     if not sections:
         return DEFAULT_STATES

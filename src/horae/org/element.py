@@ -38,18 +38,12 @@ _QUOTED: Final = re.compile(r"^([ \t]*+,*?),(?=\*|#\+)", re.MULTILINE)
 
 
 def blocks(section: str, start: int = 0) -> list[Block]:
-    """Return the source blocks that stand directly in the section, from *start* on."""
     if "#+" not in section:
         return []
     return [found for found in elements(section, start) if isinstance(found, Block)]
 
 
 def keywords(section: str, start: int = 0) -> list[Keyword]:
-    r"""Return the `#+KEY: value` lines that stand directly in the section.
-
-    >>> [(found.key, found.value) for found in keywords("#+START: wake_add\n")]
-    [('START', 'wake_add')]
-    """
     if "#+" not in section:
         return []
     return [found for found in elements(section, start) if isinstance(found, Keyword)]
@@ -78,7 +72,7 @@ def bare(section: str, start: int = 0) -> str:
 
 
 def elements(section: str, start: int = 0) -> Iterator[Block | Keyword]:
-    """Yield source blocks and keyword lines in order, in one pass over the section."""
+    """Yield source blocks and keyword lines in order, in one pass."""
     if start == 0 and section.startswith("\ufeff"):
         start = 1  # a byte-order mark is part of no line
     ends = _Ends(section, start)
@@ -115,7 +109,6 @@ def elements(section: str, start: int = 0) -> Iterator[Block | Keyword]:
 def _element(
     section: str, begin: int, text: str, after: int, ends: _Ends
 ) -> Block | Keyword | None:
-    """Return the source block or keyword that the line at *begin* opens, if any."""
     opening = _BEGIN.match(text)
     if opening and opening[1].lower() == "src":
         end = ends.block(opening[1], after)
@@ -142,8 +135,6 @@ def _block(section: str, begin: int, after: int, end: Span) -> Block:
 
 
 class _Ends:
-    """Where every kind of end line stands in a section."""
-
     def __init__(self, section: str, start: int) -> None:
         self._blocks: dict[str, list[Span]] = {}
         self._dynamic: list[Span] = []

@@ -66,10 +66,7 @@ def _split_tags(title: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _split_tag_runs(title: str) -> tuple[str, tuple[str, ...]]:
-    """Return title and tags however many runs of tags end the line.
-
-    The line is matched from its end: a run of tags looks the same from both sides.
-    """
+    """Return title and tags, matched from the end of the line: tags look the same from there."""
     turned, at = _lettered(title)[::-1], 0
     while run := _RUN.match(turned, at):
         at = run.end()
@@ -106,7 +103,6 @@ class Parts(NamedTuple):
 
 
 def parts(headline: Headline) -> Parts:
-    """Return where each part stands, so that a tool can change one and nothing else."""
     text = headline.text
     line = text.partition("\n")[0].rstrip()
     stop = max(len(line), headline.level + 1)  # a bare headline keeps its blank

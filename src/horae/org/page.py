@@ -28,11 +28,7 @@ _PROPERTY: Final = re.compile(r"[ \t]*+:([A-Za-z][\w-]*+):[ \t]++(\S[^\n]*)", re
 
 
 class Heading(NamedTuple):
-    """A heading with the text below it.
-
-    Its drawer may stand anywhere before the first heading inside, and a line that is no
-    property is passed over.
-    """
+    """A heading with the text below it; its drawer may stand anywhere before an inner heading."""
 
     file: str
     name: str  # the title without tags
@@ -80,7 +76,6 @@ def headings(text: str, file: str) -> tuple[list[Heading], list[Diagnostic]]:
 
 
 def heading_of(headline: Headline, line: int, file: str, below: str = "") -> Heading:
-    """Return a headline as a heading, its drawer read and taken out of its body."""
     own = headline.text
     name = " ".join(filter(None, [headline.state, headline.title]))
     start = own.find("\n") + 1 or len(own)
@@ -114,17 +109,14 @@ def line_and_column(text: str, at: int) -> tuple[int, int]:
 
 
 def near_to(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that a misspelt one probably means."""
     from difflib import get_close_matches  # only for messages
 
     return next(iter(get_close_matches(word[:64], list(known), n=1, cutoff=0.75)), None)
 
 
 def choices(words: type[StrEnum]) -> str:
-    """Return what to write where one word of several is expected."""
     return f"write {' or '.join(words)}"
 
 
 def in_order(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return findings about a page in the order of their places."""
     return tuple(sorted(found, key=lambda each: (each.line, each.column, each.code)))

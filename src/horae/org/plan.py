@@ -55,8 +55,6 @@ class Stamp(NamedTuple):
 
 
 class Planning(NamedTuple):
-    """The planning line under a headline."""
-
     start: int
     end: int
     scheduled: Stamp | None
@@ -79,8 +77,6 @@ class Drawer(NamedTuple):
 
 
 class Keyword(NamedTuple):
-    """A `#+KEY: value` line."""
-
     key: str
     value: str
     span: Span
@@ -155,7 +151,6 @@ class Plan(NamedTuple):
         return self.preamble + "".join(headline.text for headline in self.headlines)
 
     def places(self) -> list[SectionPlace]:
-        """Return where each headline stands, in one pass."""
         texts = [self.preamble, *(headline.text for headline in self.headlines[:-1])]
         starts = accumulate(len(text) for text in texts)
         lines = accumulate((text.count("\n") for text in texts), initial=1)

@@ -23,7 +23,6 @@ _LINE_ENDS: Final = frozenset({"\n", "\r\n", "\r"})
 
 
 def items(section: str, start: int, end: int) -> Iterator[tuple[str, Stamp]]:
-    """Yield the keywords at *start* with their stamps, in the order in which they stand."""
     at = start
     while item := _ITEM.match(section, at, end):
         yield item[1], Stamp(item.start(2), item.end(2), item[2])

@@ -38,11 +38,7 @@ def query(text: str) -> list[HeadlineRow]:
 
 
 def parse_timestamp(text: str) -> TimestampData | None:
-    """Return what one bracketed stamp says, or None if it is not one.
-
-    >>> parse_timestamp("<2026-06-20>")
-    {'at': '2026-06-20', 'repeat': None, 'active': True}
-    """
+    """Return what one bracketed stamp says, or None if it is not one."""
     found = timestamp.parse_timestamp(text)
     return found.data() if found else None
 

@@ -27,7 +27,6 @@ _ROW: Final[dict[str, object]] = {
 
 
 def misread() -> str | None:
-    """Return what the reader gets wrong in a text whose meaning is known, if anything."""
     found = query(_TEXT)
     row = dict(found[0]) if len(found) == 1 else {}
     wrong = next((key for key, value in _ROW.items() if row.get(key) != value), None)

@@ -20,8 +20,6 @@ _VALUED: Final = frozenset({":deps", ":uses", ":in", ":out", ":dir"})
 
 
 class Component(NamedTuple):
-    """A `:component:` headline and its first source block."""
-
     at: int  # which headline of the plan
     name: str
     block: Block | None
@@ -46,7 +44,7 @@ class World(NamedTuple):
 
     @property
     def producers(self) -> dict[str, Component]:
-        """Return who puts out each name; of two, the later one."""
+        """Return the component that puts out each name; of two, the later one."""
         return {component.puts: component for component in self.components if component.puts}
 
     @property
@@ -61,7 +59,6 @@ class World(NamedTuple):
 
     @property
     def exports(self) -> list[str]:
-        """Return what is put out and not taken in by an edge of this world."""
         producers = self.producers
         return sorted(producers.keys() - {component.takes for component in self.components})
 
@@ -106,12 +103,7 @@ class Finding(TypedDict):
 
 
 def tangle(text: str) -> TangleData:
-    r"""Return the worlds that a plan resolves to.
-
-    >>> plan = "* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 6 * * *\n:END:\n"
-    >>> tangle(plan)["worlds"][0]["schedule"]
-    {'cron': '0 6 * * *'}
-    """
+    """Return the worlds that a plan resolves to."""
     return {"worlds": [world_data(world) for world in worlds(read(text))]}
 
 
@@ -143,11 +135,7 @@ def validate(text: str) -> list[Finding]:
 
 
 def upgrade(old: str, new: str) -> list[Finding]:
-    r"""Return what those who rely on the *old* plan lose or must grant under the *new* one.
-
-    >>> upgrade("* Digest :workflow:\n", "* Digest\n")[0]["message"]
-    'workflow was removed'
-    """
+    """Return what those who rely on the *old* plan lose or must grant under the *new* one."""
     # All worlds, nested ones too, by their names; of two, the later one.
     before, after = ({each.name: each for each in every(worlds(read(x)))} for x in (old, new))
     return [
@@ -158,12 +146,7 @@ def upgrade(old: str, new: str) -> list[Finding]:
 
 
 def durable(text: str) -> list[str]:
-    r"""Return the names of the components that keep their state, parents before children.
-
-    >>> block = "#+begin_src py :persist\n#+end_src\n"
-    >>> durable(f"* Digest :workflow:\n** Count :component:\n{block}")
-    ['Count']
-    """
+    """Return the names of the components that keep their state, parents before children."""
     return [
         component.name
         for world in every(worlds(read(text)))
@@ -173,7 +156,6 @@ def durable(text: str) -> list[str]:
 
 
 def worlds(plan: Plan) -> list[World]:
-    """Return the outermost worlds of a plan, each with those inside it."""
     top: list[int] = []
     components: dict[int, list[Component]] = {}  # by the index of their workflow
     children: dict[int, list[int]] = {}
@@ -237,7 +219,7 @@ def world_data(world: World) -> WorldData:
 
 
 def flat(world: World) -> list[Component]:
-    """Return all components below a workflow, those of nested workflows too, in order."""
+    """Return all components below a workflow, in order."""
     found = [component for each in every([world]) for component in each.components]
     return sorted(found, key=lambda component: component.at)
 
@@ -272,7 +254,6 @@ def _component(index: int, headline: Headline) -> Component:
 
 
 def _upgrade_world(name: str, old: World, new: World | None) -> Iterator[Finding]:
-    """Yield what changes for those who rely on one workflow."""
     if new is None:
         yield _error(name, "workflow was removed")
         return

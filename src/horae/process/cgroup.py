@@ -42,7 +42,6 @@ class CgroupLimits:
     memory_from: str = "run.memory"
 
     def before(self) -> list[tuple[bytes, bytes]]:
-        """Return files, and what is to be in them before anything runs."""
         if self.memory_max is None:
             return []
         # Without swap, or the limit would hold nothing.
@@ -78,11 +77,7 @@ class CgroupLimits:
         return found
 
     def over(self, other: CgroupLimits) -> CgroupLimits:
-        """Return these, and where they say nothing those of another.
-
-        >>> CgroupLimits(pids_max=5).over(CgroupLimits(pids_max=9, cpu_max=2))
-        CgroupLimits(memory_max=None, pids_max=5, cpu_max=2, memory_from='run.memory')
-        """
+        """Return these, and where they say nothing those of another."""
         memory = other if self.memory_max is None else self
         return CgroupLimits(
             memory.memory_max,
@@ -115,7 +110,6 @@ class Yard:
         return start, home, limits.before(), limits.after(), limits.told()
 
     def left_over(self) -> list[Path]:
-        """Return the pens that an engine before this one has left."""
         with suppress(OSError):  # without the directory there is none
             return [each for each in self.path.iterdir() if each.name.startswith(self._start)]
         return []
@@ -209,7 +203,6 @@ def standing(process: int | None = None) -> CgroupStatus:
 
 
 def _missing(own: Path, process: int | None = None) -> str:
-    """Return what keeps a process from using the cgroup above its own; nothing if it can."""
     above = own.parent
     if not (above / "cgroup.procs").exists():
         who = "this process" if process is None else f"process {process}"

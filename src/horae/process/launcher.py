@@ -92,7 +92,6 @@ class Launcher:
         await swept
 
     def kill(self) -> None:
-        """End a launcher that does not answer; its runs go on."""
         if self._process is not None:
             self._process.kill()
         self._lose()
@@ -174,7 +173,6 @@ class Launcher:
                 swept.set_result(None)
 
     def _lose(self) -> None:
-        """Forget a launcher that has died; the next run gets a new one."""
         if self._control is not None and self._loop is not None:
             self._loop.remove_reader(self._control.fileno())
             self._control.close()
@@ -191,7 +189,7 @@ class Launcher:
 
 
 def _log_of(directory: Path) -> int:
-    """Return a descriptor of what the launcher says; of nothing if no plain file is there."""
+    """Return a descriptor of the launcher's log; of nothing if no plain file is there."""
     from stat import S_ISREG
 
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -315,7 +313,6 @@ class LauncherProcess:
                     self._has_strays = True
 
     def _listen(self) -> None:
-        """Do one thing that the engine asks for; a closed line is its death."""
         try:
             data, rights, _, _ = self._control.recvmsg(1, _socket.CMSG_SPACE(4), _CLOSE_ON_EXEC)
         except OSError:

@@ -56,7 +56,6 @@ class Masker:
         return self._shown(self._kept, len(self._kept))
 
     def _shown(self, data: bytes, end: int) -> bytes:
-        """Return the data up to a place, masked, and keep the rest of it."""
         spans = []  # where secrets stand in the data; they may overlap
         for spelling in self._spellings:
             start = data.find(spelling)
@@ -89,11 +88,6 @@ class Masker:
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without some secrets, however they are spelled in it.
-
-    >>> masked("bad credentials: hunter2!", ["hunter2!"])
-    'bad credentials: [secret]'
-    """
     raw = [each.encode("utf-8", "surrogateescape") for each in secrets]
     masker = Masker(disguises(raw))
     shown = masker.feed(text.encode("utf-8", "surrogateescape")) + masker.rest()

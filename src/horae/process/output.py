@@ -28,11 +28,7 @@ SHORT = 1 << 15  # bytes of what a filter puts out that need no file
 
 
 class Log:
-    """The output on disk: its first MiB, and its end in files of one MiB, of which two are kept.
-
-    File `output.log.N` holds the bytes from N MiB on, so whoever reads meanwhile knows where it
-    is. At the end the first MiB and the last are joined.
-    """
+    """The output on disk: its first MiB, and its end in files `output.log.N` from N MiB on."""
 
     def __init__(self, path: bytes) -> None:
         self._path = path
@@ -103,8 +99,6 @@ class Log:
 
 
 class Pipe:
-    """A pipe from the command to us."""
-
     __slots__ = ("fault", "first", "reading", "writing")
 
     def __init__(self) -> None:
@@ -122,7 +116,6 @@ class Pipe:
         return bool(data) and self.take(data, log)
 
     def take(self, data: bytes, log: Log) -> bool:
-        """Keep some output; False means that no more is."""
         raise NotImplementedError
 
     def close_end(self) -> None:
@@ -240,7 +233,6 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def _put(descriptor: int, data: bytes) -> None:
-    """Write what the disk takes, and drop the rest."""
     quietly(write_all, descriptor, data)
 
 

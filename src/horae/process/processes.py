@@ -218,7 +218,7 @@ class Processes:
 
     @property
     def notes(self) -> list[str]:
-        """Which limits are asked for and do not hold here, each in words, and why."""
+        """Which limits do not hold here, each in words, and why."""
         unheld = standing().unheld(self.limits)
         return [f"{setting} is not enforced: {why}" for setting, why in unheld]
 
@@ -227,10 +227,7 @@ class Processes:
         return None if self._launcher is None else self._launcher.pid
 
     async def hold(self, spec: Spec, *, at_once: bool = False) -> LiveRun:
-        """Make a run that waits for its go; with *at_once* it is let go as soon as it is made.
-
-        Raises RunError if it cannot be made, and LauncherLostError if it may be asked again.
-        """
+        """Make a run that waits for its go, or is let go *at_once*; LauncherLostError: retry."""
         order = _order(spec, self._pen_of(spec), is_held=not at_once)
         if self._launcher is None:
             await self.begin()
@@ -250,7 +247,6 @@ class Processes:
         return None
 
     async def _fresh(self, limits: ProcessLimits) -> SupervisorLine:
-        """Return a supervisor that is just being made."""
         assert self._launcher is not None
         try:
             ours, theirs = socket.socketpair()
@@ -270,10 +266,7 @@ class Processes:
         return SupervisorLine(ours, limits, self._launcher.pid, self)
 
     def follow(self, before: LiveRun, spec: Spec) -> LiveRun | None:
-        """Let a filter begin as soon as another has ended well, with what that has put out.
-
-        None means that it cannot; one that is refused in the end has not begun.
-        """
+        """Let a filter begin when another has ended well, with its output; None: it cannot."""
         if spec.limits != before.spec.limits or not before.can_be_followed:
             return None
         order = _order(spec, self._pen_of(spec), is_held=False, follows=True)
@@ -304,18 +297,12 @@ class Processes:
     async def look_back(
         self, directory: Path, run: int
     ) -> Ended | Literal[EarlierRun.UNRELEASED] | None:
-        """Return how a run of an engine before this one ended; None is unknown.
-
-        Nothing of it is alive any more when this returns.
-        """
+        """Return how a run of an engine before this one ended; then nothing of it is alive."""
         await self.begin()
         return read_end(directory, run)
 
     def alive_until(self, moment: float) -> None:
-        """Let every run end at a moment of the boot clock, unless a later one is said.
-
-        That is every run that is alive, and each that is made before the next moment is said.
-        """
+        """Let every run, also each made from now on, end at a moment of the boot clock."""
         self.ends_at = moment
         for run in self._live:
             run.alive_until(moment)
@@ -360,7 +347,6 @@ class Processes:
             await _becomes_true(lambda: not kill_marked(marks), now() + READY)
 
     def forget(self, run: LiveRun) -> None:
-        """Count a run no longer among the living."""
         self._live.discard(run)
 
     def let_rest(self, line: SupervisorLine) -> None:
@@ -419,7 +405,6 @@ class SupervisorLine:
             self._channel.close()
 
     def tell(self, data: bytes) -> bool:
-        """Say something short; False means that it cannot be."""
         # Then it is dead or does not listen; its end is heard, or is overdue.
         try:
             return self._channel.send(data) == len(data)
@@ -484,14 +469,11 @@ class SupervisorLine:
         return True
 
     def _refuse_all(self) -> None:
-        """Say of those that were to follow that they never will."""
         while self.runs:
             self.runs.popleft().end(b"n", b"")
 
 
 class LiveRun:
-    """A run that is made, and the engine's end of its lifeline."""
-
     def __init__(self, spec: Spec, line: SupervisorLine, processes: Processes) -> None:
         self.spec = spec
         self.line = line
@@ -514,7 +496,6 @@ class LiveRun:
 
     @property
     def is_answered(self) -> bool:
-        """Whether it is known that it could be made."""
         return self._answer.done()
 
     @property
@@ -541,7 +522,6 @@ class LiveRun:
             raise LauncherLostError("the launcher ended")
 
     def go(self) -> None:
-        """Let it begin; before this nothing of it has run."""
         if not self._is_released:
             self.line.tell(self._last_word())
             self.release()
@@ -551,7 +531,6 @@ class LiveRun:
         return (b"" if ends_at is None else b"t" + struct.pack("<d", ends_at)) + b"g"
 
     def release(self) -> None:
-        """Take note that it runs from now on."""
         self._is_released = True
         if self.spec.timeout is not None:
             self._expect_end(self.spec.timeout + self.spec.grace)
@@ -570,10 +549,7 @@ class LiveRun:
         self.line.tell(b"t" + struct.pack("<d", moment))
 
     async def ended(self) -> Ended:
-        """Return how it ended, once nothing of it is left.
-
-        Raises RunError for one that was let go as it was made, and could not be.
-        """
+        """Return how it ended, once nothing of it is left; RunError if it could not be made."""
         body = await asyncio.shield(self._end)
         if self._refusal:
             raise RunError(self._refusal)
@@ -609,12 +585,10 @@ class LiveRun:
         self._finish(b"")
 
     def answer(self, kind: bytes, body: bytes) -> None:
-        """Hear whether it could be made."""
         if not self._answer.done():
             self._answer.set_result((kind, body))
 
     def end(self, kind: bytes, body: bytes) -> None:
-        """Hear how it ended, or that it never began."""
         if self._overdue is not None:
             self._overdue.cancel()
         if kind == b"x":
@@ -646,12 +620,7 @@ class LiveRun:
 
 
 def guessed_secrets(environment: Mapping[str, str]) -> set[bytes]:
-    """Return the values in an environment that look like secrets.
-
-    >>> found = guessed_secrets({"API_KEY": "k3y-of-gold", "URL": "ftp://me:pw99@host"})
-    >>> sorted(found)
-    [b'ftp://me:pw99@host', b'k3y-of-gold', b'pw99']
-    """
+    """Return the values in an environment that look like secrets."""
     found = (each for name, value in environment.items() for each in guessed_in(name, value))
     return {each.encode("utf-8", "surrogateescape") for each in found}
 
@@ -725,7 +694,6 @@ def _within_limits(found: Verdict, why: EndCause, facts: Mapping[str, object]) -
 
 
 def _order(spec: Spec, pen: Asked | None, *, is_held: bool, follows: bool = False) -> bytes:
-    """Return a spec as its supervisor reads it, or raise RunError for what can never be run."""
     argv = [each.encode(*_ENCODING) for each in spec.argv]
     variables = [each.encode(*_ENCODING) for pair in spec.environment.items() for each in pair]
     environment = dict(zip(variables[::2], variables[1::2], strict=True))
@@ -762,7 +730,6 @@ def _order(spec: Spec, pen: Asked | None, *, is_held: bool, follows: bool = Fals
 
 
 async def _lock(path: Path, *, patience: timedelta) -> int:
-    """Return a descriptor with the lock that launchers and supervisors share with their engine."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:

@@ -61,7 +61,7 @@ def why_unready(
 def unread(
     secrets: Secrets | None, variables: Iterable[str], own: Iterable[str] = ()
 ) -> Unready | None:
-    """Return which secret cannot be read that a run asks for, as far as a look tells."""
+    """Return which secret that a run asks for cannot be read, as far as a look tells."""
     if secrets is None:
         return None
     asked = [each.partition("=") for each in variables]

@@ -84,7 +84,6 @@ class Pen:
             remove(self._path)
 
     def say(self, files: Files) -> None:
-        """Write into its files, and keep in mind what the system would not take."""
         for name, value in files:
             try:
                 overwrite(self._path + b"/" + name, value)
@@ -103,7 +102,6 @@ def kill(path: bytes) -> bool:
 
 
 def kill_each(path: bytes) -> None:
-    """Kill one by one who is in a cgroup and below; whoever forks meanwhile is left."""
     for each in (path, *_below(path)):
         for pid in read(each + b"/cgroup.procs").split():
             quietly(os.kill, int(pid), signal.SIGKILL)
@@ -158,7 +156,6 @@ def _is_gone(path: bytes) -> bool:
 
 
 def _below(path: bytes) -> list[bytes]:
-    """Return the cgroups below one, each after the one that it is in; not more than so many."""
     found = [path]
     for each in found:
         if len(found) > MOST:

@@ -48,7 +48,6 @@ class RunSettings:
         return self.data / f"runs/{run.started_at:%Y-%m-%d}/{run.number}"
 
     def work_of(self, filed: Filed) -> Path:
-        """Return where a run works: where its plan is, else in the plan root."""
         beside = (self.root / filed.origin.file).parent
         return beside if beside.is_dir() else self.root
 
@@ -99,7 +98,6 @@ def message_of(filed: Filed) -> dict[str, object]:
 
 
 def alert_facts(about: Followed, place: RunSettings) -> dict[str, str]:
-    """Return what an alert is told beside the receipt: why it was asked for, and the output."""
     log = None if about.run is None else place.directory_of(about.run) / LOG_NAME
     return {
         "event": " ".join(about.event),
@@ -111,7 +109,6 @@ def alert_facts(about: Followed, place: RunSettings) -> dict[str, str]:
 async def why_held(
     place: RunSettings, variables: Iterable[str], own: Mapping[str, str] | None = None
 ) -> Reason | None:
-    """Return why a run that asks for these variables would be held back; None if it would not."""
     try:
         await place.secrets.given(variables, own)
     except SecretError as error:

@@ -171,7 +171,6 @@ class NamedSecrets:
         return known
 
     async def _call(self, name: str) -> str:
-        """Return what a command prints, and remember it for a while."""
         environ = {key: each for key, each in self._environ.items() if not self._is_own(key)}
         try:
             if not self._may_call:
@@ -308,10 +307,7 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> bytes:
-    """Return what a command prints; when it has ended, or must, nothing it started is left.
-
-    What it says on stderr is dropped: that may hold a part of the secret.
-    """
+    """Return what a command prints on stdout; nothing it started is left."""
     try:
         process = subprocess.Popen(  # noqa: S603 - words of the settings, and no shell
             words,
@@ -344,10 +340,7 @@ def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> b
 
 
 def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
-    """Return what a process prints until it ends, and whether it has; too much ends it, too.
-
-    What it left running may hold its output open: that is not waited for.
-    """
+    """Return what a process prints until it ends, and whether it has; too much ends it, too."""
     assert process.stdout is not None, "it was made with a pipe"
     pipe, said, until = process.stdout.fileno(), b"", monotonic() + LONGEST
     ready, is_open = select.poll(), True  # not select(): an engine may have many descriptors

@@ -189,7 +189,7 @@ class EngineSocket:
 
 
 def length_of(heard: bytes) -> int:
-    """Return how long the word to a run is with which this begins; 0 if it is not whole."""
+    """Return the length of the first word to a run; 0 if it is not whole."""
     kind, known = heard[:1], len(heard)
     length = {b"g": 1, b"t": 9}.get(kind, 0)
     if kind == b"c" and known >= 3:
@@ -198,8 +198,6 @@ def length_of(heard: bytes) -> int:
 
 
 class Deaths:
-    """A pipe from which can be read when a child has died."""
-
     __slots__ = ("_writing", "reading")
 
     def __init__(self) -> None:
@@ -296,7 +294,6 @@ class Supervisor:
         return self._is_released and not self._why
 
     def begin(self) -> bool:
-        """Start the command; False means that the system would not."""
         self._began_at = now()
         limit, ends_at = self._facts["timeout"], self._facts["ends_at"]
         if ends_at is not None:
@@ -393,7 +390,6 @@ class Supervisor:
             pass
 
     def _obey(self) -> bool:
-        """Take one whole order out of what was heard; False if there is none."""
         if self._line.put_by():  # for later
             return True
         heard = self._line.heard
@@ -447,7 +443,7 @@ class Supervisor:
                 quietly(os.killpg, self._pid, each)
 
     def _end_at_once(self, why: str) -> None:
-        """Kill without asking: nobody is there any more who could wait for the grace."""
+        """Kill without asking: the engine is not there to wait for the grace."""
         self._why = self._why or why
         self._kill_at = now()
 
@@ -580,7 +576,6 @@ def find_program(name: bytes, path: bytes) -> bytes:
 
 
 def _forget_before(path: bytes) -> None:
-    """Remove what an attempt before left in its directory: it is not about this one."""
     try:
         os.mkdir(path, 0o700)
     except FileNotFoundError:
@@ -610,7 +605,6 @@ def _refuse_too_long(facts: RunFacts) -> None:
 
 
 def _limit(limits: list[tuple[int, int]]) -> None:
-    """Set what the command may use; the supervisor keeps the least that it needs."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for which, wanted in limits:
         hard = resource.getrlimit(which)[1]
@@ -621,7 +615,6 @@ def _limit(limits: list[tuple[int, int]]) -> None:
 
 
 def _stdin(directory: Callable[[], int], source: bytes | None, data: bytes) -> int:
-    """Return a descriptor from which the command reads its input."""
     if not data:
         return os.open(source or os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -647,7 +640,6 @@ def write_whole(directory: int, name: bytes, data: bytes) -> None:
 
 
 def _receive(channel: _socket.socket, length: int) -> bytes:
-    """Return so many bytes, or less if the other end went away before."""
     data = bytearray()
     while len(data) < length:
         try:

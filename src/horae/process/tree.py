@@ -78,7 +78,6 @@ def started(pid: int) -> int:
 def _signal_one(
     pid: int, line: tuple[bytes, int, int], signals: Collection[int], *, is_own: bool
 ) -> None:
-    """Signal a process if it is still the one that was read about."""
     try:
         if is_own:  # only we reap it, so its number is not used again
             for each in signals:
@@ -97,7 +96,6 @@ def _signal_one(
 
 
 def read(path: str | bytes, most: int = 1 << 20) -> bytes:
-    """Return what a file of the system says; nothing if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

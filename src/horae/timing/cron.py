@@ -142,7 +142,6 @@ class Cron:
         return self._before(self._local(before, "prev"))
 
     def upcoming(self, after: datetime, n: int) -> list[datetime]:
-        """Return the next moments, as many as asked for or as there are."""
         return list(islice(self._moments(self._local(after, "upcoming")), n))
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
@@ -510,7 +509,6 @@ def _odd_days_in(odd: int, *, first: int, length: int) -> int:
 
 
 def _nearest_weekday(day: int, *, first: int, length: int) -> int:
-    """Return the day from Monday to Friday nearest to a day, in the same month."""
     match (first + day - 1) % 7:
         case 6:
             return day - 1 if day > 1 else day + 2
@@ -530,7 +528,6 @@ class _WallGap(NamedTuple):
 
 
 def _seam(wall: datetime) -> _WallGap | None:
-    """Return the clock change that leaves a wall time out or repeats it, if one does."""
     zone = wall.tzinfo
     assert isinstance(zone, ZoneInfo)
     wall = wall.replace(microsecond=0, fold=0)

@@ -105,7 +105,6 @@ class FieldError(Exception):
 
 
 def split_fields(expression: str) -> Sequence[str]:
-    """Return the texts of all seven fields, in upper case."""
     if len(expression) > _LONGEST:
         reason = f"has {len(expression)} characters, more than {_LONGEST}"
         raise CronError(expression, field="expression", reason=reason, column=_LONGEST + 1)
@@ -128,7 +127,6 @@ def split_fields(expression: str) -> Sequence[str]:
 
 
 def mask_of(field: _CronField, text: str) -> int:
-    """Return the values that a field names, a bit for each."""
     if text == "*":
         return field.whole
     value = field.values.get(text)
@@ -253,7 +251,6 @@ def _special_weekday(item: str) -> int:
 
 
 def located(expression: str, refused: FieldError) -> CronError:
-    """Return the error of a field with its place in the whole expression."""
     tokens = list(re.finditer(r"\S+", expression))
     token = tokens[_FIELDS.index(refused.field) - (1 if len(tokens) == 5 else 0)]
     if token[0].upper().startswith(("TZ=", "CRON_TZ=")):

@@ -60,8 +60,6 @@ class RepeaterError(TimestampError):
 
 
 class RepeaterKind(StrEnum):
-    """What a repeater counts from."""
-
     CUMULATE = "+"  # from the old date, one interval further
     CATCH_UP = "++"  # from the old date, the first interval that ends in the future
     RESTART = ".+"  # from the day it was done; hours from the minute it was done
@@ -121,11 +119,9 @@ class Repeater:
             return None
 
     def after(self, anchor: datetime, moment: datetime, *, zone: ZoneInfo) -> datetime | None:
-        """Return the first moment of the grid strictly after a moment, None if there is none."""
         return self._moment(anchor, self._place_after(anchor, moment, zone), zone)
 
     def before(self, anchor: datetime, moment: datetime, *, zone: ZoneInfo) -> datetime | None:
-        """Return the last moment of the grid strictly before a moment, None if there is none."""
         # Places that a gap has moved onto this very moment are not before it.
         for n in range(self._place_after(anchor, moment, zone) - 1, -1, -1):
             at = self._moment(anchor, n, zone)
@@ -136,7 +132,6 @@ class Repeater:
     def between(
         self, anchor: datetime, start: datetime, end: datetime, *, zone: ZoneInfo
     ) -> Iterator[datetime]:
-        """Yield the moments of the grid after start, up to and including end, in order."""
         last = start
         for n in count(self._place_after(anchor, start, zone)):
             at = self._moment(anchor, n, zone)
@@ -199,8 +194,6 @@ class Repeater:
 
 
 class Anchor(NamedTuple):
-    """The wall time of a timestamp, and where it ends if it is a range."""
-
     start: datetime
     end: time | None
     has_time: bool
@@ -381,7 +374,6 @@ def _count(text: str, number: str) -> int:
 
 
 def _months_on(anchor: datetime, step: int, n: int) -> datetime | None:
-    """Return the anchor *n* times shifted by so many months, each shift from the last."""
     turn, months, day = _first_short(anchor, step), n * step, anchor.day
     if turn is not None and n >= turn:
         # The day ran over into the next month, and is early enough now to fit every month.

@@ -168,7 +168,6 @@ def _nearest_end(when: datetime) -> datetime:
 
 
 def _first_change(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """Return the one whole second in (before, after] at which the offset changes."""
     old = _offset_at(before, zone)
     low, high = 0, (after - before) // _SECOND
     while high - low > 1:

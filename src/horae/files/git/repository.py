@@ -119,8 +119,6 @@ class Pull:
 
 
 class FileState(StrEnum):
-    """How a file stands to the last commit."""
-
     CLEAN = "clean"
     CHANGED = "changed"  # a person's work, staged or not
     UNTRACKED = "untracked"
@@ -268,7 +266,7 @@ class Git:
         return found[0]
 
     async def unshared(self) -> int:
-        """Return how many commits are nowhere but in this clone, as far as it knows."""
+        """Return how many commits are only in this clone, as far as it knows."""
         return int((await self._git("rev-list", "--count", "HEAD", "--not", "--remotes")).text)
 
     # Changing.
@@ -388,7 +386,6 @@ class Git:
         return made
 
     async def push(self, branch: str | None = None, *, commit: str | None = None) -> Push:
-        """Give the origin's branch our commit, if it goes forward from there."""
         try:
             async with self.held():
                 name = branch or await self.branch()
@@ -666,7 +663,6 @@ class Git:
         return made.text
 
     async def _objection(self, ours: str, theirs: str) -> str | None:
-        """Return why what *theirs* changes must not come in."""
         entries = [each for each in await self._changes(ours, theirs) if each[2] != "D"]
         objects = [f"{sha}\n" for mode, sha, _, _ in entries if mode != "160000"]
         sizes: dict[str, int] = {}
@@ -800,7 +796,6 @@ def _left(why: UpdateRefusal, words: str, *, paths: tuple[str, ...] = ()) -> Pul
 
 
 def _half_fetched(root: str) -> frozenset[str]:
-    """Return the files that fetches write into, or left behind when they were ended."""
     here = layout(root)
     # A repository without packs has none.
     with suppress(FileNotFoundError):

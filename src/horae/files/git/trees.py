@@ -43,8 +43,6 @@ _PLAN: Final = "plan"  # the clone of the plan, in the data directory of a machi
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Where a member works, and why that is not up to date, if it is not."""
-
     path: Path
     trouble: str = ""
 
@@ -164,7 +162,7 @@ class Trees:
         return Brought(made, await self._left(name, made.words, branch=made.branch))
 
     async def undelivered(self, name: str) -> Undelivered | None:
-        """Return the work of a member that is nowhere but in its clone; None if there is none."""
+        """Return the work of a member that is only in its clone; None if there is none."""
         if not is_repository(self.path_of(name)):
             return None
         left = await self._left(name, "waiting for the next delivery")
@@ -258,7 +256,6 @@ class PlanTree:
         return None
 
     def mark(self) -> object:
-        """Return what is another one after each commit that is made here."""
         try:
             found = (self.path / ".git" / "refs" / "heads" / self.branch).stat()
         except OSError:

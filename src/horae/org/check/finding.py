@@ -16,8 +16,6 @@ _LONGEST: Final = 60
 
 
 class SectionFinding(NamedTuple):
-    """A finding at an offset of a section's text."""
-
     at: int
     code: str
     severity: Severity
@@ -48,7 +46,6 @@ class CheckedSection(NamedTuple):
     states: States
 
     def below(self) -> int:
-        """Return where the line after the headline begins."""
         return self.headline.text.find("\n") + 1 or len(self.headline.text)
 
 

@@ -34,7 +34,6 @@ _NEAR: Final = ("workflow", "component", "agent")
 
 
 def _planning_line(section: CheckedSection) -> Iterator[SectionFinding]:
-    """Yield a finding for a planning line that is void, misplaced or in lower case."""
     headline, text = section.headline, section.headline.text
     below = section.below()
     if headline.planning is None and _PLANNING.match(text, below):
@@ -98,7 +97,6 @@ def _void_planning(text: str, below: int) -> SectionFinding:
 
 
 def _property_drawer(section: CheckedSection) -> Iterator[SectionFinding]:
-    """Yield a finding for a drawer that is void, and by which line."""
     headline, text = section.headline, section.headline.text
     if headline.drawer is not None:
         return
@@ -129,7 +127,6 @@ def _property_drawer(section: CheckedSection) -> Iterator[SectionFinding]:
 
 
 def _tags(section: CheckedSection) -> Iterator[SectionFinding]:
-    """Yield a finding for a tag that is almost a known one, or that is no tag at all."""
     headline = section.headline
     line = line_at(headline.text, 0).rstrip()
     for meant in _NEAR:  # one finding for each, however many tags are near to it
@@ -163,7 +160,6 @@ def _is_near(word: str, known: str) -> bool:
 
 
 def _open_block(section: CheckedSection) -> Iterator[SectionFinding]:
-    """Yield a finding for a source block in a component that is never closed."""
     headline = section.headline
     if "component" not in headline.tags:
         return

@@ -69,7 +69,6 @@ def _planning_stamps(section: CheckedSection) -> Iterator[SectionFinding]:
 
 
 def _range(stamp: Stamp, *, fires: bool) -> SectionFinding:
-    """Return the finding for two stamps as one, and how to write what may be meant."""
     fix = _one_stamp(stamp.text)
     what = "a range of two timestamps"
     if fires:
@@ -174,7 +173,6 @@ def _real_date(text: str) -> date | None:
 
 
 def _is_real_time(text: str) -> bool:
-    """Tell whether a time, or both ends of a range, can be on a clock."""
     found = _TIME.fullmatch(text)
     if found is None:
         return False
@@ -224,7 +222,6 @@ def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[SectionFinding]
 
 
 def _said_twice(at: int, tokens: list[str]) -> Iterator[SectionFinding]:
-    """Yield a finding for each kind of token of which only one counts."""
     dates = [token for token in tokens if _DATE.fullmatch(token)]
     times = [token for token in tokens if ":" in token]
     repeaters = [token for token in tokens if ":" not in token and token.startswith(("+", ".+"))]
@@ -266,7 +263,6 @@ def _never_fires(section: CheckedSection) -> Iterator[SectionFinding]:
 
 
 def _both(section: CheckedSection) -> Iterator[SectionFinding]:
-    """Yield which of two schedules wins."""
     headline = section.headline
     if not is_fired(headline):
         return

@@ -46,7 +46,6 @@ def wiring(plan: Plan) -> Iterator[tuple[int, SectionFinding]]:
 def _component(
     component: Component, producers: Mapping[str, Component], makers: Mapping[str, str]
 ) -> Iterator[SectionFinding]:
-    """Yield what keeps a component from running as it seems to."""
     name, taken, puts = shown(component.name), component.takes, component.puts
     if component.block is None:
         yield error(0, "component-source", f"component {name} has no source block")
@@ -114,7 +113,6 @@ def _waiting(names: Sequence[str]) -> str:
 
 
 def _argument(component: Component, key: str, value: str) -> int:
-    """Return where a header argument stands in its section."""
     block = component.block
     if block is None:
         return 0
