@@ -81,7 +81,6 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
 
 
 def _seen_from(root: str, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
-    """Yield findings with their files as seen from the current directory."""
     for each in found:
         yield each if root == "." else each._replace(file=f"{root}/{each.file}")
 
@@ -182,7 +181,6 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
 
 
 def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
-    """Yield the components whose block is in a language that cannot be run."""
     if not any("component" in each.tags for each in plan.headlines):
         return
     for component in (each for world in every(worlds(plan)) for each in world.components):
@@ -291,7 +289,6 @@ def _check_triggers(root: str) -> Iterator[Diagnostic]:
 
 
 def _print(found: Sequence[Diagnostic], plans: Mapping[str, Plan]) -> None:
-    """Print a line per finding, its words and its fix under it, and how many there are."""
     screen = console()
     for each in found:
         line = safe(f"{each.file}:{each.line}:{each.column}: ", style="dim")

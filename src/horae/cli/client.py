@@ -26,8 +26,6 @@ CHUNK: Final = 1 << 16
 
 
 class EngineUnreachableError(HoraeError):
-    """An engine that is needed and does not answer."""
-
     code = "engine_unreachable"
     exit_code = Exit.UNREACHABLE
 
@@ -71,7 +69,6 @@ class Far:
         self._pid = pid
 
     def answers(self) -> bool:
-        """Tell whether anybody listens."""
         try:
             _connect(self._directory).close()
         except OSError:
@@ -79,7 +76,7 @@ class Far:
         return True
 
     def idle(self) -> IdleEngineError | None:
-        """Return why it decides and starts nothing; None if it does, or does not answer."""
+        """Return why the engine starts nothing; None if it does, or does not answer."""
         wire = self._wire(CONNECT)
         try:
             wire.request("GET", "/readyz", headers={**self._headers(), "Connection": "close"})
@@ -124,14 +121,14 @@ class Far:
     ) -> Iterator[HTTPResponse]:
         """Give the answer to one request, or raise what the engine says against it."""
         wire = self._wire(patience)
-        kind = {} if body is None else {"Content-Type": b"application/json"}
+        given: dict[str, bytes | str] = {
+            **self._headers(),
+            **(headers or {}),
+            "Connection": "close",
+        }
+        if body is not None:
+            given["Content-Type"] = "application/json"
         try:
-            given: dict[str, bytes | str] = {
-                **kind,
-                **self._headers(),
-                **(headers or {}),
-                "Connection": "close",
-            }
             # Who refuses a request by its header answers and hangs up before the body has come.
             with suppress(BrokenPipeError, ConnectionResetError):
                 wire.request(method, target, body, given)
@@ -193,13 +190,10 @@ class FarLeader(Far):
         host = {"Host": b"localhost"}  # a name that every machine goes by
         if given := _own_token(self._directory):
             return {**host, **given}
-        # Whoever can read the ledger asks as a node does: it says for whom.
-        said = {
-            "Authorization": f"Bearer {self._secret}",
-            ACTOR: quote(self._actor),
-            SCOPES: Scope.ADMIN.value,
-        }
-        return {**host, **{name: value.encode() for name, value in said.items()}}
+        # A command that can read the ledger asks as a node does, on behalf of its actor.
+        bearer = f"Bearer {self._secret}".encode()
+        said = {ACTOR: quote(self._actor).encode(), SCOPES: Scope.ADMIN.value.encode()}
+        return {**host, "Authorization": bearer, **said}
 
     def _unreachable(self, error: Exception) -> EngineUnreachableError:
         reason = f"the leader {self._name} does not answer at {self._address} ({error})"
@@ -207,8 +201,6 @@ class FarLeader(Far):
 
 
 class _Wire(HTTPConnection):
-    """One connection with an engine."""
-
     def __init__(self, directory: Path, patience: float | None) -> None:
         super().__init__("localhost", timeout=patience)
         self._directory = directory
@@ -227,7 +219,6 @@ def _own_token(directory: Path) -> dict[str, bytes]:
 
 
 def _connect(directory: Path) -> socket.socket:
-    """Return a connection with whoever listens in a directory."""
     wire = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         wire.settimeout(CONNECT)

@@ -64,8 +64,6 @@ _RESTORE: Final = (
 
 
 class NoLedgerError(HoraeError):
-    """A data directory without a ledger."""
-
     code = "no_ledger"
     exit_code = Exit.NOT_FOUND
 
@@ -76,8 +74,6 @@ class NoLedgerError(HoraeError):
 
 
 class EmptyRootError(HoraeError):
-    """A plan root that does not exist."""
-
     code = "no_root"
     exit_code = Exit.NOT_FOUND
 
@@ -109,17 +105,14 @@ class Place(NamedTuple):
 
     @property
     def directory(self) -> Path:
-        """The data directory."""
         return self.config.data
 
     @property
     def store(self) -> str | None:
-        """The database, if nodes share the ledger."""
         return self.config.store
 
     @property
     def path(self) -> Path:
-        """The ledger's file."""
         return self.directory / database.DATABASE
 
     @property
@@ -157,7 +150,6 @@ async def opened(opening: Awaitable[AnyLedger]) -> AsyncIterator[AnyLedger]:
 
 
 async def open_shared(url: str) -> PostgresLedger:
-    """Return the ledger that nodes share."""
     from horae.store.postgres import PostgresLedger  # an extra
 
     return await PostgresLedger.open(url)
@@ -262,7 +254,6 @@ def write_with(
 
 
 def through(far: Far, place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
-    """Let the engine change something."""
     return ask(place, lambda ledger: work(RemoteService(far, ledger=ledger, place=place)))
 
 
@@ -434,7 +425,6 @@ def _patience(since: str, *, now: datetime) -> float:
 
 
 def leader_of(place: Place, store: str) -> Far | None:
-    """Return the leader of the nodes that share a ledger, if it can be reached from here."""
     from horae.store.postgres import NODE
     from horae.web.keys import new_token
 
@@ -471,7 +461,6 @@ def say_source(engine: EngineFacts) -> None:
 
 
 def new_id() -> str:
-    """Return a name that nothing else has."""
     return token_hex(6)
 
 

@@ -73,8 +73,6 @@ Or try these commands in another terminal:
 
 
 class OccupiedError(HoraeError):
-    """A directory for the demo that is not empty."""
-
     code = "occupied"
     exit_code = Exit.CONFLICT
 
@@ -151,7 +149,6 @@ def _empty(directory: str) -> Path:
 
 
 def write_plan(root: Path, *, listen: str | None = None) -> None:
-    """Write the plan of the demo and its other files into a directory."""
     from importlib.resources import files
 
     now = SystemClock().now()
@@ -179,7 +176,6 @@ def _walk(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversab
 
 
 def _free_address(root: Path) -> str | None:
-    """Return a free address to listen on if the usual one is in use, else None."""
     wanted = load(root).listen
     try:
         listen_tcp(wanted.host, wanted.port).close()
@@ -193,7 +189,6 @@ def _free_address(root: Path) -> str | None:
 
 
 def _begin(app: App, link: str | None, *, root: Path, other: str | None) -> None:
-    """Print what the demo does and where to look."""
     page = link or "the page could not be started, see below"
     if other is not None:
         page += f"  (port {other.rpartition(':')[2]}: the usual one is in use)"
@@ -243,7 +238,6 @@ def _request(place: Place, over: Event) -> None:
 
 
 def _sum_up(place: Place, seconds: float) -> None:
-    """Print how many receipts each entry has, and how their runs ended."""
     counts: dict[str, Counter[str]] = {}
     for line in read(place, lambda service: service.history(limit=_MOST)).lines:
         counts.setdefault(line.filed.title, Counter())[line.filed.receipt.status] += 1

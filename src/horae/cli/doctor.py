@@ -68,8 +68,6 @@ _PROGRAMS: Final = ("wb", "batty", "agent")  # beside `horae` itself
 
 
 class Grade(StrEnum):
-    """How well something is."""
-
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
@@ -123,7 +121,6 @@ def doctor(*, restores: bool, place: Place, output: Output) -> int:
 
 
 def examine(place: Place) -> Iterator[Check]:
-    """Yield how everything is that a ledger and an engine stand on."""
     config, root = place.config, Path(place.root)
     yield check_python(sys.version_info[:3], sys.platform)
     wrong = misread()
@@ -211,7 +208,6 @@ class ClockReading(NamedTuple):
 
 
 def check_clock(first: ClockReading, second: ClockReading) -> Check:
-    """Return whether the clock shows a likely year and goes as fast as time passes."""
     found = moment_text(second.wall, "UTC")
     if not 2025 <= second.wall.year < 2100:
         return _fail("clock", f"{found}, an unlikely year", "set the clock of this machine")
@@ -232,7 +228,6 @@ def _check_zones() -> Check:
 
 
 def _zone_data() -> tuple[str | None, str]:
-    """Return the version of the zone data, if it is known, and where the data is."""
     for directory in map(Path, zoneinfo.TZPATH):
         if not (directory / "Europe" / "Berlin").is_file():
             continue
@@ -252,7 +247,6 @@ def _zone_data() -> tuple[str | None, str]:
 
 
 def _git_version() -> str | None:
-    """Return what git says of its version; None if there is none, or it does not answer."""
     program = shutil.which("git")
     if program is None:
         return None
@@ -302,7 +296,6 @@ def check_programs(path: str) -> Check:
 
 
 def _is_ours(file: str) -> bool:
-    """Tell whether a program is one that Horae installed."""
     try:
         with open(file, "rb") as script:
             return b"horae" in script.read(4096)
@@ -333,7 +326,6 @@ def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Ch
 
 
 def _languages_of(config: Config) -> dict[str, str]:
-    """Return the languages of the plan's blocks, each with a place where it is used."""
     used: dict[str, str] = {}
     try:
         plans = find_plans(config.root, most=config.plan_max_files).plans
@@ -352,7 +344,6 @@ def _languages_of(config: Config) -> dict[str, str]:
 
 
 def check_root(root: Path) -> Check:
-    """Return whether plans can be read and what belongs to them be written."""
     if not root.is_dir():
         return _fail("plan root", f"{root} is not a directory", f"horae init {root}")
     if not os.access(root, os.R_OK | os.X_OK):
@@ -365,7 +356,6 @@ def check_root(root: Path) -> Check:
 
 
 def _check_settings(config: Config) -> Check:
-    """Return whether all of `horae.toml` counts."""
     waiting, unknown = untrusted(config).waiting, config.findings
     if not waiting and not unknown:
         return _ok("settings", "all settings in horae.toml are used")
@@ -380,7 +370,6 @@ def _check_settings(config: Config) -> Check:
 
 
 def check_port(config: Config) -> Check:
-    """Return whether the server can listen where it is to."""
     wanted = config.listen
     where = f"{wanted.host}:{wanted.port}"
     if holder_of(config.data) is not None:
@@ -565,8 +554,6 @@ def _check_watches() -> Iterator[Check]:
 
 
 class DatabaseFacts(NamedTuple):
-    """What a database says of itself."""
-
     version: int  # 150004 is 15.4
     schema: int | None  # None: it holds no ledger yet
     may_write: bool
@@ -575,7 +562,6 @@ class DatabaseFacts(NamedTuple):
 
 
 def check_store(url: str) -> Iterator[Check]:
-    """Yield how the database is that nodes share."""
     try:
         from horae.store.pg_wire import DIALECT, DatabaseAddress
     except ImportError as error:
@@ -608,7 +594,6 @@ def check_server(place: str, version: int) -> Check:
 
 
 def check_schema(seen: DatabaseFacts, *, known: int) -> Check:
-    """Return whether the database holds a ledger of a version that we know, and takes ours."""
     name, found = "store schema", f"version {seen.schema}"
     if seen.is_replica:
         return _fail(name, "the database is a read-only replica", "use the address of the primary")

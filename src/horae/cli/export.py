@@ -14,7 +14,7 @@ import click
 
 from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone, parse_moment
-from horae.cli.options import at_option, number_option, paths_argument, tz_option
+from horae.cli.options import at_option, flag, number_option, paths_argument, tz_option
 from horae.cli.output import Output, echo
 from horae.cli.plan_root import Ledgers, beside
 from horae.cli.service import put
@@ -32,7 +32,7 @@ from horae.sources.plans.arming import entries_of
 from horae.web.ics import MOST, calendar, is_cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
@@ -96,7 +96,7 @@ def ics(
         # As bytes, for no system may turn the ends of lines into others.
         sys.stdout.buffer.writelines(line.encode() for line in lines)
     else:
-        _save(output, _gathered(output, lines))
+        _save(output, lines)
     return sources.exit_code or others.exit_code or ledgers.exit_code
 
 
@@ -107,9 +107,7 @@ _program_option = click.option(
 
 @export.command()
 @paths_argument
-@click.option(
-    "--cron-tz", is_flag=True, help="Write CRON_TZ= lines, which not every cron supports."
-)
+@flag("--cron-tz", "Write CRON_TZ= lines, which not every cron supports.")
 @_program_option
 @tz_option
 @at_option
@@ -123,18 +121,16 @@ def crontab(
     """
     hand = EntryExport(paths, program=program, at=at, tz=tz)
     zones: dict[str, list[str]] = {}
-    for entry in hand.entries:
-        if entry.zone != hand.zone_name and not cron_tz:
-            what = f"its time zone is {entry.zone}, and a crontab uses the zone of the machine"
-            hand.refuse(entry, what, "use --cron-tz if your cron supports CRON_TZ")
-            continue
-        try:
-            given = to_crontab(entry, now=hand.now)
-        except UnfitError as error:
-            hand.refuse(entry, error.what, error.remedy)
-            continue
-        hand.say(entry, given)
-        call = hand.call(entry).replace("%", "\\%")
+
+    def in_machine_zone(entry: Entry) -> bool:
+        if entry.zone == hand.zone_name or cron_tz:
+            return True
+        what = f"its time zone is {entry.zone}, and a crontab uses the zone of the machine"
+        hand.refuse(entry, what, "use --cron-tz if your cron supports CRON_TZ")
+        return False
+
+    for entry, given in hand.given(filter(in_machine_zone, hand.entries), to_crontab):
+        call = shlex.join(hand.words(entry)).replace("%", "\\%")
         lines = [f"# {entry.title}", *(f"{rule} {call}" for rule in given.rules)]
         zones.setdefault(entry.zone, []).extend(lines)
     for zone_name, lines in zones.items():
@@ -168,13 +164,7 @@ def systemd(
     not run it at its next 50 times.
     """
     hand = EntryExport(paths, program=program, at=at, tz=tz)
-    for entry in hand.entries:
-        try:
-            given = to_calendar(entry, now=hand.now)
-        except UnfitError as error:
-            hand.refuse(entry, error.what, error.remedy)
-            continue
-        hand.say(entry, given)
+    for entry, given in hand.given(hand.entries, to_calendar):
         for name, text in hand.units(entry, given):
             if output is None:
                 click.echo(f"# {name}\n{text}")
@@ -223,17 +213,30 @@ class EntryExport:
         _say(entry.origin, f"{entry.title!r} is left out: {what}; {remedy}")
         self.exit_code = self.exit_code or Exit.FINDINGS
 
-    def say(self, entry: Entry, given: ExportedRule) -> None:
-        proof = given.proof
-        count = f"{proof.equal} of {proof.asked} next times match"
-        seams = f"; {len(proof.seams)} differ when the clock changes" if proof.seams else ""
-        _say(entry.origin, f"{entry.title!r}: {count}{seams}")
+    def given(
+        self, entries: Iterable[Entry], export: Callable[..., ExportedRule]
+    ) -> Iterator[tuple[Entry, ExportedRule]]:
+        """Yield entries as another scheduler has them; those that it cannot have are refused."""
+        for entry in entries:
+            try:
+                given = export(entry, now=self.now)
+            except UnfitError as error:
+                self.refuse(entry, error.what, error.remedy)
+                continue
+            proof = given.proof
+            count = f"{proof.equal} of {proof.asked} next times match"
+            seams = f"; {len(proof.seams)} differ when the clock changes" if proof.seams else ""
+            _say(entry.origin, f"{entry.title!r}: {count}{seams}")
+            yield entry, given
 
-    def call(self, entry: Entry) -> str:
-        return shlex.join(self._words(entry))
-
-    def _words(self, entry: Entry) -> tuple[str, ...]:
-        return (self._program, "run", "--root", self._root, self._name(entry))
+    def words(self, entry: Entry) -> tuple[str, ...]:
+        """Return the command that runs an entry, by its :ID:, its title or its address."""
+        name = entry.address
+        if name.startswith("id:"):
+            name = name.removeprefix("id:")
+        elif self._titles[entry.title.lower()] == 1:
+            name = entry.title
+        return self._program, "run", "--root", self._root, name
 
     def units(self, entry: Entry, given: ExportedRule) -> Iterator[tuple[str, str]]:
         base = stem = f"horae-{slug(entry.title) or 'entry'}"
@@ -245,18 +248,12 @@ class EntryExport:
         timer, service = timer_pair(
             entry.title,
             given.rules,
-            words=self._words(entry),
+            words=self.words(entry),
             is_persistent=makes_good(entry),
             delay=int(entry.policy.jitter.total_seconds()),
         )
         yield f"{stem}.timer", timer
         yield f"{stem}.service", service
-
-    def _name(self, entry: Entry) -> str:
-        """Return by what `horae run` finds an entry."""
-        if entry.address.startswith("id:"):
-            return entry.address.removeprefix("id:")
-        return entry.title if self._titles[entry.title.lower()] == 1 else entry.address
 
 
 def _window(
@@ -280,7 +277,9 @@ def _items(
 ) -> Iterator[Entry | Unarmed]:
     files: set[str] = set()
     for source in sources:
-        file = _steady(source.name)
+        file = source.name  # the same however it was typed, for its events go by it
+        if file != "-":
+            file = os.path.relpath(file).replace(os.sep, "/")
         if file not in files:
             files.add(file)
             if ledgers is None:
@@ -305,35 +304,25 @@ def _armed(items: Iterable[Entry | Unarmed]) -> Iterator[Entry]:
             _say(item.origin, f"{item.title!r} is not armed: {reason}")
 
 
-def _steady(name: str) -> str:
-    """Return a file's name, the same however it was typed, for its events go by it."""
-    return name if name == "-" else os.path.relpath(name).replace(os.sep, "/")
-
-
 def _say(origin: Origin, what: str) -> None:
     echo(f"horae: {origin}: {what}", err=True)
 
 
-def _gathered(path: str, lines: Iterable[str]) -> bytes:
-    """Return a whole calendar, unless it is larger than a file should be."""
+def _save(path: str, lines: Iterable[str]) -> None:
+    """Put a calendar into a file that is new, or holds a calendar, unless it is too large."""
+    from horae.files.edit import Splice, create, edit  # not on Windows
+
     data = bytearray()
     for line in lines:
         data += line.encode()
         if len(data) > LIMIT:
             reason = f"would have more than {LIMIT:,} bytes; export fewer days or fewer plans"
             raise PlanFileError(path, reason)
-    return bytes(data)
-
-
-def _save(path: str, data: bytes) -> None:
-    """Put a calendar into a file that is new, or holds a calendar."""
-    from horae.files.edit import Splice, create, edit  # not on Windows
-
     try:
         old = read_plan(path)
     except PlanMissingError:
-        create(path, data)
+        create(path, bytes(data))
         return
     if not old.text.startswith(_BEGINNING):
         raise PlanFileError(path, "exists and is not a calendar; name another file")
-    edit(path, [Splice(0, len(old.data), data)], expected=old.digest)
+    edit(path, [Splice(0, len(old.data), bytes(data))], expected=old.digest)

@@ -33,8 +33,6 @@ class Section(StrEnum):
 
 
 class Command(NamedTuple):
-    """One command."""
-
     name: str  # one word, or a group and a word
     place: str  # module:attribute, below horae; empty for a group whose commands are in this table
     help: str
@@ -213,7 +211,6 @@ class SharedGroup(click.Group):
         return super().parse_args(ctx, self.take_shared(ctx, args))
 
     def take_shared(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Remember the shared options in front, and return the rest."""
         shared, rest = take_shared(args)
         ctx.meta[_SHARED] = [*ctx.meta.get(_SHARED, ()), *shared]
         return rest
@@ -221,7 +218,6 @@ class SharedGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command with the shared options that stand before it."""
         try:
             name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -244,7 +240,6 @@ class SharedGroup(click.Group):
             formatter.write_dl(rows)
 
     def hint(self, ctx: click.Context, word: str) -> str:
-        """Return which command may be meant; nothing if none is near."""
         from difflib import get_close_matches  # only for the message
 
         names = self.list_commands(ctx)
@@ -261,7 +256,6 @@ class LazyGroup(SharedGroup):
         self._prefix = prefix
 
     def rows(self) -> list[tuple[str, Command]]:
-        """Return the commands of this group, in the order of the table."""
         found = ((each.name.removeprefix(self._prefix), each) for each in COMMANDS.values())
         own = [(word, row) for word, row in found if " " not in word]
         return [(word, row) for word, row in own if row.name == f"{self._prefix}{word}"]
@@ -295,7 +289,6 @@ class LazyGroup(SharedGroup):
                 )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands that begin like this, without loading one."""
         found = [
             CompletionItem(word, help=row.help)
             for word, row in self.rows()
@@ -310,11 +303,9 @@ class Horae(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that *args* name, also by its old name."""
         return super().resolve_command(ctx, _renamed(ctx, args))
 
     def hint(self, ctx: click.Context, word: str) -> str:
-        """Return what to type instead."""
         if word not in NEAR:
             return super().hint(ctx, word)
         said = NEAR[word]

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial, wraps
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone
-from horae.cli.options import at_option, tz_option
+from horae.cli.options import at_option, flag, tz_option
 from horae.cli.output import Output, echo, form_options, print_answer
+from horae.cli.sources import plan_root
 from horae.core.entry import CronRule, OnceRule, key_time
 from horae.core.text import moment_text, words
 from horae.errors import Exit, HoraeError
 from horae.extras.importers.job import ImportedJob, clone_of, import_job, in_words, meanings
+from horae.files.read import LIMIT, PlanFileError, PlanMissingError, decoded, read_plan
+from horae.org.document import read
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from horae.extras.importers.job import Proofs, Reading
     from horae.org.plan import Headline
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _ALREADY: Final = " already has this job as "
 _HERE: Final = "in horae"
 _THERE: Final = "in the other scheduler"
@@ -33,8 +37,6 @@ _ONLY: Final = "one rule or one time; write a headline instead (without --tasks)
 
 
 class ImportRequest(NamedTuple):
-    """What all readers are asked alike."""
-
     paths: tuple[str, ...]
     into: str | None
     tasks: str | None
@@ -57,121 +59,92 @@ def import_() -> None:
     """
 
 
-def _options(command: _Command) -> _Command:
-    options = (
-        click.argument("paths", metavar="FILE|-...", nargs=-1, required=True),
-        click.option("--into", metavar="FILE", help="Append the headlines to this plan."),
-        click.option("--tasks", metavar="DIR", help="Write Markdown tasks into DIR instead."),
-        tz_option,
-        at_option,
-        form_options,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+def _reader(name: str | None = None) -> Callable[[Callable[..., Reading]], click.Command]:
+    """Return a decorator that makes a command of a function that reads a text, of a path."""
+
+    def made(read: Callable[..., Reading]) -> click.Command:
+        @wraps(read)
+        def called(*, at: str | None, tz: str | None, **given: Any) -> int:
+            request = {name: given.pop(name) for name in ("paths", "into", "tasks", "output")}
+            if request["into"] and request["tasks"]:
+                raise click.UsageError("use --into or --tasks, not both.")
+            now, where = moment_and_zone(at, tz=tz)
+            now = now.replace(microsecond=0)
+            asked = ImportRequest(**request, now=now, zone_name=where.key)
+            return _import(asked, partial(read, asked, **given))
+
+        command = form_options(called)
+        for option in (
+            at_option,
+            tz_option,
+            click.option("--tasks", metavar="DIR", help="Write Markdown tasks into DIR instead."),
+            click.option("--into", metavar="FILE", help="Append the headlines to this plan."),
+            click.argument("paths", metavar="FILE|-...", nargs=-1, required=True),
+        ):
+            command = option(command)
+        return import_.command(name)(command)
+
+    return made
 
 
-def _asked(**given: Any) -> ImportRequest:
-    if given["into"] and given["tasks"]:
-        raise click.UsageError("use --into or --tasks, not both.")
-    now, where = moment_and_zone(given.pop("at"), tz=given.pop("tz"))
-    return ImportRequest(**given, now=now.replace(microsecond=0), zone_name=where.key)
-
-
-@import_.command()
-@_options
-@click.option(
-    "--system", is_flag=True, help="Expect a user before each command, as in /etc/crontab."
-)
-def crontab(*, system: bool, **given: Any) -> int:
+@_reader()
+@flag("--system", "Expect a user before each command, as in /etc/crontab.")
+def crontab(asked: ImportRequest, text: str, _: str, *, system: bool) -> Reading:
     """Import the jobs of a crontab."""
-    from horae.extras.importers.crontab import read_crontab
-
-    asked = _asked(**given)
-    return _import(
-        asked,
-        lambda text, _: read_crontab(
-            text, zone_name=asked.zone_name, is_system=system, users=_users()
-        ),
-    )
-
-
-def _users() -> frozenset[str]:
-    """Return the users of this machine whose names are no commands, beside those of any."""
     from pwd import getpwall
     from shutil import which
 
-    from horae.extras.importers.crontab import USERS
+    from horae.extras.importers.crontab import USERS, read_crontab
 
-    return USERS | {each.pw_name for each in getpwall() if which(each.pw_name) is None}
+    # The users of this machine whose names are no commands, beside those of any machine.
+    users = USERS | {each.pw_name for each in getpwall() if which(each.pw_name) is None}
+    return read_crontab(text, zone_name=asked.zone_name, is_system=system, users=users)
 
 
-@import_.command()
-@_options
-def systemd(**given: Any) -> int:
+@_reader()
+def systemd(asked: ImportRequest, text: str, path: str) -> Reading:
     """Import systemd timers and their services.
 
     `systemctl cat NAME.timer NAME.service` prints both, for `-`.
     """
     from horae.extras.importers.systemd import read_timer, unit_of
 
-    asked = _asked(**given)
+    name = "stdin.timer" if path == "-" else os.path.basename(path)
 
-    def understand(text: str, path: str) -> Reading:
-        name = "stdin.timer" if path == "-" else os.path.basename(path)
+    def beside(unit: str) -> str | None:
+        if path == "-" or "/" in unit or "\0" in unit:
+            return None
+        try:
+            return read_plan(os.path.join(os.path.dirname(path), unit)).text
+        except PlanFileError:
+            return None
 
-        def beside(unit: str) -> str | None:
-            return None if path == "-" else _unit(path, unit)
-
-        return read_timer(
-            text,
-            name=name,
-            service=beside(unit_of(text, name=name)),
-            zone_name=asked.zone_name,
-            units=beside,
-        )
-
-    return _import(asked, understand)
+    service = beside(unit_of(text, name=name))
+    return read_timer(text, name=name, service=service, zone_name=asked.zone_name, units=beside)
 
 
-@import_.command("github-actions")
-@_options
-def github_actions(**given: Any) -> int:
+@_reader("github-actions")
+def github_actions(_: ImportRequest, text: str, path: str) -> Reading:
     """Import scheduled workflows of GitHub Actions."""
     from horae.extras.importers.github import read_workflow
 
-    return _import(
-        _asked(**given), lambda text, path: read_workflow(text, name=os.path.basename(path))
-    )
+    return read_workflow(text, name=os.path.basename(path))
 
 
-@import_.command()
-@_options
-def apscheduler(**given: Any) -> int:
+@_reader()
+def apscheduler(asked: ImportRequest, text: str, path: str) -> Reading:
     """Import jobs that a Python program adds to APScheduler 3.
 
     The program is read and never run; only literal arguments of the call are used.
     """
     from horae.extras.importers.apscheduler import read_program
 
-    asked = _asked(**given)
-    return _import(
-        asked,
-        lambda text, path: read_program(
-            text,
-            name="jobs.py" if path == "-" else os.path.basename(path),
-            zone_name=asked.zone_name,
-            now=asked.now,
-        ),
-    )
+    name = "jobs.py" if path == "-" else os.path.basename(path)
+    return read_program(text, name=name, zone_name=asked.zone_name, now=asked.now)
 
 
 def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> int:
     """Read, prove, report and write; 1 says that something was not taken."""
-    from dataclasses import replace
-
-    from horae.org.document import read
-
     plan, code = read(_plan_text(asked.into)), int(Exit.OK)
     titles = {each.title for each in plan.headlines}
     known = meanings(plan)
@@ -201,7 +174,8 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> 
                     imported, reason=_obstacle(imported, twin, asked, is_idle=is_idle)
                 )
             if not job.is_alert:
-                followed = _name_of(twin) if twin else imported.job.name * imported.is_taken
+                name = imported.job.name * imported.is_taken
+                followed = (twin.props.get("ID") or twin.title) if twin else name
             if not asked.is_text:
                 data["jobs"].append({"file": path, **_data(imported)})
             lines += [(job.line, f"{path}:{line}") for line in _said(imported)]
@@ -219,11 +193,6 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> 
     return code
 
 
-def _name_of(headline: Headline) -> str:
-    """Return what a headline goes by in an :AFTER:."""
-    return headline.props.get("ID") or headline.title
-
-
 def _obstacle(
     imported: ImportedJob, twin: Headline | None, asked: ImportRequest, *, is_idle: bool
 ) -> str:
@@ -233,11 +202,9 @@ def _obstacle(
     if twin is not None:
         return f"{asked.into}{_ALREADY}{twin.title!r}"
     assert imported.entry is not None
-    match imported.entry.rule:
-        case OnceRule() | CronRule((_,)):
-            return ""
-        case _:
-            return f"a task has {_ONLY}" if asked.tasks else ""
+    rule = imported.entry.rule
+    is_one = isinstance(rule, OnceRule) or (isinstance(rule, CronRule) and len(rule.crons) == 1)
+    return f"a task has {_ONLY}" if asked.tasks and not is_one else ""
 
 
 def _said(imported: ImportedJob) -> Iterator[str]:
@@ -289,32 +256,25 @@ def _data(imported: ImportedJob) -> dict[str, object]:
 def _write(asked: ImportRequest, found: list[ImportedJob]) -> None:
     if not found:
         return
+    from horae.cli.connection import record_edits  # not on Windows
+
     text = "\n".join(each.text for each in found)
     if asked.tasks is not None:
         paths = [*_add_tasks(asked.tasks, found, asked.now)]
         for path in paths:
             echo(f"wrote {path}", err=True)
-        _record(asked.tasks, [(each, "adopted") for each in paths])
+        record_edits(plan_root((asked.tasks,)), [(each, "adopted") for each in paths])
     elif asked.into is not None:
         _append(asked.into, text)
-        _record(asked.into, [(asked.into, f"jobs adopted: {len(found)}")])
+        record_edits(plan_root((asked.into,)), [(asked.into, f"jobs adopted: {len(found)}")])
         many = f"{len(found)} headline{'s' * (len(found) != 1)}"
         echo(f"wrote {many} to {asked.into}", err=True)
     elif asked.is_text:
         click.echo(text, nl=False)
 
 
-def _record(place: str, edits: list[tuple[str, str]]) -> None:
-    from horae.cli.connection import record_edits  # not on Windows
-    from horae.cli.sources import plan_root
-
-    record_edits(plan_root((place,)), edits)
-
-
 def _append(path: str, text: str) -> None:
-    """Put text behind what a plan holds; every byte of it stays."""
     from horae.files.edit import Splice, create, edit  # not on Windows
-    from horae.files.read import PlanMissingError, read_plan
 
     try:
         old = read_plan(path)
@@ -348,8 +308,6 @@ def _add_tasks(directory: str, found: list[ImportedJob], now: datetime) -> Itera
 
 def _plan_text(path: str | None) -> str:
     """Return the text of the plan to append to; empty if there is none yet."""
-    from horae.files.read import PlanFileError, PlanMissingError, read_plan
-
     if path is not None and not path.endswith(".org"):
         raise PlanFileError(path, "is not a plan; name a file that ends in .org")
     try:
@@ -359,8 +317,6 @@ def _plan_text(path: str | None) -> str:
 
 
 def _text(path: str) -> str:
-    from horae.files.read import LIMIT, PlanFileError, decoded, read_plan
-
     if os.path.isdir(path):
         raise PlanFileError(path, "is a directory; name the files in it")
     if path != "-":
@@ -369,15 +325,3 @@ def _text(path: str) -> str:
     if len(data) > LIMIT:
         raise PlanFileError("-", f"is longer than {LIMIT:,} bytes; split it")
     return decoded("-", data)
-
-
-def _unit(path: str, unit: str) -> str | None:
-    """Return the text of a unit, if it stands beside the timer."""
-    from horae.files.read import PlanFileError, read_plan
-
-    if "/" in unit or "\0" in unit:
-        return None
-    try:
-        return read_plan(os.path.join(os.path.dirname(path), unit)).text
-    except PlanFileError:
-        return None

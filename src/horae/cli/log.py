@@ -30,7 +30,6 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def level_option(command: _Command) -> _Command:
-    """Give a command --log-level, as the argument `level`."""
     return click.option(
         "--log-level",
         "level",
@@ -64,8 +63,6 @@ def logging_to(form: str, *, level: str, zone_name: str) -> Iterator[None]:
 
 
 class LogHandler(logging.Handler):
-    """Writes events to stdout and everything else to stderr."""
-
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):  # the reader is gone or the disk is full: the engine goes on
             echo(self.format(record), err=record.name != EVENTS)
@@ -79,7 +76,6 @@ class PlainFormatter(logging.Formatter):
         self._zone_name = zone_name
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record; further lines of a message are indented."""
         word = getattr(record, "word", None) or record.levelname.lower()
         text = record.getMessage()
         if record.exc_info:
@@ -101,7 +97,6 @@ class JsonFormatter(logging.Formatter):
     """A line for programs: one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record; what an event says of itself stands beside the message."""
         data: dict[str, object] = {
             "at": key_time(_at(record)),
             "level": record.levelname.lower(),

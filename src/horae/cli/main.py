@@ -8,7 +8,6 @@ from horae import __version__
 
 
 def main() -> None:
-    """Run the command line."""
     if sys.argv[1:] == ["--version"]:  # answered before anything else is loaded
         sys.stdout.write(f"horae {__version__}\n")
         return

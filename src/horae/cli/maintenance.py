@@ -14,7 +14,7 @@ import click
 
 from horae.cli.connection import Place, ask, open_shared, opened, refuse_loss, write
 from horae.cli.moments import parse_moment
-from horae.cli.options import data_option, place_options, root_option
+from horae.cli.options import data_option, option, place_options, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
 from horae.cluster.lease import node_data
 from horae.config import load, secrets_of
@@ -42,8 +42,6 @@ _YEARS: Final = re.compile(r"([1-9]\d{0,2})y", re.ASCII)
 
 
 class BackupError(HoraeError):
-    """A backup that cannot be written where it should go, or needs not be restored."""
-
     code = "backup"
     exit_code = Exit.CONFLICT
 
@@ -54,15 +52,11 @@ class BackupError(HoraeError):
 
 
 class NotBackupError(BackupError):
-    """A file to restore that does not exist, or is no file."""
-
     code = "no_backup"
     exit_code = Exit.NOT_FOUND
 
 
 class NoBackupError(HoraeError):
-    """No backup that could be restored."""
-
     code = "no_backup"
     exit_code = Exit.NOT_FOUND
 
@@ -77,8 +71,6 @@ class NoBackupError(HoraeError):
 
 
 class NoStoreError(HoraeError):
-    """A command about a cluster where no database is named."""
-
     code = "no_store"
     exit_code = Exit.USAGE
 
@@ -91,8 +83,6 @@ class NoStoreError(HoraeError):
 
 
 class NoNodeError(HoraeError):
-    """A node that never joined."""
-
     code = "no_node"
     exit_code = Exit.NOT_FOUND
 
@@ -190,7 +180,6 @@ def _restore(output: Output, place: Place, file: Path) -> None:
 
 
 def restore_newest(output: Output, place: Place) -> None:
-    """Restore the newest backup that is whole."""
     home = place.directory / BACKUPS
     damaged: list[str] = []
     for file in backups_in(home):
@@ -224,7 +213,6 @@ def backups_in(home: Path) -> list[Path]:
 
 
 def damage_of(path: Path) -> HoraeError | None:
-    """Return what is wrong with a ledger, if something is."""
     try:
         database.verify(path)
     except HoraeError as error:
@@ -249,13 +237,7 @@ def size_text(size: int) -> str:
 
 
 @click.command()
-@click.option(
-    "--before",
-    default="1y",
-    show_default=True,
-    metavar="T",
-    help="The age, such as 90d or 1y, or a time.",
-)
+@option("--before T", "The age, such as 90d or 1y, or a time.", default="1y", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @place_options
 @form_options
@@ -347,7 +329,6 @@ def drain(name: str, *, off: bool, root: str, output: Output) -> None:
 
 
 def _ask_shared(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
-    """Return the answer of the ledger that nodes share."""
     store = load(root).store
     if store is None:
         raise NoStoreError(root)

@@ -28,6 +28,10 @@ def option(
     return click.option(*flags, *filter(None, [name]), help=text, **more)
 
 
+def flag(spelling: str, text: str, *, name: str = "") -> Callable[[_AnyCommand], _AnyCommand]:
+    return option(spelling, text, name=name, is_flag=True)
+
+
 def text_or_file(text: str | None, file: str | None) -> str | None:
     """Return the prompt that an option gives, as text or as a file."""
     from horae.files.read import read_plan

@@ -55,7 +55,6 @@ def json_text(data: object, **form: Any) -> str:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print text for people."""
     click.echo(clean(text), err=err)
 
 
@@ -73,8 +72,6 @@ _OPTIONS: Final = {"--text": Form.TABLE, **{f"--{form}": form for form in Form}}
 
 
 class OutputError(HoraeError):
-    """A value of HORAE_OUTPUT that names no form."""
-
     code = "output"
     exit_code = Exit.USAGE
 
@@ -108,7 +105,6 @@ class Output(NamedTuple):
 
     @classmethod
     def of(cls, form: str | None) -> Output:
-        """Return the form that an option named, else the usual one."""
         return cls(usual_form() if form is None else Form(form))
 
     @property
@@ -208,7 +204,6 @@ def safe(text: str, style: str = "") -> Text:
 
 
 def console() -> Console:
-    """Return where people read; NO_COLOR and the width of the terminal are honoured."""
     from rich.console import Console  # only for people
 
     return Console(width=None if sys.stdout.isatty() else 120, highlight=False)

@@ -48,7 +48,6 @@ class When(NamedTuple):
 
     @classmethod
     def of(cls, at: str | None, tz: str | None, *, paths: Sequence[str] = ()) -> When:
-        """Return what --at and --tz ask for, for the plans that are named."""
         now, place = moment_and_zone(at, tz=tz, root=plan_root(paths))
         return cls(now, place.key)
 
@@ -65,11 +64,9 @@ class PlanView:
 
     @property
     def exit_code(self) -> int:
-        """That of the first thing that could not be read."""
         return self._sources.exit_code or self._beside.exit_code or self._ledgers.exit_code
 
     def entries(self) -> Iterator[Entry]:
-        """Yield everything that fires."""
         return (item for item in self.items(with_tasks=False) if isinstance(item, Entry))
 
     def items(self, *, with_tasks: bool = True) -> Iterator[Entry | Task | Unarmed]:
@@ -95,7 +92,6 @@ class PlanRootEntries(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing, and nothing that cannot be read."""
         return not self.items and not self.tasks and self.exit_code == Exit.OK
 
 
@@ -146,8 +142,6 @@ def find_boards(paths: Sequence[str]) -> dict[str, str]:
 
 
 class _Root:
-    """One plan root, looked at once."""
-
     def __init__(self, root: str, output: Output, now: datetime) -> None:
         self._root = root
         self._config = load(root)
@@ -257,8 +251,6 @@ def _near(path: str | os.PathLike[str]) -> str:
 
 
 class KnownEntries:
-    """The entries of one plan root as its ledger has them."""
-
     def __init__(
         self, root: str, place: Place, engine: EngineFacts, entries: Iterable[Listed]
     ) -> None:
@@ -279,7 +271,6 @@ class KnownEntries:
                 yield self._placed(item)
 
     def pauses(self) -> dict[str, Pause]:
-        """Return the pauses of entries, by address."""
         return {each.mark.address: each.pause for each in self._there if each.pause is not None}
 
     def ticks(self, origin: Origin) -> bool:
@@ -366,7 +357,6 @@ class Ledgers:
         return self._known[root]
 
     def pauses(self, root: str) -> dict[str, Pause]:
-        """Return the pauses of a plan root's entries, by address."""
         known = self.of_root(root, says=False)
         return {} if known is None else known.pauses()
 
@@ -503,7 +493,6 @@ class WrittenEntry:
         echo(f"\n{self.said}")
 
     def entry_data(self) -> dict[str, Any]:
-        """Return the entry as plain data, in the shape of one of the ledger."""
         item = self.item
         return {
             "entry": None,

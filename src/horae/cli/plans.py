@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from horae.cli.options import at_option, paths_argument
+from horae.cli.options import at_option, option, paths_argument
 from horae.cli.output import (
     Form,
     Output,
@@ -33,17 +33,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @paths_argument
-@click.option(
-    "--tag", "tags", multiple=True, help="Only headlines with this tag; repeat to require several."
+@option(
+    "--tag", "Only headlines with this tag; repeat to require several.", name="tags", multiple=True
 )
-@click.option(
-    "--state", "states", multiple=True, help="Only headlines in this state; repeat for several."
+@option(
+    "--state", "Only headlines in this state; repeat for several.", name="states", multiple=True
 )
 @click.option("--scheduled", is_flag=True, help="Only headlines with SCHEDULED or :SCHEDULE:.")
 @click.option("--overdue", is_flag=True, help="Only open headlines whose DEADLINE is past.")
-@click.option(
-    "--prop", "props", multiple=True, metavar="KEY=VALUE", help="Only headlines with this property."
-)
+@option("--prop KEY=VALUE", "Only headlines with this property.", name="props", multiple=True)
 @at_option
 @form_options
 def query(
@@ -161,7 +159,6 @@ def tangle(paths: tuple[str, ...], *, output: Output) -> int:
 
 
 def _print_worlds(source: PlanText, found: list[World]) -> None:
-    """Print the worlds of a plan as trees: schedule, components, what goes where."""
     from rich.tree import Tree
 
     from horae.org.world import every
@@ -182,7 +179,6 @@ def _print_worlds(source: PlanText, found: list[World]) -> None:
 
 
 def _title(headline: Headline) -> Text:
-    """Return a workflow's name with its schedule."""
     stamp = headline.scheduled
     if "SCHEDULE" in headline.props:
         when = f"cron {headline.props['SCHEDULE']}"
@@ -194,7 +190,6 @@ def _title(headline: Headline) -> Text:
 
 
 def _grow(tree: Tree, world: World) -> None:
-    """Add a world's components, and what it imports and exports, to its tree."""
     for component in world.components:
         lang = component.block.lang if component.block else "no source"
         line = safe(component.name).append(safe(f"  {lang}", style="dim"))

@@ -79,7 +79,6 @@ class _Speaker(NamedTuple):
             echo(f"{self.name}: {line}", err=True)
 
     def say_error(self, error: HoraeError) -> None:
-        """Print an error; an expression shows where it is wrong."""
         if self.form is not Form.TABLE:
             print_error(error.data())
             return

@@ -26,7 +26,7 @@ from horae.cli.connection import (
     refuse_no_root,
     through,
 )
-from horae.cli.options import data_option, place_options, root_option
+from horae.cli.options import data_option, option, place_options, root_option
 from horae.cli.output import Output, clean, echo, form_options, print_answer
 from horae.core.actor import own_run
 from horae.core.clock import SystemClock
@@ -65,13 +65,9 @@ _waits_option = click.option(
 @click.argument("entry", metavar="ENTRY")
 @click.option("--note", default="", metavar="TEXT", help="The reason, shown with the receipt.")
 @_waits_option
-@click.option(
-    "--key", metavar="KEY", help="An idempotency key: the same key returns the same receipt."
-)
+@option("--key KEY", "An idempotency key: the same key returns the same receipt.")
 @click.option("--workflow", metavar="NAME", help="For a file: run only this workflow.")
-@click.option(
-    "--input", "given", metavar="TEXT", help="For a file: the input; - is standard input."
-)
+@option("--input TEXT", "For a file: the input; - is standard input.", name="given")
 @click.option("--plan", is_flag=True, help="For a file: show the steps, and run nothing.")
 @click.option("--resume", metavar="RUN", help="For a file: reuse the outputs of that run.")
 @raw_option
@@ -215,7 +211,6 @@ def _has_time(place: Place, filed: Filed) -> bool:
 def _retry_planned(
     place: Place, filed: Filed, output: Output, *, waits: bool | None, raw: bool
 ) -> int:
-    """Run an entry again for the scheduled time of an earlier receipt."""
     far = engine_at(place)
     at, word = filed.receipt.planned_at, str(filed.entry)
     name = f"retry-{filed.number}-{new_id()}"
@@ -383,7 +378,6 @@ def wait_for(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, 
 
 
 def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
-    """Return why a receipt does not start."""
     title = told["title"]
     if told["status"] == Status.HELD:
         return f"{title} is held: {told['reason']}"
@@ -400,7 +394,6 @@ def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
 
 
 def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:
-    """Yield the output of a run, from the engine."""
     asked = {"from": start or None, "follow": 1 if follow else None}
     return far.stream("runs", number, "log", **asked)
 
@@ -432,7 +425,6 @@ def run_here(
 async def _show_while(
     app: App, running: asyncio.Task[Filed], screen: Screen, output: Output
 ) -> None:
-    """Show the output of a run of this process until it is over."""
     path: Path | None = None
     at = 0
     while True:
@@ -463,7 +455,6 @@ class Screen:
         self.has_shown = False
 
     def show(self, part: bytes) -> None:
-        """Print a part of some output."""
         self.has_shown |= bool(part)
         click.echo(part if self._is_raw else _safe(self._decoder.decode(part)), nl=False)
         sys.stdout.flush()

@@ -1,30 +1,30 @@
-"""`service` and `completion`: what lets a machine keep the engine, and a shell its words."""
+"""`service` and `completion`: units that keep the engine running, and the words of a shell."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from click.shell_completion import get_completion_class
 
-from horae.cli.group import SharedGroup
-from horae.cli.options import root_option
+from horae.cli.group import SharedGroup, horae
+from horae.cli.options import flag, option, root_option
 from horae.cli.output import echo
 from horae.errors import Exit, HoraeError
 from horae.extras.exporters.units import EngineUnit, is_untouched, launchd_plist, systemd_unit
+from horae.files.read import PlanMissingError, read_plan
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-_LABEL: Final = "org.horae.{name}"
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _ABSENT: Final = "not installed:"
 _NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 class ServiceFileError(HoraeError):
-    """A file of a service manager that somebody has changed."""
-
     code = "service_file"
     exit_code = Exit.CONFLICT
 
@@ -50,59 +50,49 @@ def service() -> None:
     """Install, uninstall or print a systemd or launchd unit."""
 
 
-def _options(command: _Command) -> _Command:
-    options = (
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for each in (
+        option("--name", "The name of the service.", default="horae", show_default=True),
+        flag("--launchd", "Use launchd (macOS) instead of systemd."),
+        option("--as USER", "Run as this system user.", name="user"),
+        flag("--user", "Use a user service; root is not needed.", name="is_user"),
         root_option,
-        click.option(
-            "--user", "is_user", is_flag=True, help="Use a user service; root is not needed."
-        ),
-        click.option("--as", "user", metavar="USER", help="Run as this system user."),
-        click.option("--launchd", is_flag=True, help="Use launchd (macOS) instead of systemd."),
-        click.option("--name", default="horae", show_default=True, help="The name of the service."),
-    )
-    for option in reversed(options):
-        command = option(command)
+    ):
+        command = each(command)
     return command
 
 
 @service.command("print")
 @_options
-def print_(**given: Any) -> int:
+def print_(**given: Any) -> None:
     """Print the unit, or the plist."""
     click.echo(_unit(**given).text, nl=False)
-    return Exit.OK
 
 
 @service.command()
 @_options
-@click.option("--force", is_flag=True, help="Overwrite a file that was edited by hand.")
-def install(*, force: bool, **given: Any) -> int:
+@flag("--force", "Overwrite a file that was edited by hand.")
+def install(*, force: bool, **given: Any) -> None:
     """Install the unit and print what to run next."""
     unit = _unit(**given)
     echo(f"{put(unit.path, unit.text, force=force)} {unit.path}")
-    echo("Next:")
-    for step in unit.steps:
-        echo(f"  {step}")
-    return Exit.OK
+    echo("\n  ".join(["Next:", *unit.steps]))
 
 
 @service.command()
 @_options
-@click.option("--force", is_flag=True, help="Also remove a file that was edited by hand.")
-def uninstall(*, force: bool, **given: Any) -> int:
+@flag("--force", "Also remove a file that was edited by hand.")
+def uninstall(*, force: bool, **given: Any) -> None:
     """Remove the unit and print what to run next.
 
     Plan files and the data directory are kept. If the service is enabled, disable it first. This
     command does not stop a running service.
     """
     unit = _unit(**given)
-    done = take_away(unit.path, force=force)
+    done = _take_away(unit.path, force=force)
     echo(f"{done} {unit.path}")
     if done != _ABSENT:
-        echo("Next:")
-        for step in unit.stops:
-            echo(f"  {step}")
-    return Exit.OK
+        echo("\n  ".join(["Next:", *unit.stops]))
 
 
 def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: str) -> _ServiceFile:
@@ -119,34 +109,30 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
     program = shutil.which("horae") or os.path.abspath(sys.argv[0])
     place = EngineUnit(program, os.path.abspath(root), user or "", is_user)
     if launchd:
-        return _for_launchd(place, name)
+        label, home = f"org.horae.{name}", os.path.expanduser("~/Library")
+        where = f"{home}/LaunchAgents" if is_user else "/Library/LaunchDaemons"
+        logs = f"{home}/Logs" if is_user else "/Library/Logs"
+        path, domain = f"{where}/{label}.plist", "gui/$(id -u)" if is_user else "system"
+        steps = (f"launchctl bootstrap {domain} {path}", f"launchctl print {domain}/{label}")
+        text = launchd_plist(place, label=label, logs=logs)
+        return _ServiceFile(path, text, steps, (f"launchctl bootout {domain}/{label}",))
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     where = f"{home}/systemd/user" if is_user else "/etc/systemd/system"
     ctl = "systemctl --user" if is_user else "systemctl"
-    steps = [f"{ctl} daemon-reload", f"{ctl} enable --now {name}.service"]
-    if is_user:
-        steps.append("loginctl enable-linger   # keeps it running while you are logged out")
-    steps.append(f"{ctl} status {name}.service")
+    linger = ["loginctl enable-linger   # keeps it running while you are logged out"]
+    steps = (
+        f"{ctl} daemon-reload",
+        f"{ctl} enable --now {name}.service",
+        *(linger if is_user else ()),
+        f"{ctl} status {name}.service",
+    )
     stops = (f"{ctl} stop {name}.service", f"{ctl} daemon-reload")
-    return _ServiceFile(f"{where}/{name}.service", systemd_unit(place), tuple(steps), stops)
-
-
-def _for_launchd(place: EngineUnit, name: str) -> _ServiceFile:
-    label = _LABEL.format(name=name)
-    home = os.path.expanduser("~/Library")
-    where = f"{home}/LaunchAgents" if place.is_user else "/Library/LaunchDaemons"
-    logs = f"{home}/Logs" if place.is_user else "/Library/Logs"
-    path = f"{where}/{label}.plist"
-    domain = "gui/$(id -u)" if place.is_user else "system"
-    steps = (f"launchctl bootstrap {domain} {path}", f"launchctl print {domain}/{label}")
-    stops = (f"launchctl bootout {domain}/{label}",)
-    return _ServiceFile(path, launchd_plist(place, label=label, logs=logs), steps, stops)
+    return _ServiceFile(f"{where}/{name}.service", systemd_unit(place), steps, stops)
 
 
 def put(path: str, text: str, *, force: bool) -> str:
-    """Write a file, and return what was done; what somebody changed stays."""
+    """Write a file, and return what was done; a file that was edited by hand stays."""
     from horae.files.edit import Splice, create, edit  # not on Windows
-    from horae.files.read import PlanMissingError, read_plan
 
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     try:
@@ -162,10 +148,9 @@ def put(path: str, text: str, *, force: bool) -> str:
     return "replaced"
 
 
-def take_away(path: str, *, force: bool) -> str:
+def _take_away(path: str, *, force: bool) -> str:
     """Remove a file, and return what was done; a file that was edited by hand stays."""
     from horae.files.edit import remove  # not on Windows
-    from horae.files.read import PlanMissingError, read_plan
 
     try:
         old = read_plan(path)
@@ -179,15 +164,10 @@ def take_away(path: str, *, force: bool) -> str:
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> int:
+def completion(shell: str) -> None:
     """Print a shell completion script."""
-    from click.shell_completion import get_completion_class
-
-    from horae.cli.group import horae
-
     kind = get_completion_class(shell)
     assert kind is not None, "each of the choices is one of click's own"
     # `source` would ask bash for its version first, which is not needed to print a script.
     words = kind(horae, {}, "horae", "_HORAE_COMPLETE")
     click.echo(words.source_template % words.source_vars())
-    return Exit.OK

@@ -20,7 +20,6 @@ class _ShownContext(click.Context):
 
     @property
     def command_path(self) -> str:
-        """Return the name of the group, as it is typed."""
         return super().command_path if self.parent is None else self.parent.command_path
 
 
@@ -32,7 +31,6 @@ class _Settings(SharedGroup):
     """Commands about the settings; any other word is the name of one to show."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Let what names no command of the group be shown."""
         args = self.take_shared(ctx, args)
         is_ours = args[:1] in ([each] for each in ("trust", "--help", "-h"))
         return super().parse_args(ctx, args if is_ours else ["show", *args])
@@ -41,7 +39,6 @@ class _Settings(SharedGroup):
         return [name for name in super().list_commands(ctx) if name != "show"]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of what is shown, and the other commands."""
         show.format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 

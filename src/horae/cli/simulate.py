@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
@@ -18,7 +17,7 @@ import click
 
 from horae.cli.connection import ask, opened
 from horae.cli.moments import moment_and_zone, parse_moment
-from horae.cli.options import number_option, paths_argument, tz_option
+from horae.cli.options import number_option, option, paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
 from horae.cli.plan_root import Ledgers
 from horae.cli.sources import Sources, plan_root
@@ -55,6 +54,7 @@ _ORG: Final = "org"  # the source that plans are of
 _PATIENCE: Final = 1.0  # seconds without a bar
 _PACE: Final = 0.1
 _LINE_PACE: Final = 5.0  # seconds between two lines where there is no terminal
+_KEPT: Final = "no guarantee of the engine was violated"
 _SHOWN: Final = 6  # so many receipts of a day have a line each
 _LAST: Final = 20  # runs of an entry that tell how long the next one takes
 _TIMED: Final = frozenset({Status.DONE, Status.NO_WORK, Status.FAILED})
@@ -131,8 +131,6 @@ async def _run_lengths(ledger: BookLedger, *, entries: Iterable[int]) -> dict[in
 
 
 class SimulatedReceipt(NamedTuple):
-    """A receipt of a simulation, and what is said of it."""
-
     at: datetime
     what: str
     times: int
@@ -177,7 +175,6 @@ class Days(NamedTuple):
 
 
 async def _simulated(simulation: Simulation, history: PlanHistory) -> list[SimulatedReceipt]:
-    """Run a simulation on a ledger in memory, and return its receipts."""
     filed: list[Filed] = []
     async with opened(history.ledger(simulation.clock.now())) as ledger:
         await simulation.run(ledger)
@@ -195,12 +192,11 @@ async def _simulated(simulation: Simulation, history: PlanHistory) -> list[Simul
 @paths_argument
 @number_option("--days", default=90, most=3660, text="How many days.")
 @click.option("--from", "start", metavar="T", help="The start; default: now.")
-@click.option(
-    "--outage",
-    "outages",
-    metavar="T/LENGTH",
+@option(
+    "--outage T/LENGTH",
+    "Simulate an outage, such as 2026-04-03T00:00/3d; repeat for several.",
+    name="outages",
     multiple=True,
-    help="Simulate an outage, such as 2026-04-03T00:00/3d; repeat for several.",
 )
 @tz_option
 @click.option("--trace", type=click.File("w"), help="Write every event to this file.")
@@ -250,7 +246,13 @@ def simulate(
 
         simulation.trace = tell
         receipts = asyncio.run(_simulated(simulation, history))
-    _print(Days(simulation, place, receipts), output)
+    result = Days(simulation, place, receipts)
+    if output.form is Form.JSONL:
+        print_rows(output, [each.data(place.key) for each in receipts], lambda: None)
+    else:
+        print_answer(output, _data(result), lambda: _print_days(result))
+    if simulation.broken is not None and output.form is not Form.JSON:
+        echo(f"horae: {simulation.broken}", err=True)
     if broken := sum(1 for scanned in plans.values() for one in scanned if one.broken):
         count = "1 entry is" if broken == 1 else f"{broken} entries are"
         echo(f"horae: {count} not armed because of errors; see `horae check`", err=True)
@@ -304,16 +306,6 @@ def _outage(text: str, place: ZoneInfo) -> Outage:
     )
 
 
-def _print(days: Days, output: Output) -> None:
-    if output.form is Form.JSONL:
-        print_rows(output, [each.data(days.place.key) for each in days.receipts], lambda: None)
-    else:
-        print_answer(output, _data(days), lambda: _print_days(days))
-    broken = days.simulation.broken
-    if broken is not None and output.form is not Form.JSON:
-        echo(f"horae: {broken}", err=True)
-
-
 def _print_days(days: Days) -> None:
     """Print each day, and under it what did not run on time."""
     simulation, name = days.simulation, days.place.key
@@ -325,26 +317,20 @@ def _print_days(days: Days) -> None:
     for day, group in days.by_day():
         shown = wall_text(datetime.combine(day, datetime.min.time())).rpartition(" ")[0]
         echo(f"\n{shown}  {_totals(group)}")
-        odd = list(_alike(each for each in group if each.what != "ran"))
+        groups: dict[tuple[object, ...], list[SimulatedReceipt]] = {}  # with one line each
+        for each in group:
+            if each.what != "ran":
+                # Of those that ran late each was late by another length.
+                own = each.filed.number if each.what == "late" else each.filed.receipt.reason
+                groups.setdefault((each.what, each.filed.entry, own), []).append(each)
+        odd = [*groups.values()]
         for alike in odd[:_SHOWN]:
             echo(f"  {_line(alike, days.place)}")
         if len(odd) > _SHOWN:
             echo(f"  and {len(odd) - _SHOWN} more")
-    kept = (
-        "a guarantee was broken" if simulation.broken else "no guarantee of the engine was violated"
-    )
+    kept = "a guarantee was broken" if simulation.broken else _KEPT
     count = "1 day" if simulation.length.days == 1 else f"{simulation.length.days} days"
     echo(f"\n{count}: {_totals(days.receipts)}; {kept}")
-
-
-def _alike(receipts: Iterable[SimulatedReceipt]) -> Iterator[list[SimulatedReceipt]]:
-    """Yield the receipts of a day of which one can be said what can be said of the other."""
-    groups: dict[tuple[object, ...], list[SimulatedReceipt]] = {}
-    for each in receipts:
-        # Of those that ran late each was late by another length.
-        own = each.filed.number if each.what == "late" else each.filed.receipt.reason
-        groups.setdefault((each.what, each.filed.entry, own), []).append(each)
-    yield from groups.values()
 
 
 def _line(alike: Sequence[SimulatedReceipt], place: ZoneInfo) -> str:
@@ -364,13 +350,10 @@ def _totals(receipts: Sequence[SimulatedReceipt]) -> str:
 
 
 def _counts(receipts: Sequence[SimulatedReceipt]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
+    counts = dict.fromkeys(("ran", "late", "failed", *sorted({each.what for each in receipts})), 0)
     for each in receipts:
         counts[each.what] += each.times
-    first = ("ran", "late", "failed")
-    return {
-        what: counts[what] for what in (*first, *sorted(set(counts) - {*first})) if counts[what]
-    }
+    return {what: count for what, count in counts.items() if count}
 
 
 def _data(days: Days) -> dict[str, object]:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class PlanText(NamedTuple):
-    """A plan and the name it goes by."""
-
     name: str
     plan: Plan
 
@@ -50,7 +48,6 @@ class Sources:
                 yield from self._one(path)
 
     def _one(self, path: str, *, root: str | None = None) -> Iterator[PlanText]:
-        """Yield the plan in one file, unless it cannot be read."""
         try:
             text = _standard_input() if path == "-" else self._read(path, root)
         except HoraeError as error:

@@ -30,6 +30,7 @@ from horae.cli.options import (
     at_option,
     data_option,
     number_option,
+    option,
     place_options,
     root_argument,
 )
@@ -297,7 +298,6 @@ def _receipt_row(line: ReceiptLine) -> tuple[str, ...]:
 
 
 def _planned(line: ReceiptLine) -> str:
-    """Return the scheduled time of a receipt, or how many times it stands for."""
     receipt = line.filed.receipt
     text = moment_text(receipt.planned_at, line.zone)
     if receipt.through_at is None:
@@ -314,8 +314,6 @@ def _rest(line: EntryLine) -> str:
 
 
 class EntryState(StrEnum):
-    """What an entry does now."""
-
     ARMED = "armed"  # it runs when its rule says so
     RUNNING = "running"
     PAUSED = "paused"
@@ -326,15 +324,12 @@ class EntryState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """One entry of the list."""
-
     state: EntryState
     data: dict[str, Any]  # as `GET /api/v1/entries` has it, with `state` and `last`
     last_at: datetime | None = None
     next_at: datetime | None = None
 
     def matches(self, words: str) -> bool:
-        """Tell whether title, address or file contain all the words."""
         text = " ".join(str(self.data[name]) for name in ("title", "address", "file")).casefold()
         return all(word in text for word in words.casefold().split())
 
@@ -365,27 +360,27 @@ class EntryRow:
 
 @click.command("list")
 @root_argument
-@click.option(
+@option(
     "--state",
-    "states",
+    "Only entries in this state; repeat for several.",
+    name="states",
     multiple=True,
     type=click.Choice([each.value for each in EntryState]),
-    help="Only entries in this state; repeat for several.",
 )
-@click.option(
+@option(
     "--source",
-    "sources",
+    "Only entries from this source; repeat for several.",
+    name="sources",
     multiple=True,
     type=click.Choice(["org", "board", "trigger", "crew"]),
-    help="Only entries from this source; repeat for several.",
 )
 @click.option("--search", default="", metavar="WORDS", help="Only entries with all these words.")
-@click.option(
+@option(
     "--sort",
+    "Sort by title, next time, last time (newest first), state or file.",
     type=click.Choice(["title", "next", "last", "state", "file"]),
     default="title",
     show_default=True,
-    help="Sort by title, next time, last time (newest first), state or file.",
 )
 @click.option("--all", "with_gone", is_flag=True, help="Also entries no longer in the plan files.")
 @at_option
@@ -478,13 +473,12 @@ def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRo
 @click.argument("entry", metavar="[ENTRY]", required=False)
 @click.option("--since", metavar="T", help="Only receipts scheduled at T or later.")
 @click.option("--until", metavar="T", help="Only receipts scheduled at T or earlier.")
-@click.option(
-    "--status",
-    "statuses",
+@option(
+    "--status STATUS",
+    f"Only receipts with this status: {', '.join(Status)}. Repeat for several.",
+    name="statuses",
     multiple=True,
     type=click.Choice([each.value for each in Status]),
-    metavar="STATUS",
-    help=f"Only receipts with this status: {', '.join(Status)}. Repeat for several.",
 )
 @number_option("-n", "limit", default=50, most=10_000)
 @click.option("--cursor", type=int, metavar="N", help="Only receipts before this number.")
@@ -524,7 +518,6 @@ def history(
 
 
 def _print_history(found: History, zone_name: str) -> None:
-    """Print a row per receipt."""
     rows = []
     for line in _in_zone(found.lines, zone_name):
         filed, reason = line.filed, in_zone(line.filed.receipt.reason, line.zone)
@@ -722,12 +715,7 @@ def resume(entry: str, *, place: Place, output: Output) -> None:
 @_entry
 @click.option("--from", "start", metavar="T", required=True, help="The start of the period.")
 @click.option("--to", "end", metavar="T", help="The end of the period, exclusive; default: now.")
-@click.option(
-    "--id",
-    "name",
-    metavar="NAME",
-    help="A name for this backfill: the same name creates no run twice.",
-)
+@option("--id NAME", "A name for this backfill: the same name creates no run twice.", name="name")
 @click.option("--dry-run", is_flag=True, help="List the scheduled times, and run nothing.")
 @place_options
 @form_options

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from horae.cli.options import at_option, number_option, paths_argument, tz_option
+from horae.cli.options import at_option, number_option, option, paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
 from horae.cli.plan_root import Ledgers, PlanView, When
 from horae.core.due import due as due_lines
@@ -77,19 +77,14 @@ class AgendaFire(NamedTuple):
 @click.command("next")
 @paths_argument
 @number_option("-n", "count", default=10, most=100_000)
-@click.option(
-    "--cron",
-    "expression",
-    metavar="EXPR",
-    help="Show the times of this expression instead of plans.",
-)
+@option("--cron EXPR", "Show the times of this expression instead of plans.", name="expression")
 @click.option("--from", "start", metavar="T", help="The same as --at.")
-@click.option(
+@option(
     "--view",
+    "`agenda`: day by day; `due`: what is overdue, due and coming.",
     type=click.Choice(["times", "agenda", "due"]),
     default="times",
     show_default=True,
-    help="`agenda`: day by day; `due`: what is overdue, due and coming.",
 )
 @number_option("--days", most=3660, text="For --view agenda and due: how many days; default: 7.")
 @at_option
@@ -171,7 +166,6 @@ def due(
 
 
 def _fires(entry: Entry, after: datetime, view: PlanView | None) -> Iterator[AgendaFire]:
-    """Yield the fires of an entry after a time; there may be no end to them."""
     moments = project(entry, after, after + _FAR)
     is_guess = view is not None and view.is_guess(entry)
     origin = entry.origin
@@ -220,7 +214,6 @@ class AgendaLine(NamedTuple):
         return local(at, place).date()
 
     def clock(self, place: ZoneInfo) -> str:
-        """Return the time of day, or the times between which it fires."""
         wall = local(self.at, place)
         if wall.date() != self.day(place):
             return "24:00"
@@ -361,7 +354,6 @@ def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> Non
 
 
 def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headline]:
-    """Return the entry that a rule alone would make."""
     if not text.strip():
         Cron(text)  # which says that nothing is no rule; an empty property is none, and no error
     is_stamp = text.strip().startswith(("<", "["))
@@ -383,7 +375,6 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
 
 
 def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headline]:
-    """Return the workflow that a line of a plan belongs to."""
     text = read_plan(file).text
     plan = read(text)
     lines = len(text.splitlines())
@@ -401,8 +392,6 @@ def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headli
 
 
 class Explanation(NamedTuple):
-    """All that can be said of a rule."""
-
     item: Entry | Unarmed
     written: str | None
     won: str

@@ -23,7 +23,7 @@ from horae.cli.connection import (
     write_with,
 )
 from horae.cli.group import SharedGroup
-from horae.cli.options import place_options
+from horae.cli.options import option, place_options
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
 from horae.core.access import end_sessions
 from horae.core.scope import OPERATOR, check_token_name, parse_scopes, scope_words
@@ -59,13 +59,12 @@ def token() -> None:
 
 @token.command()
 @click.argument("name")
-@click.option(
-    "--scope",
-    "scopes",
+@option(
+    "--scope SCOPE",
+    "What it allows: read, run, edit or admin; more than once, or with commas.",
+    name="scopes",
     multiple=True,
     required=True,
-    metavar="SCOPE",
-    help="What it allows: read, run, edit or admin; more than once, or with commas.",
 )
 @place_options
 @form_options
@@ -181,7 +180,6 @@ def new(*, place: Place) -> None:
 
 
 async def _share(store: str, made: str) -> None:
-    """Make a token the operator's on all nodes that share a ledger."""
     async with opened(open_shared(store)) as ledger:
         await ledger.share_token(made, now=CommandClock().now())
 
@@ -237,7 +235,6 @@ def _write(
     said: Mapping[str, object],
     alone: Callable[[BookLedger], Awaitable[dict[str, Any]]],
 ) -> dict[str, Any]:
-    """Change the tokens: ask the engine that runs, else do it alone."""
     _refuse_no_data(place)
     refuse_loss(place)
     return write_with(place, lambda far: far.post(*path, body=said), alone)
@@ -252,5 +249,4 @@ def _end(place: Place, session: str) -> dict[str, Any]:
 
 
 def _seconds(stamp: str) -> str:
-    """Return a time without its microseconds."""
     return f"{stamp[:19]}Z"

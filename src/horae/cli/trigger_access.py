@@ -28,16 +28,12 @@ if TYPE_CHECKING:
 
 
 class TriggerAccess:
-    """The triggers of a plan root."""
-
     def __init__(self, *, root: str, data: str | None) -> None:
         self.root = root
         self.place = Place.of(root=root, data=data)
         self._names: frozenset[str] | None = None
 
     def read(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
-        """Return the answer to a question, without the engine."""
-
         async def asking() -> T:
             async with self._reader() as ledger:
                 return await work(Triggers(**self._parts(ledger, may_call=False)))
@@ -81,7 +77,6 @@ class TriggerAccess:
         return context.trigger_parts(others=self._others, secrets=secrets)
 
     def _others(self) -> frozenset[str]:
-        """Return the agents that plans and settings define."""
         if self._names is None:
             found = find_agents(self.place.config, say=Output(Form.TABLE).report)
             self._names = frozenset(each.name for each in found.registry)

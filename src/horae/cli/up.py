@@ -19,7 +19,7 @@ import click
 from horae.cli.client import Far
 from horae.cli.connection import BRIEF, EmptyRootError, Place, read, refuse_no_root
 from horae.cli.log import EVENTS, level_option, logging_to, plain_line
-from horae.cli.options import as_place, data_option, root_argument, seconds_option
+from horae.cli.options import as_place, data_option, flag, option, root_argument, seconds_option
 from horae.cli.output import Output, console, echo, form_options, print_answer
 from horae.config import load
 from horae.core.actor import ENGINE, acting, actor_words, user_name
@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.core.ports import Event, Ledger
 
+_NEW_LEDGER: Final = """\
+A new ledger has no history, no pauses, and none of the triggers and agents that were created by \
+request.
+Plans are read again, agents continue from their state files, and scheduled times that have passed \
+do not run."""
+
 log = logging.getLogger(__name__)
 events_log = logging.getLogger(EVENTS)
 
@@ -67,23 +73,19 @@ _SHOWN: Final = 5  # runs that progress names
 @click.command()
 @root_argument
 @data_option
-@click.option(
+@option(
     "--log",
-    "form",
+    "The form of the log; default: a screen on a terminal, else plain.",
+    name="form",
     type=click.Choice(["screen", "plain", "json"]),
-    help="The form of the log; default: a screen on a terminal, else plain.",
 )
 @level_option
 @seconds_option
-@click.option(
-    "--empty-plan",
-    is_flag=True,
-    help="Accept that the plan root has no plan files any more: its entries are removed.",
+@flag(
+    "--empty-plan", "Accept that the plan root has no plan files any more: its entries are removed."
 )
-@click.option(
-    "--fresh-ledger", is_flag=True, help="Replace a lost or damaged ledger with a new one."
-)
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation of --fresh-ledger.")
+@flag("--fresh-ledger", "Replace a lost or damaged ledger with a new one.")
+@flag("--yes", "Do not ask for confirmation of --fresh-ledger.")
 def up(
     *,
     root: str,
@@ -134,9 +136,19 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
             raise LedgerWholeError(str(directory / DATABASE))
         return True  # there never was one
     echo(f"horae: {lost.place}: {lost.reason}", err=True)
-    if not yes and not _agrees(directory):
-        echo("horae: nothing was changed", err=True)
-        return False
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "--fresh-ledger asks for confirmation, which needs a terminal; use --yes."
+            )
+        backups = len([*(directory / "backups").glob("*.db")])
+        if backups:
+            many = "1 backup is" if backups == 1 else f"{backups} backups are"
+            echo(f"{many} in {directory}/backups; `horae doctor --restore` restores the newest.")
+        echo(_NEW_LEDGER)
+        if not click.confirm("Start a new ledger?"):
+            echo("horae: nothing was changed", err=True)
+            return False
     with acting(f"cli:{user_name(os.getuid())}"):
         old = asyncio.run(start_afresh(directory, now=SystemClock().now()))
     where = "the old ledger could not be saved" if old is None else f"the old ledger is {old}"
@@ -145,34 +157,16 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
     return True
 
 
-def _agrees(directory: Path) -> bool:
-    """Ask whether the ledger of a data directory may be left behind."""
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            "--fresh-ledger asks for confirmation, which needs a terminal; use --yes."
-        )
-    backups = len([*(directory / "backups").glob("*.db")])
-    if backups:
-        many = "1 backup is" if backups == 1 else f"{backups} backups are"
-        echo(f"{many} in {directory}/backups; `horae doctor --restore` restores the newest.")
-    echo(
-        "A new ledger has no history, no pauses, and none of the triggers and agents that were"
-        " created by request.\nPlans are read again, agents continue from their state files, and"
-        " scheduled times that have passed do not run."
-    )
-    return click.confirm("Start a new ledger?")
-
-
 @click.command()
 @root_argument
 @data_option
-@click.option(
+@option(
     "--log",
-    "form",
+    "The form of the log.",
+    name="form",
     type=click.Choice(["plain", "json"]),
     default="plain",
     show_default=True,
-    help="The form of the log.",
 )
 @level_option
 @seconds_option
@@ -197,13 +191,9 @@ async def take_part(
     may_lead: bool = True,
     empty_plan: bool = False,
 ) -> int:
-    """Be a node of a cluster, and log what happens in it."""
     from horae.cluster.node import open_member
 
-    stop = asyncio.Event()
-    _stop_on_signals(stop)
-    if seconds is not None:
-        asyncio.get_running_loop().call_later(seconds, stop.set)
+    stop = _stop_event(seconds)
     async with open_member(config) as member:
         member.turned = lambda: _notify("WATCHDOG=1")
         member.may_be_empty = empty_plan
@@ -211,7 +201,8 @@ async def take_part(
             log.warning("%s", note)
         _notify("READY=1")
         calm_collector()
-        logging_events = asyncio.create_task(_log_member_events(member, stop))
+        newest = await member.ledger.newest_event()
+        logging_events = asyncio.create_task(_log_events(member.ledger, newest, stop))
         logging_problems = asyncio.create_task(_log_member_problems(member))
         try:
             await member.keep(stop, may_lead=may_lead)
@@ -228,20 +219,6 @@ def _let_commands_end(data: Path) -> None:
     gives_up_at = monotonic() + BRIEF.total_seconds()
     while holder_of(data) is not None and not Far(data).answers() and monotonic() < gives_up_at:
         sleep(0.02)
-
-
-async def _log_member_events(member: ClusterNode, stop: asyncio.Event) -> None:
-    """Log the events of the cluster until a node stops."""
-    last = await member.ledger.newest_event()
-    while not stop.is_set():
-        try:
-            for event in await member.ledger.events_after(last):
-                last = event.number
-                await _log_event(member.ledger, event)
-        except LedgerError as error:  # the node says so, too, and acts on it
-            log.debug("cannot read events: %s", error)
-        with suppress(TimeoutError):  # the wait is over
-            await asyncio.wait_for(stop.wait(), _REFRESH)
 
 
 async def _log_member_problems(member: ClusterNode) -> None:
@@ -281,21 +258,21 @@ async def run_plans(
     from horae.app import build, keep  # not for --help
     from horae.web.app import open_server
 
-    stop = asyncio.Event()
-    _stop_on_signals(stop)
-    if seconds is not None:
-        asyncio.get_running_loop().call_later(seconds, stop.set)
+    stop = _stop_event(seconds)
     async with build(config) as app:
         app.engine.may_be_empty = empty_plan
         newest = await app.ledger.newest_event()
         server = await open_server(app)
         (begin or _say_where)(app, server.link)
         over = asyncio.Event()
-        events = _events(app, after=newest, over=over)
+        beside = []
         if shown == "screen":
-            show = _show_screen(app, events, stop)
+            show = _show_screen(app, _events(app.ledger, after=newest, over=over), stop)
         else:
-            show = _log_all(app, events, stop, begins=begin is None, pace=pace)
+            show = _log_events(app.ledger, newest, over, pace=pace, stop=stop)
+            beside.append(asyncio.create_task(_log_problems(app)))
+            if begin is None:
+                beside.append(asyncio.create_task(_log_beginning(app)))
         showing = asyncio.create_task(show)
         told = asyncio.create_task(server.serve(stop))
         _notify("READY=1")
@@ -307,13 +284,16 @@ async def run_plans(
             _notify("STOPPING=1")
             stop.set()
             over.set()
-            await asyncio.gather(showing, told)
+            try:
+                await asyncio.gather(showing, told)
+            finally:
+                for each in beside:
+                    each.cancel()
         await _sum_up(app, after=newest)
     return Exit.OK
 
 
 def _say_where(app: App, link: str | None) -> None:
-    """Log which plans run, and where the page is."""
     log.info("running the plans in %s (ledger in %s); stop with Ctrl-C", app.root, app.data)
     if link is not None:
         log.info("the page is at %s (can be used once; new link: `horae open`)", link)
@@ -321,22 +301,24 @@ def _say_where(app: App, link: str | None) -> None:
 
 
 def log_notes(app: App) -> None:
-    """Log what was found at the start."""
     for note in app.notes:
         log.warning("%s", note)
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
-    """Let SIGTERM and Ctrl-C ask for an end; a second Ctrl-C insists."""
-    loop = asyncio.get_running_loop()
+def _stop_event(seconds: float | None) -> asyncio.Event:
+    """Return an event that SIGTERM and Ctrl-C set, or some seconds; a second Ctrl-C insists."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-    def asked() -> None:
+    def interrupted() -> None:
         if stop.is_set():
             os._exit(Exit.INTERRUPTED)  # the runs' lifelines close, so they end with us
         stop.set()
 
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, asked)
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    if seconds is not None:
+        loop.call_later(seconds, stop.set)
+    return stop
 
 
 def _watched_every() -> timedelta:
@@ -359,27 +341,20 @@ def _notify(state: str) -> None:
         teller.send(state.encode())
 
 
-async def _log_all(
-    app: App,
-    events: AsyncIterator[Event],
-    stop: asyncio.Event,
+async def _log_events(
+    ledger: Ledger,
+    after: int,
+    over: asyncio.Event,
     *,
-    begins: bool,
-    pace: float,
+    pace: float = 0.0,
+    stop: asyncio.Event | None = None,
 ) -> None:
-    """Log what happens until the engine has stopped."""
-    beside = [asyncio.create_task(_log_problems(app))]
-    if begins:
-        beside.append(asyncio.create_task(_log_beginning(app)))
-    try:
-        async for event in events:
-            if await _log_event(app.ledger, event) and pace:
-                # Later events wait in the ledger; after a stop they are logged at once.
-                with suppress(TimeoutError):  # the wait is over
-                    await asyncio.wait_for(stop.wait(), pace)
-    finally:
-        for each in beside:
-            each.cancel()
+    """Log the events after a number until *over*; *pace* is the pause between two of them."""
+    async for event in _events(ledger, after=after, over=over):
+        if await _log_event(ledger, event) and pace and stop is not None:
+            # Later events wait in the ledger; after a stop they are logged at once.
+            with suppress(TimeoutError):  # the wait is over
+                await asyncio.wait_for(stop.wait(), pace)
 
 
 async def _log_beginning(app: App) -> None:
@@ -416,30 +391,21 @@ async def _log_problems(app: App) -> None:
         known = _log_new([stall, *problems] if stall else problems, known)
 
 
-async def _events(app: App, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:
+async def _events(ledger: Ledger, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:
     """Yield the events after a number until the engine is *over*, the last ones included."""
     while True:
         is_last = over.is_set()
-        while found := await app.ledger.events_after(after):
-            after = found[-1].number
-            for event in found:
-                yield event
+        try:
+            while found := await ledger.events_after(after):
+                for event in found:
+                    after = event.number
+                    yield event
+        except LedgerError as error:  # the engine says so, too, and acts on it
+            log.debug("cannot read events: %s", error)
         if is_last:
             return
         with suppress(TimeoutError):  # the wait is over
             await asyncio.wait_for(over.wait(), _REFRESH)
-
-
-def _event_data(event: Event) -> dict[str, object]:
-    return {
-        "event": event.number,
-        "at": key_time(event.at),
-        "kind": event.kind,
-        "entry": event.entry,
-        "receipt": event.receipt,
-        "actor": event.actor,
-        **event.facts,
-    }
 
 
 async def _log_event(ledger: Ledger, event: Event) -> bool:
@@ -448,7 +414,16 @@ async def _log_event(ledger: Ledger, event: Event) -> bool:
     if not events_log.isEnabledFor(level):
         return False
     word, text = await _words(ledger, event)
-    extra = {"at": event.at, "word": word, "event": _event_data(event)}
+    data = {
+        "event": event.number,
+        "at": key_time(event.at),
+        "kind": event.kind,
+        "entry": event.entry,
+        "receipt": event.receipt,
+        "actor": event.actor,
+        **event.facts,
+    }
+    extra = {"at": event.at, "word": word, "event": data}
     events_log.log(level, "%s", text, extra=extra)
     return True
 
@@ -471,7 +446,6 @@ def _level(event: Event) -> int:
 
 
 async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
-    """Return what happened, in a word and in a line for people."""
     if event.kind == "receipt":
         filed = None if event.receipt is None else await ledger.receipt(event.receipt)
         where = "" if filed is None else f"{filed.title}  {filed.origin}"
@@ -493,7 +467,6 @@ async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
 
 
 async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Event) -> None:
-    """Draw how things stand, again and again."""
     from rich.live import Live
 
     from horae.cli.status import drawn
@@ -524,7 +497,6 @@ async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Eve
 
 
 async def _sum_up(app: App, *, after: int) -> None:
-    """Say in a few lines what became of the time."""
     counts: Counter[str] = Counter()
     while events := await app.ledger.events_after(after):
         after = events[-1].number
@@ -540,8 +512,6 @@ async def _sum_up(app: App, *, after: int) -> None:
 
 
 class NotStoppedError(HoraeError):
-    """An engine that is still running after the time limit."""
-
     code = "not_stopped"
     exit_code = Exit.TIMED_OUT
 
@@ -557,8 +527,6 @@ class NotStoppedError(HoraeError):
 
 
 class CannotStopError(HoraeError):
-    """An engine that this user cannot signal."""
-
     code = "cannot_stop"
     exit_code = Exit.UNAUTHORISED
 
@@ -570,10 +538,8 @@ class CannotStopError(HoraeError):
 
 @click.command()
 @root_argument
-@click.option(
-    "--timeout",
-    metavar="LENGTH",
-    help="How long to wait, such as 2m; default: the setting run.drain plus 30s.",
+@option(
+    "--timeout LENGTH", "How long to wait, such as 2m; default: the setting run.drain plus 30s."
 )
 @click.option("--no-wait", is_flag=True, help="Return at once; the engine stops by itself.")
 @data_option
@@ -635,7 +601,6 @@ def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> 
 
 
 def _signal(place: Place, pid: int | None) -> None:
-    """Ask an engine to stop."""
     if not pid:
         reason = "the engine runs in another container or on another machine"
         raise CannotStopError(str(place.directory), reason)

@@ -41,8 +41,11 @@ def wb(ctx: click.Context, *, wrapped: bool, agent: bool) -> None:  # noqa: ARG0
     ctx.obj = wrapped
 
 
+_file = click.argument("file")
+
+
 @wb.command()
-@click.argument("file")
+@_file
 @click.pass_obj
 def query(wrapped: bool, file: str) -> int:
     """Show the fields of each headline."""
@@ -52,7 +55,7 @@ def query(wrapped: bool, file: str) -> int:
 
 
 @wb.command()
-@click.argument("file")
+@_file
 @click.pass_obj
 def tangle(wrapped: bool, file: str) -> int:
     """Show the resolved workflows of a plan."""
@@ -62,7 +65,7 @@ def tangle(wrapped: bool, file: str) -> int:
 
 
 @wb.command()
-@click.argument("file")
+@_file
 @click.pass_obj
 def lint(wrapped: bool, file: str) -> int:
     """Show the structural errors of the workflows.
@@ -76,7 +79,7 @@ def lint(wrapped: bool, file: str) -> int:
 
 
 @wb.command("run")
-@click.argument("file")
+@_file
 @click.argument("given", metavar="[INPUT]...", nargs=-1)
 @click.pass_obj
 def run_(wrapped: bool, file: str, given: tuple[str, ...]) -> int:
@@ -90,7 +93,7 @@ def workflow() -> None:
 
 
 @workflow.command("run")
-@click.argument("file")
+@_file
 @click.argument("given", metavar="[INPUT]", default="")
 @click.pass_obj
 def workflow_run(wrapped: bool, file: str, given: str) -> int:
@@ -99,7 +102,7 @@ def workflow_run(wrapped: bool, file: str, given: str) -> int:
 
 
 @workflow.command("plan")
-@click.argument("file")
+@_file
 @click.pass_obj
 def workflow_plan(wrapped: bool, file: str) -> int:
     """Show what would run, and in which order."""
@@ -109,14 +112,12 @@ def workflow_plan(wrapped: bool, file: str) -> int:
 
 
 def _run(verb: str, file: str, given: str, *, wrapped: bool) -> int:
-    """Run the workflows of a file, print their records, and return how that ended."""
     from horae.sources.workflows.commands import records_of
 
     ends: list[int] = []
 
     def run_text(text: str) -> object:
-        data = given.encode(errors="surrogateescape")
-        records, code = records_of(file, text, data)
+        records, code = records_of(file, text, given.encode(errors="surrogateescape"))
         ends.append(code)
         return records
 
@@ -124,12 +125,7 @@ def _run(verb: str, file: str, given: str, *, wrapped: bool) -> int:
 
 
 def _answer(
-    verb: str,
-    file: str,
-    give: Callable[[str], object],
-    *,
-    wrapped: bool,
-    is_finding: bool = False,
+    verb: str, file: str, give: Callable[[str], object], *, wrapped: bool, is_finding: bool = False
 ) -> int:
     """Print what *give* says of a file; findings, if there are any, make the exit code 1."""
     try:
@@ -146,12 +142,10 @@ def _answer(
 
 
 def _print(data: object) -> None:
-    """Print JSON with sorted keys."""
     click.echo(json_text(data, indent=2, sort_keys=True))
 
 
 def main() -> None:
-    """Run the command line."""
     sys.exit(run(wb, name="wb"))
 
 
