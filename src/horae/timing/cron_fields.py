@@ -63,7 +63,7 @@ class CronError(ScheduleError):
         return f"{line}\n{' ' * indent}{'^' * max(1, min(self.width, len(line) - indent))}"
 
 
-class _CronField(NamedTuple):
+class CronField(NamedTuple):
     word: str
     low: int
     high: int
@@ -74,12 +74,12 @@ class _CronField(NamedTuple):
 
 def _field(
     word: str, low: int, high: int, names: Sequence[str] = (), *, first: int = 0
-) -> _CronField:
+) -> CronField:
     values = {f"{n:02}": n for n in range(low, min(high, 9) + 1)}
     values |= {str(n): n for n in range(low, high + 1)}
     for n, name in enumerate(names, first):
         values |= {name[:3]: n, name: n}
-    return _CronField(word, low, high, values, (2 << high) - (1 << low), names)
+    return CronField(word, low, high, values, (2 << high) - (1 << low), names)
 
 
 SECONDS: Final = _field("second", 0, 59)
@@ -96,7 +96,7 @@ ANY_DAY: Final = ("*", "?")
 class FieldError(Exception):
     """A part of a field that cannot be read; `located` says where the field stands."""
 
-    def __init__(self, field: _CronField, part: str, reason: str) -> None:
+    def __init__(self, field: CronField, part: str, reason: str) -> None:
         super().__init__(reason)
         self.field = field
         self.reason = reason
@@ -126,7 +126,7 @@ def split_fields(expression: str) -> Sequence[str]:
             raise _miscounted(expression)
 
 
-def mask_of(field: _CronField, text: str) -> int:
+def mask_of(field: CronField, text: str) -> int:
     if text == "*":
         return field.whole
     value = field.values.get(text)
@@ -144,7 +144,7 @@ def mask_of(field: _CronField, text: str) -> int:
     return mask
 
 
-def _item(field: _CronField, item: str) -> int:
+def _item(field: CronField, item: str) -> int:
     """Return the values of `a`, `a-b` and `*`, with or without a step, and of L, W and #."""
     values = field.values
     if item in values:
@@ -190,7 +190,7 @@ def _series(low: int, high: int, step: int) -> int:
     return ((1 << step * count) - 1) // ((1 << step) - 1) << low
 
 
-def _value(field: _CronField, item: str, text: str) -> int:
+def _value(field: CronField, item: str, text: str) -> int:
     value = field.values.get(text)
     if value is not None:
         return value
@@ -202,7 +202,7 @@ def _value(field: _CronField, item: str, text: str) -> int:
     raise FieldError(field, item, _unknown(field, item, text))
 
 
-def _step(field: _CronField, item: str, text: str) -> int:
+def _step(field: CronField, item: str, text: str) -> int:
     if not text.isdigit():
         reason = f"step {text!r} is not a number" if text else "step is missing after '/'"
         raise FieldError(field, item, f"{reason}; write {item.partition('/')[0] or '*'}/2")
@@ -315,7 +315,7 @@ def _completed(parts: list[str]) -> str | None:
     return None
 
 
-def _unwrapped(field: _CronField, body: str, low: int, high: int, step: int) -> str:
+def _unwrapped(field: CronField, body: str, low: int, high: int, step: int) -> str:
     """Return how to write a range that runs over the end of its field."""
     first, _, last = body.partition("-")
     if field is YEAR:
@@ -338,7 +338,7 @@ def _unwrapped(field: _CronField, body: str, low: int, high: int, step: int) -> 
     return ",".join(field.names[value - field.low][:3] for value in values)
 
 
-def _unknown(field: _CronField, item: str, text: str) -> str:
+def _unknown(field: CronField, item: str, text: str) -> str:
     from difflib import get_close_matches  # only a refusal pays for it
 
     if not item:

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.entry import PROPERTIES, CatchUp, CronRule, OnceRule, RepeaterRule
 from horae.extras.importers.crontab import foreign_rule
 from horae.extras.importers.job import prove
-from horae.extras.importers.rule import (
-    MONTHS,
-    SUNDAY_FIRST,
-    YEARS,
-    Dialect,
-    UnfitError,
-    fires_of,
-    numbers,
-    weekday_text,
-)
+from horae.extras.importers.rule import UnfitError, fires_of, weekday_text
 from horae.extras.importers.systemd import read_event
-from horae.timing.cron_fields import NICKNAMES
+from horae.timing.cron_fields import (
+    DAY,
+    HOURS,
+    MINUTES,
+    MONTH,
+    SECONDS,
+    WEEKDAY,
+    YEAR,
+    CronField,
+    mask_of,
+    split_fields,
+)
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import zone
 
@@ -35,13 +37,6 @@ if TYPE_CHECKING:
     from horae.extras.importers.job import Proof
     from horae.extras.importers.rule import Fires
 
-_SECOND: Final = Dialect("second", 0, 59)
-_MINUTE: Final = Dialect("minute", 0, 59)
-_HOUR: Final = Dialect("hour", 0, 23)
-_DAY: Final = Dialect("day of month", 1, 31)
-_MONTH: Final = Dialect("month", 1, 12, MONTHS)
-_WEEKDAY: Final = Dialect("weekday", 0, 7, SUNDAY_FIRST)
-_YEAR: Final = Dialect("year", *YEARS)
 _LONG_NAME: Final = re.compile(r"([A-Z]{3})[A-Z]+")
 _TO_SUNDAY: Final = re.compile(r"([1-6]|[A-Z]{3})-SUN\b")
 _DAY_NAMES: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
@@ -124,26 +119,26 @@ def _of_repeater(rule: RepeaterRule) -> str:
 
 
 def _seven(expression: str) -> list[str]:
-    text = NICKNAMES.get(expression.strip().upper(), expression).upper()
-    fields = [_LONG_NAME.sub(r"\1", field) for field in text.split()]
-    if len(fields) == 5:
-        fields = ["0", *fields]
-    if len(fields) == 6:
-        fields.append("*")
+    fields = list(split_fields(expression))
     fields[3], fields[5] = (field.replace("?", "*") for field in (fields[3], fields[5]))
-    # A range of ours may end on Sunday, the seventh day.
-    fields[5] = _TO_SUNDAY.sub(lambda found: f"{_number(found[1])}-7", fields[5])
     return fields
 
 
+def _numbers(text: str, field: CronField) -> frozenset[int]:
+    mask = mask_of(field, text)
+    return frozenset(n for n in range(field.low, field.high + 1) if mask >> n & 1)
+
+
 def _five(expression: str) -> str:
-    second, *fields, year = _seven(expression)
-    if numbers(second, _SECOND) != {0}:
+    second, *fields, year = (_LONG_NAME.sub(r"\1", field) for field in _seven(expression))
+    if _numbers(second, SECONDS) != {0}:
         raise UnfitError("the schedule has seconds, and cron runs once a minute at most", _OWN)
     if year != "*":
         raise UnfitError("the schedule has a year field, which cron does not support", _OWN)
     if re.search(r"L|W|#", fields[2]) or re.search(r"[0-9A-Z](?:L\b|#)", fields[4]):
         raise UnfitError("the schedule uses L, W or #, which cron does not support", _OWN)
+    # A range of ours may end on Sunday, the seventh day.
+    fields[4] = _TO_SUNDAY.sub(lambda found: f"{WEEKDAY.values[found[1]]}-7", fields[4])
     # In a crontab each step has a range or a star before it.
     bounds = (59, 23, 31, 12, 7)
     return " ".join(
@@ -155,8 +150,8 @@ def _five(expression: str) -> str:
 def calendar_of(expression: str) -> list[str]:
     """Return the calendar events of systemd for an expression of ours; raises UnfitError."""
     second, minute, hour, day, month, weekday, year = _seven(expression)
-    time = f"{_listed(hour, _HOUR)}:{_listed(minute, _MINUTE)}:{_listed(second, _SECOND)}"
-    ends = f"{'*' if year == '*' else _listed(year, _YEAR)}-{_listed(month, _MONTH)}"
+    time = f"{_listed(hour, HOURS)}:{_listed(minute, MINUTES)}:{_listed(second, SECONDS)}"
+    ends = f"{'*' if year == '*' else _listed(year, YEAR)}-{_listed(month, MONTH)}"
     if day == "*" and weekday == "*":
         return [f"{ends}-* {time}"]
     return [f"{part.format(ends)} {time}" for part in (*_dates(day), *_weekdays(weekday))]
@@ -171,7 +166,7 @@ def _dates(field: str) -> list[str]:
             "the schedule uses W (nearest weekday), which systemd does not support", _OWN
         )
     plain = ",".join(item for item in items if not item.startswith("L"))
-    found = [f"{{}}-{_listed(plain, _DAY)}"] if plain else []
+    found = [f"{{}}-{_listed(plain, DAY)}"] if plain else []
     last = [int(item[2:] or 0) + 1 for item in items if item.startswith("L")]
     return found + ([f"{{}}~{','.join(f'{each:02}' for each in sorted(last))}"] if last else [])
 
@@ -185,34 +180,26 @@ def _weekdays(field: str) -> list[str]:
         if hash_:
             low = 7 * int(nth) - 6
             days = f"{low:02}..{min(low + 6, 31):02}"
-            found.append(f"{_day_name(name)} {{}}-{days}")
+            found.append(f"{_DAY_NAMES[WEEKDAY.values[name] % 7]} {{}}-{days}")
         elif item.endswith("L"):
-            found.append(f"{_day_name(item[:-1])} {{}}~07/1")
+            found.append(f"{_DAY_NAMES[WEEKDAY.values[item[:-1]] % 7]} {{}}~07/1")
         else:
             plain.append(item)
     if plain:
-        named = frozenset(each % 7 for each in numbers(",".join(plain), _WEEKDAY))
+        named = frozenset(each % 7 for each in _numbers(",".join(plain), WEEKDAY))
         found.insert(0, f"{weekday_text(named, _DAY_NAMES, '..')} {{}}-*")
     return found
 
 
-def _day_name(text: str) -> str:
-    return _DAY_NAMES[_number(text) % 7]
-
-
-def _number(text: str) -> int:
-    return min(numbers(text, _WEEKDAY))
-
-
-def _listed(text: str, dialect: Dialect) -> str:
-    ordered = sorted(numbers(text, dialect))
-    if len(ordered) == dialect.high - dialect.low + 1:
+def _listed(text: str, field: CronField) -> str:
+    ordered = sorted(_numbers(text, field))
+    if len(ordered) == field.high - field.low + 1:
         return "*"
     gaps = {b - a for a, b in pairwise(ordered)}
     if len(ordered) > 2 and len(gaps) == 1:
         step = gaps.pop()
         if step == 1:
             return f"{ordered[0]:02}..{ordered[-1]:02}"
-        if ordered[-1] + step > dialect.high:
+        if ordered[-1] + step > field.high:
             return f"{ordered[0]:02}/{step}"
     return ",".join(f"{each:02}" for each in ordered)
