@@ -61,6 +61,7 @@ from horae.web.router import (
     RequestFields,
     Voice,
     asks,
+    call,
     does,
     expected,
     flag,
@@ -177,22 +178,12 @@ def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitab
     return endpoint
 
 
-async def openapi(_: Front, __: Request, ___: RequestFields) -> dict[str, Any]:
-    """Return this document."""
-    return document(OPERATIONS)
-
-
 async def docs(_: Front, __: Request, ___: RequestFields) -> Response:
     """Show all routes as a web page."""
     return HTMLResponse(page(OPERATIONS), headers=HEADERS)
 
 
 # How the engine is
-
-
-async def health(front: Front, _: Request, __: RequestFields) -> Response:
-    """Report whether the scheduling loop runs and the ledger is writable."""
-    return _health(front)
 
 
 async def ready(front: Front, _: Request, __: RequestFields) -> Response:
@@ -239,77 +230,7 @@ async def status(front: Front, request: Request, asked: RequestFields) -> Respon
     return await together.ask(limit, looked)
 
 
-# Entries
-
-
-async def entries(front: Front, _: Request, asked: RequestFields) -> HasData:
-    """List the entries, oldest first."""
-    return await front.service.entries(
-        limit=asked.limit(100), cursor=asked.number("cursor"), with_gone=asked.flag("gone")
-    )
-
-
-async def entry(front: Front, request: Request, _: RequestFields) -> HasData:
-    """Show one entry."""
-    return await front.service.entry(request.path_params["entry"])
-
-
-async def run_now(front: Front, request: Request, asked: RequestFields) -> HasData:
-    """Request a run now; the same Idempotency-Key returns the same receipt."""
-    return await front.service.run_now(
-        request.path_params["entry"],
-        note=asked.text("note"),
-        parent_run=asked.number("parent_run"),
-        idempotency_key=idempotency_key(request),
-    )
-
-
-async def pause(front: Front, request: Request, asked: RequestFields) -> HasData:
-    """Pause an entry."""
-    return await front.service.pause(
-        request.path_params["entry"], note=asked.text("note"), until=asked.end("until")
-    )
-
-
-async def resume(front: Front, request: Request, _: RequestFields) -> HasData:
-    """Resume an entry."""
-    return await front.service.resume(request.path_params["entry"])
-
-
-async def backfill(front: Front, request: Request, asked: RequestFields) -> HasData:
-    """Run an entry once for each scheduled time in a past window."""
-    return await front.service.backfill(
-        request.path_params["entry"],
-        start=asked.needed_moment("from"),
-        end=asked.moment("to"),
-        name=asked.text("id") or None,
-        dry_run=asked.flag("dry_run"),
-    )
-
-
 # Receipts and their runs
-
-
-async def receipts(front: Front, _: Request, asked: RequestFields) -> HasData:
-    """List receipts, newest first."""
-    return await front.service.history(
-        asked.text("entry") or None,
-        since=asked.moment("since"),
-        until=asked.moment("until"),
-        statuses=[Status(each) for each in asked.words("status")],
-        limit=asked.limit(50),
-        cursor=asked.number("cursor"),
-    )
-
-
-async def receipt(front: Front, request: Request, _: RequestFields) -> HasData:
-    """Show one receipt with its runs."""
-    return await front.service.receipt(path_number(request))
-
-
-async def run(front: Front, request: Request, _: RequestFields) -> HasData:
-    """Show one run."""
-    return await front.service.run(path_number(request))
 
 
 async def log(front: Front, request: Request, asked: RequestFields) -> Response:
@@ -395,11 +316,6 @@ async def gate(front: Front, _: Request, asked: RequestFields) -> dict[str, obje
     }
 
 
-async def events(front: Front, _: Request, asked: RequestFields) -> HasData:
-    """List the events after a given event."""
-    return await front.service.events(after=asked.number("after") or 0, limit=asked.limit(100))
-
-
 async def event_stream(front: Front, request: Request, asked: RequestFields) -> Response:
     """Stream events as they happen, after the last event received, else from now on."""
     heard = request.headers.get("last-event-id", "")
@@ -436,16 +352,6 @@ async def rescan(front: Front, _: Request, asked: RequestFields) -> dict[str, ob
     return {
         "sources": [{"source": each, "problems": [*map(str, problems[each])]} for each in names]
     }
-
-
-async def settings(front: Front, _: Request, __: RequestFields) -> dict[str, object]:
-    """List the settings of horae.toml that wait for confirmation."""
-    return await offered(front.settings, "settings").look()
-
-
-async def trust(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
-    """Trust the settings that a digest identifies."""
-    return await offered(front.settings, "settings").trust(asked.text("digest"))
 
 
 # The public plane: status and nothing else, no output, no prompts, no reasons
@@ -510,21 +416,19 @@ def _seconds(moment: datetime | None) -> int | None:
 # The table
 
 
+async def _written_tag(front: Front, request: Request) -> str:
+    """Return the tag of a workflow or an agent as it is written; whether it runs is not in it."""
+    kept, name = offered(front.triggers, "triggers"), request.path_params["id"]
+    is_agent = request.scope["path"].startswith("/agents/")
+    said = await (kept.agent(name) if is_agent else kept.get(name))
+    return tag_of({key: value for key, value in said.items() if not is_agent or key != "status"})
+
+
 async def _entry_tag(front: Front, request: Request) -> str:
     return tag_of_entry(await front.service.named(request.path_params["entry"]))
 
 
-async def _workflow_tag(front: Front, request: Request) -> str:
-    return tag_of(await offered(front.triggers, "triggers").get(request.path_params["id"]))
-
-
-async def _agent_tag(front: Front, request: Request) -> str:
-    """Return the tag of an agent as it is written; whether it runs is not in it."""
-    said = await offered(front.triggers, "triggers").agent(request.path_params["id"])
-    return tag_of({name: value for name, value in said.items() if name != "status"})
-
-
-_WRITTEN: Final = {"/workflows/{id}": _workflow_tag, "/agents/{id}": _agent_tag}
+_WRITTEN: Final = ("/workflows/{id}", "/agents/{id}")
 _ENTRY: Final = "/api/v1/entries/{entry:path}"
 _PUBLIC: Final = {"voice": Voice.PLAIN, "also": (404,)}
 
@@ -533,22 +437,43 @@ _READ, _RUN, _EDIT, _ADMIN = Scope.READ, Scope.RUN, Scope.EDIT, Scope.ADMIN
 
 # fmt: off
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/healthz", Access.OPEN, health, "Health"),
+    asks("/healthz", Access.OPEN, call("health",
+         "Report whether the scheduling loop runs and the ledger is writable.",
+         lambda front, _, __: _health(front)), "Health"),
     asks("/readyz", _READ, ready, "Health"),
     asks("/api/v1/status", _READ, status, "Status",
          limit(20, "maximum number of items of each kind")),
-    asks("/openapi.json", _READ, openapi, "object"),
+    asks("/openapi.json", _READ, call("openapi", "Return this document.",
+         lambda *_: document(OPERATIONS)), "object"),
     asks("/docs", _READ, docs, "str", kind="text/html"),
     *login.OPERATIONS,
-    asks("/api/v1/entries", _READ, entries, "entries:Entry[] cursor:int?", limit(100), CURSOR,
+    asks("/api/v1/entries", _READ, call("entries", "List the entries, oldest first.",
+         lambda front, _, asked: front.service.entries(
+             limit=asked.limit(100), cursor=asked.number("cursor"), with_gone=asked.flag("gone"))),
+         "entries:Entry[] cursor:int?", limit(100), CURSOR,
          flag("gone", "1: include entries that are no longer defined")),
-    does(f"{_ENTRY}/run", _RUN, run_now, "Receipt", NOTE,
+    does(f"{_ENTRY}/run", _RUN, call("run_now",
+         "Request a run now; the same Idempotency-Key returns the same receipt.",
+         lambda front, request, asked: front.service.run_now(
+             request.path_params["entry"], note=asked.text("note"),
+             parent_run=asked.number("parent_run"), idempotency_key=idempotency_key(request))),
+         "Receipt", NOTE,
          number("parent_run", "number of the run that makes the request"),
          headers=("Idempotency-Key",)),
-    with_tag(_entry_tag, does(f"{_ENTRY}/pause", _RUN, pause, "...Entry changed:bool", NOTE,
+    with_tag(_entry_tag, does(f"{_ENTRY}/pause", _RUN, call("pause", "Pause an entry.",
+         lambda front, request, asked: front.service.pause(
+             request.path_params["entry"], note=asked.text("note"), until=asked.end("until"))),
+         "...Entry changed:bool", NOTE,
          Field("until", FieldKind.END, "end of the pause: a time, or a duration such as 2h"))),
-    with_tag(_entry_tag, does(f"{_ENTRY}/resume", _RUN, resume, "...Entry changed:bool")),
-    does(f"{_ENTRY}/backfill", _RUN, backfill,
+    with_tag(_entry_tag, does(f"{_ENTRY}/resume", _RUN, call("resume", "Resume an entry.",
+         lambda front, request, _: front.service.resume(request.path_params["entry"])),
+         "...Entry changed:bool")),
+    does(f"{_ENTRY}/backfill", _RUN, call("backfill",
+         "Run an entry once for each scheduled time in a past window.",
+         lambda front, request, asked: front.service.backfill(
+             request.path_params["entry"], start=asked.needed_moment("from"),
+             end=asked.moment("to"), name=asked.text("id") or None,
+             dry_run=asked.flag("dry_run"))),
          "id entry:int title zone from:time to:time dry_run:bool count:int moments:time[]"
          " receipts:int[]",
          needed(moment("from", "start of the window")),
@@ -556,19 +481,28 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
          text("id", "name of the backfill; a repeated name creates no second receipts"),
          flag("dry_run", "true: report what would run, run nothing"),
          is_long=True),
-    with_tag(_entry_tag, asks(_ENTRY, _READ, entry, "Entry")),
+    with_tag(_entry_tag, asks(_ENTRY, _READ, call("entry", "Show one entry.",
+         lambda front, request, _: front.service.entry(request.path_params["entry"])), "Entry")),
     *calendar.OPERATIONS,
     *agents.OPERATIONS,
     *board.OPERATIONS,
-    asks("/api/v1/receipts", _READ, receipts, "receipts:Receipt[] cursor:int?",
+    asks("/api/v1/receipts", _READ, call("receipts", "List receipts, newest first.",
+         lambda front, _, asked: front.service.history(
+             asked.text("entry") or None, since=asked.moment("since"), until=asked.moment("until"),
+             statuses=[Status(each) for each in asked.words("status")], limit=asked.limit(50),
+             cursor=asked.number("cursor"))),
+         "receipts:Receipt[] cursor:int?",
          text("entry", "only receipts of this entry"),
          moment("since", "scheduled at this time or later"),
          moment("until", "scheduled at this time or earlier"),
          Field("status", FieldKind.WORD, "only these statuses; may be repeated",
                is_many=True, words=_EVERY_STATUS),
          limit(50), CURSOR, also=(404,)),
-    asks("/api/v1/receipts/{number}", _READ, receipt, "...Receipt runs:attempt[]"),
-    asks("/api/v1/runs/{number}", _READ, run, "Run"),
+    asks("/api/v1/receipts/{number}", _READ, call("receipt", "Show one receipt with its runs.",
+         lambda front, request, _: front.service.receipt(path_number(request))),
+         "...Receipt runs:attempt[]"),
+    asks("/api/v1/runs/{number}", _READ, call("run", "Show one run.",
+         lambda front, request, _: front.service.run(path_number(request))), "Run"),
     asks("/api/v1/runs/{number}/log", _READ, log, "str",
          number("from", "offset of the first byte"),
          number("to", "offset after the last byte"),
@@ -586,7 +520,10 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     asks("/api/v1/gate", _READ, gate,
          "slots:int crew:int? holding:holder[] waiting:waiter[] in_line:int",
          limit(100, "maximum number of waiting receipts")),
-    asks("/api/v1/events", _READ, events, "events:Event[] after:int",
+    asks("/api/v1/events", _READ, call("events", "List the events after a given event.",
+         lambda front, _, asked: front.service.events(
+             after=asked.number("after") or 0, limit=asked.limit(100))),
+         "events:Event[] after:int",
          number("after", "number of the last known event"), limit(100)),
     asks("/api/v1/events/stream", _READ, event_stream, "str",
          number("after", "number of the last known event; default: from now on"),
@@ -596,8 +533,13 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
          needed(moment("before", "remove the details of receipts from before this time")),
          flag("dry_run", "true: report what would be removed, change nothing"),
          is_long=True),
-    asks("/api/v1/settings/waiting", _READ, settings, "digest:str waiting:setting[]", also=(404,)),
-    does("/api/v1/settings/trust", _ADMIN, trust,
+    asks("/api/v1/settings/waiting", _READ, call("settings",
+         "List the settings of horae.toml that wait for confirmation.",
+         lambda front, _, __: offered(front.settings, "settings").look()),
+         "digest:str waiting:setting[]", also=(404,)),
+    does("/api/v1/settings/trust", _ADMIN, call("trust",
+         "Trust the settings that a digest identifies.",
+         lambda front, _, asked: offered(front.settings, "settings").trust(asked.text("digest"))),
          "digest:str waiting:setting[] after_restart:str[] until_restart:bool",
          needed(text("digest", "digest of the reviewed settings"))),
     does("/api/v1/edits", _EDIT, edits, "file:str what:str",
@@ -605,7 +547,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
          needed(text("what", "what was changed"))),
     does("/api/v1/rescan", _RUN, rescan, "sources:rescan[]", text("source", "only this source")),
     *metrics.OPERATIONS,
-    *(with_tag(_WRITTEN.get(each.path), each) for each in triggers.OPERATIONS),
+    *(with_tag(_written_tag if each.path in _WRITTEN else None, each)
+      for each in triggers.OPERATIONS),
     *workflows.OPERATIONS,
     asks("/_activity", Access.PUBLIC, activity, "public_one or public_crew", **_PUBLIC),
     asks("/_changes", Access.PUBLIC, changes, "changes:object[] agent:public_status?", **_PUBLIC),

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from http import HTTPStatus
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from horae.core.explain import at_the_gate, stamp
@@ -244,6 +245,18 @@ def does(
     """Return a request."""
     more.setdefault("also", (404, 409))
     return Operation("POST", path, access, answer, says, body=body, takes=Takes.FIELDS, **more)
+
+
+def call(name: str, about: str, work: Callable[[Front, Request, RequestFields], Any]) -> Answering:
+    """Return a function for the table that only calls another, or returns what that awaits."""
+
+    async def answer(front: Front, request: Request, asked: RequestFields) -> Said:
+        said = work(front, request, asked)
+        answered: Said = await said if isawaitable(said) else said
+        return answered
+
+    answer.__name__, answer.__doc__ = name, about
+    return answer
 
 
 def with_tag(tag: Tagging | None, operation: Operation) -> Operation:
