@@ -1,9 +1,8 @@
 """Calls a model until it is done: `python -I -m horae.sources.agents.model`, its input the order.
 
-The order is JSON: which model, where, what it is told, which tools it has, and how far it may
-go. The key is in a variable that the order names. What the model answers in the end is printed,
-and nothing else is, so that its first word is the first word of the run; what it does on the way
-is told on stderr. Beside that a file is written with steps, tokens, cost and each call of a tool.
+The key is in a variable that the order names. The last answer of the model is printed, and
+nothing else is; its calls of tools are told on stderr. A file beside that has steps, tokens, cost
+and each call of a tool.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from horae.sources.agents.tools import Toolbox
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pydantic_ai import Agent, Tool
+    from pydantic_ai import Tool
     from pydantic_ai.usage import RunUsage
 
     from horae.core.tool_policy import ToolPolicy
@@ -82,12 +81,10 @@ class ModelOrder:
     retries: int = RETRIES
 
     def encoded(self) -> bytes:
-        """Return the order as it is handed over."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """Return the order that was handed over."""
         facts = json.loads(data)
         return cls(**{**facts, "secrets": tuple(facts["secrets"])})
 
@@ -150,16 +147,23 @@ async def work(
         tokens_in=usage.input_tokens,
         tokens_out=usage.output_tokens,
         cost=_cost(order, usage),
-        log=tuple(use.data() for use in box.log),
+        log=tuple(box.log),
     )
 
 
 async def _answer(
     order: ModelOrder, box: Toolbox, policy: ToolPolicy, usage: RunUsage, *, key: str
 ) -> str:
-    """Return what the model answers in the end; *usage* counts on the way."""
+    """Return the last answer of the model; *usage* counts on the way."""
     from openai import AsyncOpenAI
+    from pydantic_ai import Agent, ToolOutput
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
     from pydantic_ai.usage import UsageLimits
+
+    def done(text: str) -> str:
+        """End the run with a last word; if there was nothing to do, it begins with NO-WORK."""
+        return text
 
     async with AsyncOpenAI(
         base_url=order.url,
@@ -167,30 +171,16 @@ async def _answer(
         max_retries=order.retries,
         timeout=CALL_SECONDS,
     ) as client:
-        agent = _agent(order, client, _offered(box, policy))
+        agent = Agent(
+            OpenAIChatModel(order.model, provider=OpenAIProvider(openai_client=client)),
+            output_type=[str, ToolOutput(done, name=DONE)],
+            instructions=order.system,
+            deps_type=type(None),
+            tools=_offered(box, policy),
+            retries=2,
+        )
         limits = UsageLimits(request_limit=order.steps, total_tokens_limit=order.tokens)
-        ended = await agent.run(order.prompt, usage_limits=limits, usage=usage)
-        return ended.output
-
-
-def _agent(order: ModelOrder, client: Any, tools: list[Tool[None]]) -> Agent[None, str]:
-    """Return the loop that calls the model and its tools in turn."""
-    from pydantic_ai import Agent, ToolOutput
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    def done(text: str) -> str:
-        """End the run with a last word; if there was nothing to do, it begins with NO-WORK."""
-        return text
-
-    return Agent(
-        OpenAIChatModel(order.model, provider=OpenAIProvider(openai_client=client)),
-        output_type=[str, ToolOutput(done, name=DONE)],
-        instructions=order.system,
-        deps_type=type(None),
-        tools=tools,
-        retries=2,
-    )
+        return (await agent.run(order.prompt, usage_limits=limits, usage=usage)).output
 
 
 def _offered(box: Toolbox, policy: ToolPolicy) -> list[Tool[None]]:
@@ -257,44 +247,32 @@ def _words(failure: Exception, order: ModelOrder) -> str:
 
 
 def main() -> int:
-    """Do what the order on the input says."""
-    _hide()
+    """Do what the order on the input says; SIGTERM ends it, and what is known is still told."""
+    # Other processes of the same user must not read our variables, where that can be had.
+    with suppress(OSError, AttributeError):  # another system than Linux
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     order = ModelOrder.of(sys.stdin.buffer.read())
-    try:
-        require_extra()
-    except MissingExtraError as error:
-        _write(Path(order.result), Report(error=str(error), model=order.model))
-        sys.stdout.write(f"FAILED: {error}\n")
-        return Exit.FINDINGS
-    report = asyncio.run(_until_told(order))
-    _write(Path(order.result), report)
-    sys.stdout.write(f"FAILED: {report.error}\n" if report.error else f"{report.text}\n")
-    return Exit.FINDINGS if report.error else Exit.OK
-
-
-async def _until_told(order: ModelOrder) -> Report:
-    """Do the work; SIGTERM ends it, and what is known by then is still told."""
 
     def say(line: str) -> None:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
-    task = asyncio.ensure_future(work(order, environ=os.environ, work_in=Path.cwd(), say=say))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
+    async def run() -> Report:
+        task = asyncio.ensure_future(work(order, environ=os.environ, work_in=Path.cwd(), say=say))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await task
 
-
-def _hide() -> None:
-    """Keep other processes of the same user from reading our variables, where that can be had."""
-    with suppress(OSError, AttributeError):  # another system than Linux
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-
-
-def _write(path: Path, report: Report) -> None:
+    try:
+        require_extra()
+        report = asyncio.run(run())
+    except MissingExtraError as error:
+        report = Report(error=str(error), model=order.model)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     # Without a report the run fails, and says that there is none.
-    with suppress(OSError), os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+    with suppress(OSError), os.fdopen(os.open(order.result, flags, 0o600), "w") as file:
         json.dump(asdict(report), file)
+    sys.stdout.write(f"FAILED: {report.error}\n" if report.error else f"{report.text}\n")
+    return Exit.FINDINGS if report.error else Exit.OK
 
 
 if __name__ == "__main__":

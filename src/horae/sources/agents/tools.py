@@ -1,8 +1,7 @@
-"""The tools of a model that is called by us: each call is checked, bounded and written down.
+"""The tools of a model that is called by us: each call is checked, bounded and logged.
 
-Files are those beneath the working directory: a path is walked part by part and no link is
-followed, so none leads out. A shell is another matter. It can do what its user can, and the
-policy only says which commands reach it.
+Files are those beneath the working directory: no link on the way to one is followed. A shell can
+do what its user can; the policy only says which commands reach it.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ import signal
 import stat
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from horae.core.receipt import shown
@@ -37,8 +34,6 @@ from horae.process.masking import Masker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
-
-    from horae.core.tool_policy import Pattern
 
 SHELL_SECONDS: Final = 120  # for a command that names no limit
 LONGEST_SHELL: Final = 600
@@ -64,28 +59,6 @@ class ToolError(Exception):
     """A call that cannot be honoured; the model is told, and goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """One call of a tool, as it is written down."""
-
-    tool: str
-    argument: str
-    answer: Answer
-    seconds: float
-    output: str  # the beginning of what it gave, or why it could not
-    is_error: bool = False
-
-    def data(self) -> dict[str, object]:
-        return {
-            "tool": self.tool,
-            "argument": self.argument,
-            "answer": self.answer.value,
-            "seconds": self.seconds,
-            "output": self.output,
-            "error": self.is_error,
-        }
-
-
 class Toolbox:
     """The tools for one run, in its working directory, under its policy."""
 
@@ -106,10 +79,9 @@ class Toolbox:
         self._spellings = spellings
         self._agent = agent
         self._say = say
-        self.log: list[Use] = []
+        self.log: list[dict[str, object]] = []
 
     def close(self) -> None:
-        """Let go of the working directory."""
         os.close(self._root)
 
     # What the model is offered. The docstrings are read by it.
@@ -197,17 +169,34 @@ class Toolbox:
             case Answer.ASK:
                 told = f"refused: {tool} needs approval, and no user is available to approve it"
             case Answer.ALLOW:
-                told, is_error = await _tried(action)
+                try:
+                    told, is_error = await action(), False
+                except ToolError as error:
+                    told = f"error: {error}"
+                except OSError as error:
+                    told = f"error: {error.strerror or error}"
+                    if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+                        told = "error: a part of the path is a link or not a directory"
         told = self.mask(told)
         line = shown(self.mask(argument[: _LINE * 8]))[:_LINE]
-        seconds = round(time.monotonic() - began, 3)
         if len(self.log) < MOST_LOGGED:
-            self.log.append(Use(tool, line, answer, seconds, shown(told)[:_LINE], is_error))
+            self.log.append(
+                {
+                    "tool": tool,
+                    "argument": line,
+                    "answer": answer.value,
+                    "seconds": round(time.monotonic() - began, 3),
+                    "output": shown(told)[:_LINE],  # its beginning, or why there is none
+                    "error": is_error,
+                }
+            )
         self._say(f"{tool} {line}: {answer}" + (f": {shown(told)}" if is_error else ""))
-        return _capped(told)
+        if len(told) <= MOST_SHOWN:
+            return told
+        left_out = f"[{len(told) - 2 * _HALF} characters left out]"
+        return f"{told[:_HALF]}\n{left_out}\n{told[-_HALF:]}"
 
     def mask(self, text: str) -> str:
-        """Return text without the secrets that are known."""
         masker = Masker(self._spellings)
         data = text.encode("utf-8", "replace")
         return (masker.feed(data) + masker.rest()).decode("utf-8", "replace")
@@ -322,7 +311,12 @@ class Toolbox:
                 raise ToolError(
                     f"the address redirects to {url}, which the tool policy does not allow"
                 )
-            is_named = any(map(partial(_names, url), self._policy.tools))
+            is_named = any(
+                pattern.argument is not None
+                and "domain:*" not in pattern.argument
+                and decide(ToolPolicy(Mode.ALLOW_LIST, (pattern,)), FETCH, url) is Answer.ALLOW
+                for pattern in self._policy.tools
+            )
             text, onward = await asyncio.to_thread(_get, url, allow_private=is_named)
             if onward is None:
                 return text
@@ -368,7 +362,6 @@ class _ToolOutput:
         return True
 
     def close(self) -> None:
-        """Let go of the pipe."""
         for descriptor in (self._reading, self.writing):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -380,45 +373,16 @@ class _ToolOutput:
         return (self._head + middle + self._tail).decode("utf-8", "replace")
 
 
-def _names(url: str, pattern: Pattern) -> bool:
-    """Tell whether a pattern names the very host of an address."""
-    is_fit = decide(ToolPolicy(Mode.ALLOW_LIST, (pattern,)), FETCH, url) is Answer.ALLOW
-    return is_fit and pattern.argument is not None and "domain:*" not in pattern.argument
-
-
-async def _tried(action: Callable[[], Awaitable[str]]) -> tuple[str, bool]:
-    try:
-        return await action(), False
-    except ToolError as error:
-        return f"error: {error}", True
-    except OSError as error:
-        is_link = error.errno in {errno.ELOOP, errno.ENOTDIR}
-        why = "a part of the path is a link or not a directory" if is_link else error.strerror
-        return f"error: {why or error}", True
-
-
 def _steps(path: str) -> list[str]:
     """Return the parts of a path beneath the working directory, or refuse it."""
     steps = [step for step in path.split("/") if step not in {"", "."}]
     if path.startswith("/") or ".." in steps or "\0" in path:
         raise ToolError("only paths below the working directory, without `..`, are allowed")
-    if any(_is_gits(step) for step in steps):
-        raise ToolError("files in .git cannot be changed; use Git to commit")
+    for step in steps:  # some file system takes each of these for `.git`
+        plain = step.casefold().replace("\u200c", "").rstrip(". ").partition(":")[0]
+        if plain in {".git", "git~1"}:
+            raise ToolError("files in .git cannot be changed; use Git to commit")
     return steps
-
-
-def _is_gits(step: str) -> bool:
-    """Tell whether some file system takes a name for `.git`."""
-    plain = step.casefold().replace("\u200c", "").rstrip(". ").partition(":")[0]
-    return plain in {".git", "git~1"}
-
-
-def _capped(text: str) -> str:
-    """Return the beginning and the end of a long text."""
-    if len(text) <= MOST_SHOWN:
-        return text
-    left_out = len(text) - 2 * _HALF
-    return f"{text[:_HALF]}\n[{left_out} characters left out]\n{text[-_HALF:]}"
 
 
 def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:
