@@ -150,7 +150,6 @@ def run(
     tools = None if known.card is None else known.policy
 
     async def run() -> Ended:
-        """Run the agent in a directory of its own, and show its output."""
         attempt = Run(number=1, receipt=0, attempt=1, started_at=SystemClock().now())
         with TemporaryDirectory(prefix="horae-agent-") as home:
             place = RunSettings(
@@ -218,7 +217,6 @@ class KnownAgent:
         return self.agent.policy if card is None else parse_tools(card.config.get("tool_policy"))
 
     def obstacle(self, registry: Registry) -> Unready | None:
-        """Return why it cannot run, if so."""
         if self.card is not None or self.why is not None:
             return self.why
         return registry.obstacle(self.agent, environ=os.environ)
@@ -263,7 +261,6 @@ class Everybody:
 
 
 async def _cards(triggers: Triggers) -> list[tuple[AgentCard, Unready | None]]:
-    """Return the agents that the ledger keeps, each with why it cannot run."""
     return [(each, triggers.why_unready(each)) for each in await triggers.store.agents()]
 
 
@@ -334,7 +331,6 @@ def _shown(registry: Registry, known: KnownAgent) -> dict[str, Any]:
 
 
 def _said(key: str, value: Any) -> str:
-    """Return a value of `_shown` in words."""
     match key, value:
         case "command", list():
             return shlex.join(value)

@@ -53,8 +53,6 @@ _PR_SET_DUMPABLE: Final = 4
 
 
 class MissingExtraError(HoraeError):
-    """The libraries for calling models are not installed."""
-
     code = "missing_extra"
 
     def __init__(self) -> None:
@@ -91,8 +89,6 @@ class ModelOrder:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How it went; what is None is not known."""
-
     text: str = ""
     error: str = ""
     model: str = ""
@@ -104,7 +100,6 @@ class Report:
 
 
 def require_extra() -> None:
-    """Raise MissingExtraError unless models can be called."""
     try:
         import openai  # noqa: F401 - only whether it is there
         import pydantic_ai  # noqa: F401
@@ -225,7 +220,6 @@ def _cost(order: ModelOrder, usage: RunUsage) -> float | None:
 
 
 def _words(failure: Exception, order: ModelOrder) -> str:
-    """Return in one line why a run failed."""
     from pydantic_ai.exceptions import (
         ModelHTTPError,
         UnexpectedModelBehavior,

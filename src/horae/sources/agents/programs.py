@@ -36,8 +36,6 @@ class Reach(StrEnum):
 
 
 class Answers(StrEnum):
-    """How a program gives its answer."""
-
     TEXT = "text"  # what it prints is the answer
     CLAUDE = "claude"  # one JSON object with `result`
     CODEX = "codex"  # a line of JSON for each event
@@ -49,8 +47,6 @@ class Answers(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How an agent program is called."""
-
     name: str
     checked: str  # with which version of it
     always: tuple[str, ...] = ()  # options it is given, unless the command has them
@@ -161,7 +157,6 @@ class Result:
     model: str = ""
 
     def facts(self) -> dict[str, object]:
-        """Return what is known, for the record of a run."""
         counts = [each for each in (self.tokens_in, self.tokens_out) if each is not None]
         facts = {
             "tokens": sum(counts) if counts else None,
@@ -176,8 +171,6 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A command as it is run."""
-
     argv: tuple[str, ...]
     answers: Answers
     wants_file: bool  # whether the prompt is in a file and not on its input
@@ -534,7 +527,6 @@ def _count(value: object) -> int | None:
 
 
 def _sum(values: Iterator[object] | list[object]) -> int | None:
-    """Return the sum of what is known; None if nothing is."""
     known = [count for count in map(_count, values) if count is not None]
     return sum(known) if known else None
 

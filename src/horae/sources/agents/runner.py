@@ -69,8 +69,6 @@ _LONGEST_RESULT: Final = 8 << 20
 
 
 class AgentTwiceError(HoraeError):
-    """Two agents of one name."""
-
     code = "agent_twice"
     exit_code = Exit.CONFLICT
 
@@ -82,8 +80,6 @@ class AgentTwiceError(HoraeError):
 
 
 class AgentNotFoundError(HoraeError):
-    """A name that no agent has."""
-
     code = "no_agent"
     exit_code = Exit.NOT_FOUND
 
@@ -193,7 +189,6 @@ class Registry:
         return self.obstacle(kept, environ=environ)
 
     def get(self, name: str) -> Agent:
-        """Return the agent of a name, or raise AgentNotFoundError."""
         if name not in self._agents:
             raise AgentNotFoundError.among(name, self._agents)
         return self._agents[name]

@@ -131,7 +131,6 @@ class AgentRequests:
 
 
 def order_text(asked: Mapping[str, Any]) -> str:
-    """Return what a request says as the order that its receipt carries."""
     given = {name: asked.get(name) for name in ("task", "system", "model")}
     return PromptOrder(_PROMPT, {name: str(value) for name, value in given.items() if value}).text()
 

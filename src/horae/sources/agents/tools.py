@@ -270,7 +270,6 @@ class Toolbox:
     async def _run(
         self, argv: tuple[str, ...], *, seconds: float, fine: tuple[int, ...] = (0,)
     ) -> str:
-        """Return what a program prints, the beginning and the end of it."""
         output = _ToolOutput()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -391,8 +390,6 @@ def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class Stay(HTTPRedirectHandler):
-        """Goes nowhere by itself."""
-
         def redirect_request(self, *_: object) -> None:
             """Return that there is no other address."""
 

@@ -95,8 +95,6 @@ class Survey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that an agent is told of."""
-
     key: str
     title: str
     where: str
@@ -106,8 +104,6 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """What an agent is told when it is woken."""
-
     now: datetime
     zone: str
     last_run_at: datetime | None
@@ -202,7 +198,6 @@ def is_idle(handed: Handed) -> bool:
 
 
 def prompt(handed: Handed, *, mode: str, state: State | None = None) -> str:
-    """Return the text that an agent is woken with; *state* is that of its lifecycle."""
     head = [f"MODE: {mode}", *([f"LIFECYCLE: {state.name}"] if state is not None else ())]
     head.append("Do one keeper run; the working directory is the tenant's repository.")
     parts = ["\n".join(head)]

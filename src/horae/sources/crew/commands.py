@@ -14,8 +14,6 @@ from horae.errors import Exit, HoraeError
 
 
 class NoTicksError(HoraeError):
-    """An agent that is run on request only."""
-
     code = "no_ticks"
     exit_code = Exit.CONFLICT
 
@@ -48,7 +46,6 @@ def tick(name: str, *, watch: bool, note: str, raw: bool, place: Place, output: 
 
 
 def tick_now(name: str, place: Place, output: Output, *, watch: bool, note: str, raw: bool) -> int:
-    """Let an agent tick, by the engine or in this process, and return the exit code."""
     try:
         far = engine_at(place)
         if far is not None:

@@ -25,16 +25,12 @@ _NOTHING: Final = "- nothing"
 
 
 class Commit(NamedTuple):
-    """What went into the repository."""
-
     at: datetime
     author: str
     subject: str
 
 
 class Ran(NamedTuple):
-    """A run that ended."""
-
     at: datetime
     title: str
     status: Status
@@ -42,8 +38,6 @@ class Ran(NamedTuple):
 
 
 class DiaryEntry(NamedTuple):
-    """A moment to come."""
-
     at: datetime
     title: str
 
@@ -105,7 +99,6 @@ def carry_of(text: str) -> str:
 
 
 def _done(facts: DiaryFacts, zone_name: str) -> Iterator[str]:
-    """Yield what was done: commits, how the runs ended, how the board stands."""
     for commit in sorted(facts.commits, key=lambda each: each.at):
         when = moment_text(commit.at, zone_name)
         yield f"{when}, {shown(commit.author)}: {shown(commit.subject)}"
@@ -141,7 +134,6 @@ def _bad_ends(runs: Sequence[Ran]) -> dict[str, tuple[int, str]]:
 
 
 def _due(facts: DiaryFacts, zone_name: str) -> Iterator[str]:
-    """Yield what is overdue and due, and the moments to come, the soonest first."""
     if facts.handed is not None:
         for word, found in (("overdue", facts.handed.overdue), ("due", facts.handed.due)):
             for item in found:

@@ -34,15 +34,11 @@ _POSITION: Final = re.compile(r"(\S++)(?:\s++([0-9]{1,9})(?![0-9]).*+)?", re.ASC
 
 
 class StateKind(StrEnum):
-    """What a tick does in a state."""
-
     WAKE = "wake"  # it wakes the agent
     REM = "rem"  # it rests: what happened is put in order, and no model is called
 
 
 class Outcome(StrEnum):
-    """How a tick ended."""
-
     DONE = "done"  # the agent found work and did it
     NO_WORK = "no_work"  # the agent looked and found none
     FAILED = "failed"  # the run ended in an error
@@ -83,7 +79,6 @@ class Position:
 
 
 def step(lifecycle: Lifecycle, position: Position, outcome: Outcome) -> Position:
-    """Return the agent's position after a tick."""
     position = standing(lifecycle, position)
     state = lifecycle.states[position.state]
     match outcome:
@@ -171,8 +166,6 @@ class TickStreaks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ForecastTick:
-    """A tick to come, if those before it end as was assumed."""
-
     at: datetime
     position: Position
     kind: StateKind
@@ -301,7 +294,6 @@ def _length(seconds: float) -> str:
 def _state(
     heading: Heading, named: Mapping[str, Heading], start: str
 ) -> tuple[State, list[Diagnostic]]:
-    """Return the state that a heading declares, and its properties that are not valid."""
     found: list[Diagnostic] = []
 
     def odd(key: str, message: str, fix: str, code: str = "") -> None:
@@ -354,8 +346,6 @@ def _repeat(text: str) -> tuple[int, bool]:
 
 
 def _way_findings(lifecycle: Lifecycle) -> Iterator[Diagnostic]:
-    """Yield the states that are never reached, and rings of rest alone."""
-
     def found(name: str, code: str, severity: Severity, message: str, fix: str) -> Diagnostic:
         line = lifecycle.states[name].line
         return Diagnostic(lifecycle.file, line, 1, code, severity, message, fix)
@@ -395,6 +385,5 @@ def _rings(lifecycle: Lifecycle, starts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _meant(word: str, named: Mapping[str, Heading]) -> str:
-    """Return what to write instead of a name that is no state."""
     near = near_to(word, list(named)[:_MOST_GUESSES])
     return f"write {near}" if near else "write the name of a heading"

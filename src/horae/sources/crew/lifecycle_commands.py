@@ -111,7 +111,6 @@ def _pace(text: str) -> timedelta:
 
 
 def _position(day: Lifecycle, start: str | None, hits: int | None) -> Position:
-    """Return where the agent stands: `STATE`, `STATE HITS`, or the start."""
     if start is None:
         if hits is not None:
             raise click.UsageError("HITS is only for --from STATE.")

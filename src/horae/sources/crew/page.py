@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class Node(NamedTuple):
-    """A state of an agent's day, drawn."""
-
     name: str
     x: float
     y: float
@@ -58,7 +56,6 @@ class _AgentRow(NamedTuple):
 
 
 async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
-    """Who ticks, where each is in its day, and how its last ticks ended."""
     front, ledger = house.front, house.ledger
     stands = await front.service.status(front.facts(), limit=40)
     agents = []
@@ -78,7 +75,6 @@ async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa
 
 
 async def _ring(house: PageContext, found: Listed, line: AgentLine) -> tuple[Ring | None, str]:
-    """Return an agent's day as it is written now, or why it cannot be read."""
     try:
         day = await house.papers.day(found)
     except HoraeError as error:
@@ -137,7 +133,6 @@ def _angle(index: int, total: int) -> float:
 
 
 def _spot(index: int, total: int) -> tuple[float, float]:
-    """Return the middle of a state on the ring."""
     angle = _angle(index, total)
     return round(180 + 78 * math.cos(angle), 1), round(120 + 78 * math.sin(angle), 1)
 

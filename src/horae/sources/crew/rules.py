@@ -37,8 +37,6 @@ _Value = TypeVar("_Value")
 
 
 class TickMode(StrEnum):
-    """What a tick is told to do."""
-
     PLAN = "plan"
     EDIT = "edit"
 

@@ -105,8 +105,6 @@ _LONGEST_NOTE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What the settings say about ticks."""
-
     mode: str = TickMode.PLAN
     timeout: timedelta | None = None
     gitops: bool = False
@@ -119,8 +117,6 @@ class Keeping:
 
 
 class KeeperRunner:
-    """Makes the runs of ticks."""
-
     def __init__(
         self,
         processes: Processes,
@@ -148,7 +144,6 @@ class KeeperRunner:
         self._term = term
 
     async def hold(self, job: Job) -> Held:
-        """Make the run of a tick that waits for its go."""
         try:
             return await self._hold(job)
         except (HeldBackError, RunError, LauncherLostError, LedgerError):
@@ -272,7 +267,6 @@ class KeeperRunner:
         return Ended(Status.DONE, Reason(ReasonCode.REST_WRITTEN, words))
 
     async def settle(self, filed: Filed) -> None:
-        """Let the files of an agent's state say what the ledger says."""
         if filed.work is not Work.TICK or filed.status not in ENDS or not self._keeping.has_files:
             return
         known = await self._ledger.entry(filed.entry)
@@ -388,7 +382,6 @@ class KeeperRunner:
         return found
 
     def _plans(self) -> list[tuple[str, Plan]]:
-        """Return every plan beneath the root that can be read."""
         root = self._place.root
         plans = []
         with suppress(PlanFileError):  # the scan of the plans reports it, here and below
@@ -413,7 +406,6 @@ class KeeperRunner:
         return found
 
     async def _facts(self, since: datetime | None, told: Handed | None) -> DiaryFacts:
-        """Return what happened since the last rest, and what comes."""
         commits: list[Commit] = []
         if is_repository(self._place.root):
             try:
@@ -473,7 +465,6 @@ class KeeperRunner:
         mirror(directory / NOTE_NAME, write_note(note))
 
     async def _mirror(self, path: Path, text: str) -> None:
-        """Let a file of state say something, where there are such files."""
         if self._keeping.has_files:
             await asyncio.to_thread(mirror, path, text)
 
@@ -523,7 +514,6 @@ class _Tick:
             self.run.cancel(reason)
 
     async def ended(self) -> Ended:
-        """Return how it ended, and what the agent remembers after it."""
         if not self.is_let_go:
             never = Ended(Status.KILLED, NEVER_STARTED)
             return never if self.run is None else await self.run.ended()

@@ -59,8 +59,6 @@ class CrewCadence:
 
 
 class IdleCrewError(HoraeError):
-    """A manifest in which nobody ticks."""
-
     code = "idle_crew"
 
     def __init__(self, manifest: str) -> None:
@@ -115,7 +113,6 @@ class Roster:
         return Agent(member.name, definition, Origin(str(path), 1), variables=definition.variables)
 
     def beside(self, path: str) -> Path:
-        """Return where a path of the manifest leads."""
         return self.manifest.parent / path
 
 
@@ -161,7 +158,6 @@ class CrewSource:
         self._firsts: dict[str, tuple[timedelta, datetime]] = {}
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - one small file
-        """Return every member; one that cannot tick says why."""
         return self._look() if self._inline else await asyncio.to_thread(self._look)
 
     async def settle(self, receipt: Filed) -> None:
@@ -229,11 +225,9 @@ class CrewSource:
             index += 1
 
     def _address(self, member: Member) -> str:
-        """Return the address of a member; that of a single keeper has no name."""
         return f"agent:{member.name if self._keeper is None else KEEPER}"
 
     def _last_run_at(self, name: str) -> datetime | None:
-        """Return the time in the file of an agent's last run, if there is one."""
         if self._data is None:
             return None
         file = last_run_file(name if self._keeper is None else None)
@@ -280,8 +274,6 @@ def check_manifest(
 
 
 def check_keeper(definition: Path, lifecycle: Path | None, *, every: timedelta) -> list[Diagnostic]:
-    """Return the findings about the files of a single keeper."""
-
     def unread(error: PlanFileError, key: str) -> Diagnostic:
         if key == "DEF":
             return _unread(str(definition), error, "name the agent file in keeper.def")

@@ -59,8 +59,6 @@ class AgentMemory:
 
 
 class Beat(StrEnum):
-    """What a tick does."""
-
     WAKE = "wake"  # the agent runs
     REST = "rest"  # no model is called; what happened is written down
     GATED = "gated"  # too early for this state: nothing happens, nothing changes
@@ -72,8 +70,6 @@ _STILL: Final = frozenset({Beat.GATED, Beat.ASLEEP})
 
 
 class TickPlan(NamedTuple):
-    """What a tick does, in which state of the day, and why if it does nothing."""
-
     beat: Beat
     state: State | None = None
     reason: str = ""
@@ -99,7 +95,6 @@ def tick(
 
 
 def begun(memory: AgentMemory, made: TickPlan, *, now: datetime) -> AgentMemory:
-    """Return what is remembered when a tick has begun, however it will end."""
     if made.beat in _STILL:
         return replace(memory, last_run_at=now)
     began = memory.began if made.state is None else {**memory.began, made.state.name: now}
@@ -138,7 +133,6 @@ def _at(memory: AgentMemory, lifecycle: Lifecycle, position: Position | None) ->
 
 
 def agent_state(text: str) -> AgentState:
-    """Return what a status shows of an agent's memory."""
     memory = read_memory(text)
     position: PositionData | None = None
     if memory.position is not None and memory.kind:
@@ -292,7 +286,6 @@ class Note(NamedTuple):
 
 
 def read_note(text: str) -> Note | None:
-    """Return the note about a tick; None if it cannot be read."""
     data = _table(text)
     try:
         beat = Beat(_text(data.get("beat")))

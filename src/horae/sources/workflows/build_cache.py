@@ -71,7 +71,6 @@ class ToolSettings(NamedTuple):
     tools: dict[str, InstalledTool]  # what was found for this run, by language
 
     async def about(self, *argv: str, cwd: Path | None = None) -> tuple[Ended, bytes]:
-        """Call a tool, and return how that ended and what it said."""
         directory = self.spec.directory
         clear(directory)
         ended, _ = await self.live.run(replace(self.spec, argv=argv, cwd=cwd or self.spec.cwd))
@@ -303,7 +302,6 @@ def _split(names: Iterable[str], ask: ToolSettings) -> tuple[dict[str, bytes], l
 
 
 def _tree(directory: Path) -> dict[str, bytes]:
-    """Return the files of a directory with their content, within bounds."""
     files: dict[str, bytes] = {}
     room = LARGEST
     for where, directories, names in os.walk(directory):
@@ -319,7 +317,6 @@ def _tree(directory: Path) -> dict[str, bytes]:
 
 
 def _read(path: Path, room: int) -> bytes:
-    """Return the content of a file that may be so large."""
     try:
         with path.open("rb") as file:
             data = file.read(room + 1)

@@ -81,14 +81,12 @@ def run_file(
 
 
 def records_of(file: str, text: str, given: bytes) -> tuple[list[dict[str, object]], int]:
-    """Return the records of the workflows of a plan, run here and now, and the exit code."""
     asked = _WorkflowCall.of(file, text=text)
     records, code = asyncio.run(_run_all(asked, given))
     return [record.data() for record in records], code
 
 
 def summaries_of(text: str) -> list[dict[str, object]]:
-    """Return what the workflows of a plan would run, without running anything."""
     return [summary(world) for world in worlds(read(text))]
 
 
@@ -135,7 +133,6 @@ class _WorkflowCall:
 async def _run_all(
     asked: _WorkflowCall, given: bytes, *, resume: Path | None = None, show: _Screen | None = None
 ) -> tuple[list[Record], int]:
-    """Run the workflows one after the other; return their records and the exit code."""
     clock = SystemClock()
     began_at = clock.now()
     name = f"{began_at:%H%M%S}-{token_hex(3)}"
@@ -224,7 +221,6 @@ class _Screen:
         echo(f"\n{record.world.name}: {record.outcome} ({record.reason}); run {record.run}")
 
     async def _draw(self, record: Record, ended: Awaitable[object]) -> None:
-        """Draw the steps again and again until the run is over."""
         from rich.live import Live
 
         clock = SystemClock()
@@ -238,7 +234,6 @@ class _Screen:
 
 
 def _drawn(record: Record, now: datetime) -> RenderableType:
-    """Return the steps of a run as a table."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))

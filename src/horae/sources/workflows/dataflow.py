@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class FlowStep(NamedTuple):
-    """A component at its place in the flow."""
-
     number: int
     name: str  # of the component; the second of two has its count behind it
     component: Component
@@ -88,7 +86,6 @@ class Course:
 
 
 def flow_of(world: World) -> Flow:
-    """Return the steps of a world's own components."""
     numbers = {component.at: number for number, component in enumerate(world.components)}
     after = {sink.at: numbers[source.at] for source, sink in world.edges}
     followers: list[list[int]] = [[] for _ in numbers]

@@ -73,8 +73,6 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class InstalledTool:
-    """A tool on this machine."""
-
     language: Language
     tool: Tool
     path: str
@@ -158,7 +156,6 @@ _BY_NAME: Final = {name: row for row in LANGUAGES for name in (row.name, *row.al
 
 
 def language_of(name: str) -> Language:
-    """Return the row of a language, or raise RunError."""
     found = _BY_NAME.get(name.lower())
     if found is None:
         known = ", ".join(row.name for row in LANGUAGES)
@@ -179,7 +176,6 @@ def candidates(language: Language, path: str) -> list[tuple[Tool, str]]:
 
 
 def missing(language: Language, path: str, had: Iterable[str] = ()) -> str:
-    """Return what to say when no tool of a language can be used."""
     names = [
         tool.program if tool.least is None else f"{tool.program} {tool.least[0]}.{tool.least[1]}"
         for tool in language.tools

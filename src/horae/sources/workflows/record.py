@@ -35,8 +35,6 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class StepStatus(StrEnum):
-    """Where a step stands."""
-
     WAITING = "waiting"
     BUILDING = "building"
     RUNNING = "running"
@@ -48,7 +46,6 @@ class StepStatus(StrEnum):
 
     @property
     def is_good(self) -> bool:
-        """Whether its output can be taken."""
         return self in {StepStatus.DONE, StepStatus.REUSED}
 
 
@@ -94,7 +91,6 @@ class StepRecord:
             self.text, self.encoding = base64.b64encode(data).decode(), "base64"
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data; the text of its output stands in `tasks`."""
         found = {_KEYS.get(name, name): getattr(self, name) for name in _STEP_FIELDS}
         times = {"started": _time(self.started_at), "finished": _time(self.finished_at)}
         return found | {"status": self.status.value, "uses": list(self.uses)} | times
@@ -150,8 +146,6 @@ class WorldRecord:
 
 @dataclass(slots=True)
 class Record:
-    """A whole run of one workflow."""
-
     run: int | str
     file: str
     line: int
@@ -166,17 +160,14 @@ class Record:
     is_released: bool = False
 
     def steps(self) -> Iterator[StepRecord]:
-        """Yield its steps, those of workflows inside it too."""
         for world in self.world.every():
             yield from world.steps
 
     @property
     def is_good(self) -> bool:
-        """Whether it ended well."""
         return self.outcome in {Status.DONE, Status.NO_WORK}
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data: the workflow, and ours beside it."""
         return self.world.data() | {
             "status": "running" if self.outcome is None else self.outcome.value,
             "reason": self.reason,
@@ -216,7 +207,6 @@ def steps_in(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def summary(world: World) -> dict[str, object]:
-    """Return what would run and in which order, without running it."""
     from horae.org.world import world_data
 
     whole = {key: value for key, value in world_data(world).items() if key != "workflows"}
@@ -239,7 +229,6 @@ def boot() -> str:
 
 
 def put(path: Path, data: bytes) -> None:
-    """Replace a file of our own in one step."""
     beside = path.with_name(path.name + ".new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(beside, flags, 0o600), "wb") as file:

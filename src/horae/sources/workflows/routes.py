@@ -58,11 +58,9 @@ class WorkflowRequests:
         self._ids = ids
 
     def plan(self, text: str) -> list[dict[str, Any]]:
-        """Return what would run, without running it."""
         return [summary(world) for world in worlds(read(text))]
 
     async def run(self, text: str, given: bytes) -> list[dict[str, Any]]:
-        """Run every workflow of a text, and return the records; cancelled, it ends them."""
         plan = read(text)
         records = []
         for world in worlds(plan):

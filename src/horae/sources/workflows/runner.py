@@ -125,8 +125,6 @@ class WorkflowOrder:
 
 
 class WorkflowRunner:
-    """Makes runs of workflows."""
-
     def __init__(
         self,
         processes: Processes,
@@ -144,7 +142,6 @@ class WorkflowRunner:
         self._place = place
 
     async def hold(self, job: Job) -> Held:
-        """Make a run that waits for its go, or raise RunError."""
         await self.processes.begin()
         order = _order(job, self._place)
         if self.agents and (why := await self.agents.why_held(order.plan)) is not None:
@@ -183,7 +180,6 @@ class WorkflowRunner:
         return held.record
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
-        """Return how a run ended that an engine before this one made; None is unknown."""
         await self.processes.begin()  # then nothing of an engine before this one is alive
         directory = self._place.directory_of(run)
         found = read_record(directory)
@@ -268,8 +264,6 @@ class _Step:
 
 
 class _Stage(NamedTuple):
-    """A workflow of a run, and its steps."""
-
     flow: Flow
     steps: list[_Step]
 
@@ -328,7 +322,6 @@ class WorkflowRun:
         return Process(os.getpid(), started(os.getpid()))
 
     def go(self) -> None:
-        """Let it begin; before this nothing of it has run."""
         if self._task is not None or self._end.done():
             return
         self.record.is_released = True
@@ -350,7 +343,6 @@ class WorkflowRun:
             self._end.set_result(Ended(Status.KILLED, why))
 
     async def ended(self) -> Ended:
-        """Return how it ended, once nothing of it is left."""
         return await asyncio.shield(self._end)
 
     async def _tell(self) -> None:
@@ -501,7 +493,6 @@ class WorkflowRun:
                 await run.ended()
 
     async def _run_step(self, step: _Step) -> None:
-        """Run one step, unless something speaks against it by now."""
         note = step.note
         if note.error is not None:
             return
@@ -700,7 +691,6 @@ class WorkflowRun:
             step.note.error_line = step.note.line + blanks + line
 
     def _say(self, step: _Step, status: StepStatus, error: str | None = None) -> None:
-        """Note where a step stands, and tell *progress*."""
         now, note = self._clock.now(), step.note
         note.status, note.error = status, error
         if status is StepStatus.RUNNING:
@@ -902,7 +892,6 @@ def _order(job: Job, place: RunSettings) -> WorkflowOrder:
 
 
 def _variables(props: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables that the :ENV: of a workflow names."""
     call = call_of({"COMMAND": "sh", "ENV": props.get("ENV", "")})
     return () if call is None else call.variables
 

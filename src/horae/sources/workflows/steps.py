@@ -65,7 +65,6 @@ class StepOutput(NamedTuple):
             return file.read(length)
 
     def keep(self) -> None:
-        """Write a short output to its file, too."""
         if self.data is not None:
             put(self.path, self.data)
 
@@ -82,11 +81,9 @@ class LiveSteps:
         self.cancelled = asyncio.Event()
 
     def begin(self, timeout: timedelta) -> None:
-        """Start the wall clock."""
         self._ends_at = asyncio.get_running_loop().time() + timeout.total_seconds()
 
     def left(self) -> timedelta:
-        """Return how much of the wall clock is left."""
         return timedelta(seconds=self._ends_at - asyncio.get_running_loop().time())
 
     @property
@@ -221,7 +218,6 @@ class StepFolders:
             self._free.append(folder)
 
     async def cleared(self) -> None:
-        """Return when none is left on the disk."""
         for folder in (*self._free, *self._used, *self._ahead.values()):
             self._clear(folder)
         await asyncio.gather(*self._clearing)
