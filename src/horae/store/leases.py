@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from horae.cluster.lease import Leader, Membership, NodeDescription
 from horae.core.ports import LedgerError, StaleTermError
+from horae.store.call_queue import CallQueue
 from horae.store.codec import plain
-from horae.store.line import CallQueue
 from horae.store.pg_wire import is_lost, postgres_errors
 from horae.store.sql import theme
 

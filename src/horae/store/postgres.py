@@ -26,10 +26,10 @@ from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.store import pg_listen, pg_schema
 from horae.store.book import Book, NodeJoin
+from horae.store.call_queue import CallQueue, QueuedCall, do_all
 from horae.store.codec import filed_of, plain
 from horae.store.leases import LeaseOverError, Leases, done
 from horae.store.ledger import ANYBODY, BookLedger
-from horae.store.line import CallQueue, QueuedCall, do_all
 from horae.store.pg_wire import (
     BRIEF,
     DatabaseAddress,

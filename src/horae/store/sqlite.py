@@ -29,8 +29,8 @@ from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
 from horae.store.book import Book
+from horae.store.call_queue import CallQueue, QueuedCall, do_all
 from horae.store.ledger import ANYBODY, BookLedger
-from horae.store.line import CallQueue, QueuedCall, do_all
 from horae.store.lock import Lock
 
 if TYPE_CHECKING:
