@@ -10,9 +10,11 @@ Modules that a call does not need are imported where they are used, so that `age
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from contextlib import contextmanager
 from functools import wraps
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -23,7 +25,7 @@ from horae.cli.output import Form, clean, echo, print_error, print_json, usual_f
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.kinds import KINDS, CronKind, DelayKind, TriggerError, kind_of
-from horae.sources.triggers.rules import api_words, parse_json
+from horae.sources.triggers.rules import api_words, parse_json, validate_template
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -465,10 +467,8 @@ def update_workflow(call: AgentCall, /, workflow: str, **given: Any) -> int:
 @_command("validate-template")
 @click.argument("template", required=False)
 @option("--file FILE", "Read the template from a file.")
-def validate_template(call: AgentCall, template: str | None, *, file: str | None) -> int:
+def check_template(call: AgentCall, template: str | None, *, file: str | None) -> int:
     """Check a prompt template."""
-    from horae.sources.triggers.service import validate_template
-
     text = text_or_file(template, file)
     if text is None:
         raise AgentCommandError("Give the template, or --file with the file that it is in.")
@@ -518,8 +518,6 @@ def create_agent(call: AgentCall, /, *, name: str, **given: Any) -> int:
 
     With only a name the agent uses the default command and the current directory.
     """
-    import shlex
-
     prompt = text_or_file(given["prompt"], given["prompt_file"])
     if given["from_stdin"]:
         prompt = sys.stdin.read()
@@ -677,8 +675,6 @@ def apply(call: AgentCall, path: str, *, dry_run: bool, wait_timeout: int) -> in
 
 def _all_armed(access: TriggerAccess, folder: Folder, patience: int) -> bool:
     """Tell whether the engine arms what was applied in time, if one is running."""
-    from time import monotonic, sleep
-
     from horae.cli.connection import engine_of
 
     async def first_unarmed(triggers: Triggers) -> tuple[str, str]:

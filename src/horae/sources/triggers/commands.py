@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -21,6 +23,7 @@ from horae.sources.triggers.apply import FilesError, apply_changes, plan_files, 
 from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
 from horae.sources.triggers.rules import OPTIONS, DispatchStatus, parse_json
 from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError
+from horae.sources.triggers.source import read_folder
 from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
 
 if TYPE_CHECKING:
@@ -388,8 +391,6 @@ def apply_path(
     access: TriggerAccess, path: str, *, dry_run: bool, is_teardown: bool = False
 ) -> tuple[Folder, list[FileChange]]:
     """Apply or tear down the files at a path, if all can be used; warnings go to stderr."""
-    from horae.sources.triggers.source import read_folder
-
     folder = read_folder(path, environ=known_names(load(access.root)), base=access.root)
     for warning in folder.warnings:
         echo(f"horae: {warning}", err=True)
@@ -458,9 +459,6 @@ def _naming(agent: str | None) -> Iterator[None]:
 
 
 def new_secret() -> str:
-    from base64 import b64encode
-    from secrets import token_bytes
-
     return f"{STANDARD_PREFIX}{b64encode(token_bytes(32)).decode()}"
 
 

@@ -110,6 +110,7 @@ class TriggerKind:
     agent_needs: ClassVar[tuple[str, ...]] = ()  # those that it cannot do without
     labels: ClassVar[Mapping[str, str]] = {}  # label: field that `agent get-workflow` shows
     implied: ClassVar[Mapping[str, str]] = {}  # of definitions that were stored without it
+    waits_for: ClassVar[str] = "a request"  # in words, with fields of the configuration
 
     is_exclusive: ClassVar[bool] = False  # whether a request waits for the end of the last one
     is_polled: ClassVar[bool] = False  # whether `gh` lists what starts it
@@ -180,7 +181,7 @@ class TriggerKind:
 
     def describe(self, names: Mapping[str, str]) -> str:
         """Return what the trigger waits for; *names* are those of other triggers, by id."""
-        return "a request"
+        return self.waits_for.format_map(self.config)
 
     def lines(self) -> dict[str, str]:
         """Return the fields that `agent get-workflow` shows, by label."""
@@ -241,6 +242,7 @@ class DelayKind(TriggerKind):
     options: ClassVar = {"run_at": "run_at"}
     agent_options = options
     agent_needs = ("run_at",)
+    waits_for = "{run_at}"
     labels: ClassVar = {"Run At": "run_at"}
     is_one_shot = True
 
@@ -285,9 +287,6 @@ class DelayKind(TriggerKind):
         except TriggerError:
             return str(self.config.get("run_at", ""))
 
-    def describe(self, names: Mapping[str, str]) -> str:
-        return str(self.config["run_at"])
-
 
 class GithubKind(TriggerKind):
     """Fires for each issue that `gh` lists and that was not listed before."""
@@ -297,6 +296,7 @@ class GithubKind(TriggerKind):
     option = "issues"
     agent_options: ClassVar = {name: name for name in ("owner", "repo", "labels", "state")}
     agent_needs = ("owner", "repo")
+    waits_for = "{type} of {owner}/{repo}"
     is_polled = True
     command: ClassVar = "issue"
     columns: ClassVar = "number,title,body,url,labels,assignees"
@@ -312,8 +312,9 @@ class GithubKind(TriggerKind):
     def check(self) -> None:
         config = self.config
         if not config.get("owner") or not config.get("repo"):
-            reason = "GitHub trigger requires non-empty 'owner' and 'repo'"
-            raise TriggerError(reason, field="owner")
+            raise TriggerError(
+                "GitHub trigger requires non-empty 'owner' and 'repo'", field="owner"
+            )
         for name in ("owner", "repo"):
             if not is_id(config[name]) or config[name].startswith("-"):
                 reason = f"'{name}' {config[name][:60]!r} is not a valid name"
@@ -339,9 +340,6 @@ class GithubKind(TriggerKind):
         for label in config.get("labels", ()):
             call += ["--label", label]
         return call
-
-    def describe(self, names: Mapping[str, str]) -> str:
-        return f"{self.type} of {self.config['owner']}/{self.config['repo']}"
 
     def lines(self) -> dict[str, str]:
         return {
@@ -371,15 +369,13 @@ class LifecycleKind(TriggerKind):
     options: ClassVar = {"event": "event"}
     agent_options = options
     labels: ClassVar = {"Event": "event"}
+    waits_for = "{event} of its agent"
 
     def check(self) -> None:
         event = self.config.get("event", "")
         if event not in set(LifecycleEvent):
             reason = f"there is no event '{event}'; the events are {', '.join(LifecycleEvent)}"
             raise TriggerError(reason, field="event")
-
-    def describe(self, names: Mapping[str, str]) -> str:
-        return f"{self.config['event']} of its agent"
 
 
 class AfterKind(TriggerKind):

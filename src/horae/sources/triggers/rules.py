@@ -23,7 +23,7 @@ from horae.core.entry import (
     policy_of,
 )
 from horae.core.identity import Mark
-from horae.core.prompt import PromptOrder, problems
+from horae.core.prompt import NO_VARIABLES, PromptOrder, problems, variables
 from horae.core.receipt import GONE, Status
 from horae.core.scope import API_FIX, api_scopes
 from horae.core.secret import is_own, names_in
@@ -31,7 +31,14 @@ from horae.core.source import Scanned
 from horae.core.tool_policy import OPEN, ToolPolicy, ToolPolicyError, parse_policy
 from horae.errors import HoraeError
 from horae.org.plan import is_id
-from horae.sources.triggers.kinds import KINDS, LONGEST_VALUE, TriggerError, TriggerTask, kind_of
+from horae.sources.triggers.kinds import (
+    EVERY_VARIABLE,
+    KINDS,
+    LONGEST_VALUE,
+    TriggerError,
+    TriggerTask,
+    kind_of,
+)
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
@@ -223,12 +230,8 @@ def checked(definition: TriggerDefinition) -> TriggerDefinition:
 def checked_agent(data: Mapping[str, Any]) -> dict[str, Any]:
     name = data.get("name")
     if not isinstance(name, str) or not is_id(name):
-        shown = (
-            f"{str(name)[:64]!r} is not valid; use letters, digits, '.', '-' and '_'"
-            if name
-            else "is missing"
-        )
-        raise TriggerError(f"the agent's name {shown}", field="name")
+        wrong = f"{str(name)[:64]!r} is not valid; use letters, digits, '.', '-' and '_'"
+        raise TriggerError(f"the agent's name {wrong if name else 'is missing'}", field="name")
     # What is empty is as if it were not there, so a file can take something back.
     config = {key: value for key in AGENT_FIELDS if (value := data.get(key))}
     for key, value in config.items():
@@ -274,12 +277,18 @@ def parse_tools(data: object) -> ToolPolicy:
     if data is None:
         return OPEN
     if not isinstance(data, dict):
-        reason = "tool_policy must be an object with a 'mode'"
-        raise TriggerError(reason, field="tool_policy")
+        raise TriggerError("tool_policy must be an object with a 'mode'", field="tool_policy")
     try:
         return parse_policy(data)
     except ToolPolicyError as error:
         raise TriggerError(str(error), field="tool_policy") from None
+
+
+def validate_template(template: str) -> dict[str, Any]:
+    """Return what is wrong with a template of any kind of trigger, and the known variables."""
+    wrong = problems(template, EVERY_VARIABLE)
+    warnings = wrong or ([] if variables(template) else [NO_VARIABLES])
+    return {"valid": not wrong, "warnings": warnings, "known_variables": list(EVERY_VARIABLE)}
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:

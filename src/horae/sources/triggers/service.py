@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from horae.core.actor import actor_words, by_words, current_actor
 from horae.core.entry import Entry, Overlap, key_time
 from horae.core.ports import SecretError, UnaskedSecretError
-from horae.core.prompt import NO_VARIABLES, AgentUnavailableError, problems, read_order, variables
+from horae.core.prompt import AgentUnavailableError, read_order
 from horae.core.receipt import HELD_BACK, OPEN, Reason, ReasonCode, Receipt, Status
 from horae.core.secret import WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, looks_secret
 from horae.errors import Exit, HoraeError
@@ -778,13 +778,13 @@ class Triggers:
     async def lapse(self) -> datetime | None:
         """Skip what was not approved in time; return when the next approval expires, if any."""
         now, coming = self.clock.now(), []
+        words = f"not approved within {APPROVAL.total_seconds():.0f} s"
+        expired = Reason(ReasonCode.APPROVAL_EXPIRED, words)
         for filed, order in await self._held(is_asked=True):
             if order.asked_until > now:
                 coming.append(order.asked_until)
-                continue
-            words = f"not approved within {APPROVAL.total_seconds():.0f} s"
-            reason = Reason(ReasonCode.APPROVAL_EXPIRED, words)
-            await self.store.skip(filed.number, reason=reason, now=now)
+            else:
+                await self.store.skip(filed.number, reason=expired, now=now)
         return min(coming, default=None)
 
     async def _carry(
@@ -808,13 +808,11 @@ class Triggers:
         *is_asked*: only those that wait for an approval, or only those that do not.
         """
         found: list[Filed] = []
-        cursor = None
-        while True:
+        cursor, is_last = None, False
+        while not is_last:
             page = await self.ledger.receipts(statuses=(Status.HELD,), limit=_BATCH, cursor=cursor)
             found += [each for each in page.receipts if each.source == NAME]
-            cursor = page.cursor
-            if cursor is None:
-                break
+            cursor, is_last = page.cursor, page.cursor is None
         known: dict[str, PromptOrder] = {}
         orders = [(each, await self._order(each, known)) for each in reversed(found)]
         return [each for each in orders if is_asked in {None, each[1].is_asked}]
@@ -829,9 +827,8 @@ class Triggers:
             raise TriggerNotFoundError("approval", str(number))
         order = await self._order(filed, {})
         if filed.status is not Status.HELD or not order.is_asked:
-            raise TriggerConflictError(
-                f"receipt {number} is {filed.status}, not waiting for approval"
-            )
+            reason = f"receipt {number} is {filed.status}, not waiting for approval"
+            raise TriggerConflictError(reason)
         return filed, order, actor
 
     async def _refit(self, trigger: Trigger) -> None:
@@ -839,15 +836,14 @@ class Triggers:
         entry = await self.store.entry(trigger.id)
         definition = trigger.definition
         for filed, order in await self._held():
-            is_held_back = filed.receipt.reason.code in HELD_BACK
-            if entry is None or filed.entry != entry.number or not is_held_back:
-                continue
             fit = replace(order, tools=definition.tools)
-            if fit == order or await self.why_agent(definition.agent, fit.enforced) is not None:
+            is_own = entry is not None and filed.entry == entry.number
+            if not is_own or fit == order or filed.receipt.reason.code not in HELD_BACK:
                 continue
-            words = "the tool policy of the workflow has changed"
-            reason = Reason(ReasonCode.POLICY_CHANGED, words)
-            await self._carry(filed, fit, Status.WAITING, reason)
+            if await self.why_agent(definition.agent, fit.enforced) is None:
+                words = "the tool policy of the workflow has changed"
+                reason = Reason(ReasonCode.POLICY_CHANGED, words)
+                await self._carry(filed, fit, Status.WAITING, reason)
 
     async def _release(self, agent: str) -> None:
         if await self._why_unavailable(agent):
@@ -988,15 +984,6 @@ def page_of(limit: int | None, offset: int | None) -> dict[str, int]:
     """
     size = PAGE if limit is None else min(max(limit, 1), LARGEST_PAGE)
     return {"limit": size, "offset": min(max(offset or 0, 0), 2**62)}
-
-
-def validate_template(template: str) -> dict[str, Any]:
-    """Return what is wrong with a template of any kind of trigger, and the known variables."""
-    warnings = problems(template, kinds.EVERY_VARIABLE)
-    is_valid = not warnings
-    if is_valid and not variables(template):
-        warnings = [NO_VARIABLES]
-    return {"valid": is_valid, "warnings": warnings, "known_variables": list(kinds.EVERY_VARIABLE)}
 
 
 def workflow_shape(trigger: Trigger) -> dict[str, Any]:
