@@ -165,7 +165,6 @@ async def call(
     local: bool = False,
     author: Author | None = None,
     as_person: bool = False,
-    helper: str | None = None,
     stdin: bytes | None = None,
     timeout: timedelta = TIMEOUT,
     most: int | None = None,
@@ -177,8 +176,6 @@ async def call(
     write (Linux).
     """
     options = [*_OPTIONS, f"protocol.file.allow={'always' if local else 'never'}"]
-    if helper:
-        options.append(f"credential.helper={helper}")
     by = author or HORAE
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},

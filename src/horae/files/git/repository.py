@@ -170,7 +170,6 @@ class Git:
         *,
         timeout: timedelta = TIMEOUT,
         limits: ImportLimits | None = None,
-        helper: str | None = None,
         local: Collection[StrPath] = (),
         origin: str | None = None,
     ) -> None:
@@ -179,7 +178,6 @@ class Git:
         self._address = origin
         self._timeout = timeout
         self._limits = limits or ImportLimits()
-        self._helper = helper
         self._guard = PullGuard(self.root, timeout=timeout)
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[object] | None = None
@@ -417,9 +415,6 @@ class Git:
         target: StrPath,
         *,
         branch: str | None = None,
-        timeout: timedelta = TIMEOUT,
-        limits: ImportLimits | None = None,
-        helper: str | None = None,
         local: Collection[StrPath] = (),
     ) -> Git:
         """Return a repository of one branch, made from an address at *target*, a new directory.
@@ -428,13 +423,11 @@ class Git:
         """
         named = [] if branch is None else [f"--branch={branch}"]
         place = os.path.abspath(target)
-        made = cls(place, timeout=timeout, limits=limits, helper=helper, local=local, origin=url)
+        made = cls(place, local=local, origin=url)
         said = await call(
             os.path.dirname(place),
             *(*_CLONE, "--no-checkout", *named, "--end-of-options", url, place),
             local=made._is_local(url),
-            helper=helper,
-            timeout=timeout,
             most=made._limits.total,
         )
         if said.code:
@@ -511,9 +504,7 @@ class Git:
         return f"horae/{agent}"
 
     def _like(self, root: StrPath) -> Git:
-        return Git(
-            root, timeout=self._timeout, limits=self._limits, helper=self._helper, local=self._local
-        )
+        return Git(root, timeout=self._timeout, limits=self._limits, local=self._local)
 
     async def _git(
         self,
@@ -531,7 +522,6 @@ class Git:
             *args,
             local=local,
             author=author,
-            helper=self._helper,
             stdin=stdin,
             timeout=self._timeout,
             most=most,
