@@ -135,7 +135,7 @@ def test_a_launcher_whose_engine_is_dead_before_it_begins_ends_without_a_word(
     package = str(Path(launcher.__file__).parents[2])
     said = [str(tmp_path), "1024", str(theirs.fileno()), str(lock), str(dead.pid), certain]
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", launcher._PROGRAM, package, *said],
+        [sys.executable, "-I", "-S", "-c", launcher.PROGRAM, package, *said],
         pass_fds=(theirs.fileno(), lock),
         capture_output=True,
         timeout=30,

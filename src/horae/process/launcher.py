@@ -6,8 +6,7 @@ engine hands it one end of a socket for each, and it knows nothing of their runs
     engine → launcher   `r` and a descriptor: a supervisor for this socket
                         `s` pid: nothing of this supervisor may be left; answered with `s` pid
 
-The program is single-threaded, in an interpreter without site; so all that only the
-engine's end needs is imported where it is used.
+It is single-threaded, in an interpreter without site. The engine's end is in `processes`.
 """
 
 from __future__ import annotations
@@ -27,180 +26,22 @@ from horae.process.tree import become_subreaper, signal_below
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import asyncio
     import signal
-    from pathlib import Path
-    from subprocess import Popen
 else:
     import _signal as signal
 
-ERRORS = "launcher.log"
 REHEARSALS = 10  # after eight calls the interpreter has settled how it runs a function
 GIVEN = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # how many files this process could open
 LEEWAY = 1.5  # seconds that supervisors have to end by themselves when the engine has died
 
-_PROGRAM = (
+PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]);"
     " from horae.process.launcher import limit_descriptors, main;"
     " limit_descriptors(int(sys.argv[3])); main(sys.argv[2], *map(int, sys.argv[4:]))"
 )
 _CLOSE_ON_EXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
-_LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # where some builds of Python find themselves
 _MANY = 1 << 16  # descriptors, more than an engine needs
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-
-
-class Launcher:
-    """The engine's end: starts a launcher when there is none, and hands it sockets."""
-
-    def __init__(self, *, lock: int, directory: Path, certain: bool) -> None:
-        self._lock = lock
-        self._directory = directory
-        self._certain = certain
-        self._process: Popen[bytes] | None = None
-        self._control: _socket.socket | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._heard = b""
-        self._sweeps: dict[int, asyncio.Future[None]] = {}
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
-    async def hand(self, channel: int) -> None:
-        """Give a socket to a supervisor; a launcher that is gone is replaced first."""
-        rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, _struct.pack("i", channel))]
-        try:
-            await self._send(b"r", rights)
-        except OSError as error:
-            if not isinstance(error, BrokenPipeError | ConnectionResetError):
-                raise
-            self._lose()
-            await self._send(b"r", rights)
-
-    async def sweep(self, pid: int) -> None:
-        """Return when nothing is left of a supervisor that died by accident."""
-        import asyncio
-
-        if self._control is None:
-            return
-        swept = self._sweeps.setdefault(pid, asyncio.get_running_loop().create_future())
-        try:
-            await self._send(b"s" + _struct.pack("<I", pid))
-        except OSError:
-            self._lose()
-        await swept
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-        self._lose()
-
-    async def close(self) -> None:
-        """Hang up; the launcher ends when its last supervisor has, and this returns then."""
-        import asyncio
-
-        if self._control is not None and self._loop is not None:
-            self._loop.remove_reader(self._control.fileno())
-            self._control.close()
-            self._control = None
-        while self._process is not None and self._process.poll() is None:
-            await asyncio.sleep(0.005)
-        self._lose()
-
-    async def _send(self, data: bytes, rights: list[tuple[int, int, bytes]] | None = None) -> None:
-        import asyncio
-
-        while True:
-            control = self._control or self._start()
-            try:
-                control.sendmsg([data], rights or [])
-                return
-            except BlockingIOError:
-                # It has hundreds to fork already.
-                await asyncio.sleep(0.002)
-
-    def _start(self) -> _socket.socket:
-        import asyncio
-        import subprocess
-        from pathlib import Path
-
-        ours, theirs = _socket.socketpair()
-        package = str(Path(__file__).resolve().parents[2])
-        numbers = (GIVEN, theirs.fileno(), self._lock, os.getpid(), int(self._certain))
-        said = (package, str(self._directory), *map(str, numbers))
-        try:
-            errors = _log_of(self._directory)
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 (our own program)
-                    [sys.executable, "-I", "-S", "-c", _PROGRAM, *said],
-                    pass_fds=(theirs.fileno(), self._lock),
-                    start_new_session=True,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=errors,
-                    cwd="/",
-                    env={name: os.environ[name] for name in _LOADER if name in os.environ},
-                )
-            finally:
-                os.close(errors)
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(ours.fileno(), self._hear)
-        self._control = ours
-        return ours
-
-    def _hear(self) -> None:
-        try:
-            heard = self._control.recv(4096) if self._control else b""
-        except BlockingIOError:
-            return
-        except OSError:
-            heard = b""
-        if not heard:
-            self._lose()
-            return
-        self._heard += heard
-        while len(self._heard) >= 5:
-            (pid,) = _struct.unpack("<I", self._heard[1:5])
-            self._heard = self._heard[5:]
-            if (swept := self._sweeps.pop(pid, None)) and not swept.done():
-                swept.set_result(None)
-
-    def _lose(self) -> None:
-        if self._control is not None and self._loop is not None:
-            self._loop.remove_reader(self._control.fileno())
-            self._control.close()
-        self._control, self._heard = None, b""
-        if self._process is not None:
-            # It closes its end only by dying, so this does not wait.
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-        sweeps, self._sweeps = self._sweeps, {}
-        for swept in sweeps.values():
-            if not swept.done():
-                swept.set_result(None)
-
-
-def _log_of(directory: Path) -> int:
-    """Return a descriptor of the launcher's log; of nothing if no plain file is there."""
-    from stat import S_ISREG
-
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        log = os.open(directory / ERRORS, flags, 0o600)
-        if S_ISREG(os.fstat(log).st_mode):
-            return log
-        os.close(log)
-    except OSError:  # its log is for people who look for a bug; runs go on without it
-        pass
-    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def allow_descriptors() -> None:

@@ -19,7 +19,9 @@ import os
 import resource
 import signal
 import socket
+import stat
 import struct
+import subprocess
 import sys
 from collections import deque
 from contextlib import suppress
@@ -27,6 +29,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from horae.core.ports import Ended, LauncherLostError, Process, RunError
@@ -44,8 +47,8 @@ from horae.core.receipt import (
 )
 from horae.core.secret import guessed_in
 from horae.errors import Exit, HoraeError
+from horae.process import launcher
 from horae.process.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing
-from horae.process.launcher import Launcher
 from horae.process.masking import spellings_of
 from horae.process.output import LOG
 from horae.process.supervisor import REPORT, now
@@ -53,7 +56,6 @@ from horae.process.tree import kill_marked, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
     from types import TracebackType
 
     from horae.process.run_cgroup import Asked
@@ -72,6 +74,7 @@ REST: Final = 0.3  # seconds after which one waits no longer
 LOG_NAME: Final = LOG.decode()
 REPORT_NAME: Final = REPORT.decode()
 _LOCK_NAME: Final = "runs.lock"
+_LOADER: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # where some builds find themselves
 _ENCODING: Final = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 _KNOWN: Final = (
     "why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out", "unlimited",
@@ -362,6 +365,145 @@ class Processes:
         if line in self._resting:
             self._resting.remove(line)
         line.close()
+
+
+class Launcher:
+    """The engine's end: starts a launcher when there is none, and hands it sockets."""
+
+    def __init__(self, *, lock: int, directory: Path, certain: bool) -> None:
+        self._lock = lock
+        self._directory = directory
+        self._certain = certain
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._heard = b""
+        self._sweeps: dict[int, asyncio.Future[None]] = {}
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def hand(self, channel: int) -> None:
+        """Give a socket to a supervisor; a launcher that is gone is replaced first."""
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", channel))]
+        try:
+            await self._send(b"r", rights)
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError | ConnectionResetError):
+                raise
+            self._lose()
+            await self._send(b"r", rights)
+
+    async def sweep(self, pid: int) -> None:
+        """Return when nothing is left of a supervisor that died by accident."""
+        if self._control is None:
+            return
+        swept = self._sweeps.setdefault(pid, asyncio.get_running_loop().create_future())
+        try:
+            await self._send(b"s" + struct.pack("<I", pid))
+        except OSError:
+            self._lose()
+        await swept
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+        self._lose()
+
+    async def close(self) -> None:
+        """Hang up; the launcher ends when its last supervisor has, and this returns then."""
+        self._hang_up()
+        while self._process is not None and self._process.poll() is None:
+            await asyncio.sleep(0.005)
+        self._lose()
+
+    async def _send(self, data: bytes, rights: list[tuple[int, int, bytes]] | None = None) -> None:
+        while True:
+            control = self._control or self._start()
+            try:
+                control.sendmsg([data], rights or [])
+                return
+            except BlockingIOError:
+                # It has hundreds to fork already.
+                await asyncio.sleep(0.002)
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        package = str(Path(launcher.__file__).resolve().parents[2])
+        numbers = (launcher.GIVEN, theirs.fileno(), self._lock, os.getpid(), int(self._certain))
+        said = (package, str(self._directory), *map(str, numbers))
+        try:
+            errors = _log_of(self._directory)
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 (our own program)
+                    [sys.executable, "-I", "-S", "-c", launcher.PROGRAM, *said],
+                    pass_fds=(theirs.fileno(), self._lock),
+                    start_new_session=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    cwd="/",
+                    env={name: os.environ[name] for name in _LOADER if name in os.environ},
+                )
+            finally:
+                os.close(errors)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._hear)
+        self._control = ours
+        return ours
+
+    def _hear(self) -> None:
+        try:
+            heard = self._control.recv(4096) if self._control else b""
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if not heard:
+            self._lose()
+            return
+        self._heard += heard
+        while len(self._heard) >= 5:
+            (pid,) = struct.unpack("<I", self._heard[1:5])
+            self._heard = self._heard[5:]
+            if (swept := self._sweeps.pop(pid, None)) and not swept.done():
+                swept.set_result(None)
+
+    def _hang_up(self) -> None:
+        if self._control is not None:
+            asyncio.get_running_loop().remove_reader(self._control.fileno())
+            self._control.close()
+        self._control, self._heard = None, b""
+
+    def _lose(self) -> None:
+        self._hang_up()
+        if self._process is not None:
+            # It closes its end only by dying, so this does not wait.
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        sweeps, self._sweeps = self._sweeps, {}
+        for swept in sweeps.values():
+            if not swept.done():
+                swept.set_result(None)
+
+
+def _log_of(directory: Path) -> int:
+    """Return a descriptor of the launcher's log; of nothing if no plain file is there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(directory / "launcher.log", flags, 0o600)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    except OSError:  # its log is for people who look for a bug; runs go on without it
+        pass
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 class SupervisorLine:
