@@ -9,7 +9,11 @@ import sys
 from collections import Counter
 from contextlib import ExitStack, suppress
 from datetime import timedelta
+from importlib.resources import files
 from pathlib import Path
+from shlex import quote
+from shutil import which
+from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -93,21 +97,46 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
     The plan is in a temporary directory, which is removed afterwards unless --keep names a
     directory. At the end a summary of the receipts is printed.
     """
-    _forget_settings(os.environ)
+    # The settings of other plans must not count, and the PATH must lead to this horae.
+    for name in [each for each in os.environ if each.startswith(("HORAE_", "WB_"))]:
+        if name not in _USED:
+            del os.environ[name]
+    path = os.environ.get("PATH", os.defpath)
+    here = os.path.dirname(sys.executable)
+    os.environ["PATH"] = os.pathsep.join(filter(None, (path, here)))
     with ExitStack() as stack:
-        root = _temporary(stack) if keep is None else _empty(keep)
+        if keep is None:
+            made = TemporaryDirectory(prefix="horae-demo-", ignore_cleanup_errors=True)
+            # It is removed also if the terminal is closed.
+            signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+            root = Path(stack.enter_context(made)).resolve()
+        else:
+            root = Path(keep).absolute()
+            if root.exists() and (not root.is_dir() or any(root.iterdir())):
+                raise OccupiedError(keep)
+            root.mkdir(parents=True, exist_ok=True)
         other = _free_address(root)
         write_plan(root, listen=other)
         place = Place.of(root=str(root), data=None)
         allow_descriptors()
-        stack.callback(_request_ticks(place).set)
+        over = Event()
+        stack.callback(over.set)
+        Thread(target=_request_ticks, args=(place, over), daemon=True).start()
         began = monotonic()
+
+        def begin(app: App, link: str | None) -> None:
+            page = link or "the page could not be started, see below"
+            if other is not None:
+                page += f"  (port {other.rpartition(':')[2]}: the usual one is in use)"
+            echo(_tour(root, page))
+            log_notes(app)
+
         config = load(root)
         running = run_plans(
             config,
             shown="plain",  # the screen of `up` would hide the first lines
             seconds=seconds,
-            begin=lambda app, link: _begin(app, link, root=root, other=other),
+            begin=begin,
             pace=PACE,
         )
         with logging_to("plain", level="info", zone_name=config.zone or machine_zone().key):
@@ -122,35 +151,7 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
     return int(code)
 
 
-def _forget_settings(environ: os._Environ[str]) -> None:
-    """Remove the settings of other plans, and add the directory of this horae to the PATH."""
-    for name in [each for each in environ if each.startswith(("HORAE_", "WB_"))]:
-        if name not in _USED:
-            del environ[name]
-    here = os.path.dirname(sys.executable)
-    environ["PATH"] = os.pathsep.join(filter(None, (environ.get("PATH", os.defpath), here)))
-
-
-def _temporary(stack: ExitStack) -> Path:
-    """Return a directory that is removed at the end, also if the terminal is closed."""
-    from tempfile import TemporaryDirectory
-
-    made = TemporaryDirectory(prefix="horae-demo-", ignore_cleanup_errors=True)
-    signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    return Path(stack.enter_context(made)).resolve()
-
-
-def _empty(directory: str) -> Path:
-    path = Path(directory).absolute()
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise OccupiedError(directory)
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 def write_plan(root: Path, *, listen: str | None = None) -> None:
-    from importlib.resources import files
-
     now = SystemClock().now()
     yesterday = f"<{now - timedelta(days=1):%Y-%m-%d %a %H:%M}>"
     for name, source in _walk(files("horae") / "demo"):
@@ -188,19 +189,8 @@ def _free_address(root: Path) -> str | None:
     return None
 
 
-def _begin(app: App, link: str | None, *, root: Path, other: str | None) -> None:
-    page = link or "the page could not be started, see below"
-    if other is not None:
-        page += f"  (port {other.rpartition(':')[2]}: the usual one is in use)"
-    echo(_tour(root, page))
-    log_notes(app)
-
-
 def _tour(root: Path, page: str) -> str:
     """Return the first lines of the demo, with commands that work in any terminal."""
-    from shlex import quote
-    from shutil import which
-
     ours = Path(sys.argv[0]).absolute()
     here = ours if ours.name == "horae" else Path(sys.executable)
     found = which("horae", path=os.environ["PATH"].rpartition(os.pathsep)[0])
@@ -210,19 +200,12 @@ def _tour(root: Path, page: str) -> str:
     return TOUR.format(root=quote(str(root)), path=path, page=page, crash=crash)
 
 
-def _request_ticks(place: Place) -> Event:
+def _request_ticks(place: Place, over: Event) -> None:
     """Request the agents' ticks of the first minute, until it is over or the event is set.
 
     After its start an engine starts no tick for a minute, so that a restart loop stays cheap. In
     a demo that would be a minute without agents.
     """
-    over = Event()
-    Thread(target=_request, args=(place, over), daemon=True).start()
-    return over
-
-
-def _request(place: Place, over: Event) -> None:
-
     far = Far(place.directory)
     waited = 0.0
     requested_at = dict.fromkeys(REQUESTED, 0.0)

@@ -187,20 +187,18 @@ NEAR: Final = {word: said for words, said in _NEAR.items() for word in words.spl
 
 # The same inside a group: the first of these that it has.
 _ALIKE: Final = {
-    "create": ("add",),
-    "deny": ("reject",),
-    "delete": ("remove", "archive", "revoke"),
-    "join": ("worker",),
-    "ls": ("list", "nodes"),
-    "move": ("transition",),
-    "new": ("add",),
-    "pause": ("disable",),
-    "resume": ("enable",),
-    "rm": ("remove", "archive", "revoke"),
-    "start": ("run",),
-    "status": ("show", "nodes"),
-    "tick": ("recycle",),
-    "update": ("edit",),
+    "create new": "add",
+    "deny": "reject",
+    "delete rm": "remove archive revoke",
+    "join": "worker",
+    "ls": "list nodes",
+    "move": "transition",
+    "pause": "disable",
+    "resume": "enable",
+    "start": "run",
+    "status": "show nodes",
+    "tick": "recycle",
+    "update": "edit",
 }
 
 
@@ -243,7 +241,8 @@ class SharedGroup(click.Group):
         from difflib import get_close_matches  # only for the message
 
         names = self.list_commands(ctx)
-        near = [each for each in _ALIKE.get(word, ()) if each in names][:1]
+        alike = [said for words, said in _ALIKE.items() if word in words.split()]
+        near = [each for each in " ".join(alike).split() if each in names][:1]
         near = near or get_close_matches(word, names, n=HINTS)
         return f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
 

@@ -8,13 +8,13 @@ stdout, everything else to stderr, as text or as one JSON object per line.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from horae.cli.options import option
 from horae.cli.output import echo, json_text
 from horae.core.entry import key_time
 from horae.timing.zone import zone
@@ -26,18 +26,15 @@ EVENTS: Final = "horae.events"  # the logger of what is in the ledger
 LEVELS: Final = ("debug", "info", "warning", "error")
 FIELDS: Final = ("source", "entry", "receipt", "run")  # that a record may carry
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
-
-def level_option(command: _Command) -> _Command:
-    return click.option(
-        "--log-level",
-        "level",
-        type=click.Choice(LEVELS),
-        default="info",
-        show_default=True,
-        help="The least important lines to write.",
-    )(command)
+level_option = option(
+    "--log-level",
+    "The least important lines to write.",
+    name="level",
+    type=click.Choice(LEVELS),
+    default="info",
+    show_default=True,
+)
 
 
 @contextmanager

@@ -49,14 +49,14 @@ class Sources:
 
     def _one(self, path: str, *, root: str | None = None) -> Iterator[PlanText]:
         try:
-            text = _standard_input() if path == "-" else self._read(path, root)
+            if path == "-":
+                text = decoded("-", sys.stdin.buffer.read())
+            else:
+                text = read_plan(path, root=root, limit=self._limit).text
         except HoraeError as error:
             self._say(error)
         else:
             yield PlanText(path.removeprefix("./"), read(text))
-
-    def _read(self, path: str, root: str | None) -> str:
-        return read_plan(path, root=root, limit=self._limit).text
 
     def _beneath(self, root: str) -> Iterator[PlanText]:
         try:
@@ -103,7 +103,3 @@ def default_root() -> str:
 
 def _is_directory(path: str) -> bool:
     return path != "-" and os.path.isdir(path)
-
-
-def _standard_input() -> str:
-    return decoded("-", sys.stdin.buffer.read())

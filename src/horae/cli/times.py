@@ -349,8 +349,8 @@ def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> Non
         found = found if known is None else known.joined(found)
     else:
         found, headline = _of_text(what, when.zone if tz else None)
-    said = _explained(found, headline, when.now)
-    print_answer(output, said.data(), lambda: _print_explanation(said))
+    data, lines = _explained(found, headline, when.now)
+    print_answer(output, data, "\n".join(lines))
 
 
 def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headline]:
@@ -391,45 +391,40 @@ def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headli
     raise PlanMissingError(f"{file}:{line}", "there is no entry at this line")
 
 
-class Explanation(NamedTuple):
-    item: Entry | Unarmed
-    written: str | None
-    won: str
-    told: str  # the same for people, with the rule in it
-    moments: tuple[datetime, ...] = ()
-    changes: tuple[str, ...] = ()
-
-    def data(self) -> dict[str, object]:
-        item = self.item
-        said: dict[str, object] = {
-            "title": item.title,
-            "origin": str(item.origin) if item.origin.file != "-" else None,
-            "written": self.written,
-            "won": self.won,
-            "armed": isinstance(item, Entry),
-        }
-        if isinstance(item, Unarmed):
-            return {**said, "reason": item.reason}
-        return {
-            **said,
-            "words": words(item.rule, zone_name=item.zone),
-            "zone": item.zone,
-            "next": [stamp(each, item.zone) for each in self.moments],
-            "clock_changes": list(self.changes),
-        }
-
-
-def _explained(item: Entry | Unarmed, headline: Headline, now: datetime) -> Explanation:
+def _explained(
+    item: Entry | Unarmed, headline: Headline, now: datetime
+) -> tuple[dict[str, object], list[str]]:
+    """Return all that can be said of a rule, as data and as lines."""
     written = rule_text(headline)
-    told = _why(headline, written=written)
-    bare = Explanation(item, written or None, _why(headline), told)
+    is_rule = item.origin.file == "-"  # alone, without a plan
+    data: dict[str, object] = {
+        "title": item.title,
+        "origin": None if is_rule else str(item.origin),
+        "written": written or None,
+        "won": _why(headline),
+        "armed": isinstance(item, Entry),
+    }
+    place = f"{item.title}  {item.origin}"
+    lines = [] if is_rule else [place, _why(headline, written=written)]
     if isinstance(item, Unarmed):
-        return bare
-    coming = islice(project(item, now, now + _FAR), 5)
+        lines.append(f"{'never runs' if is_rule else 'not armed'}: {item.reason}")
+        return {**data, "reason": item.reason}, lines
+    moments = [each.at for each in islice(project(item, now, now + _FAR), 5)]
     met = seams(item.rule, zone_name=item.zone, start=now, end=now + _YEAR)
-    return bare._replace(
-        moments=tuple(each.at for each in coming), changes=tuple(str(seam) for seam in met)
-    )
+    changes, rule = [str(each) for each in met], words(item.rule, zone_name=item.zone)
+    data |= {
+        "words": rule,
+        "zone": item.zone,
+        "next": [stamp(each, item.zone) for each in moments],
+        "clock_changes": changes,
+    }
+    lines.append(f"{rule} ({item.zone})")
+    if item.pause is not None:
+        lines.append(f"paused{pause_words(item.pause, zone_name=item.zone)}")
+    lines += [f"  {moment_text(each, item.zone)}" for each in moments]
+    if not moments and item.pause is None and not isinstance(item.rule, OnDemandRule | AfterRule):
+        lines.append("  no scheduled time is left")
+    return data, [*lines, *(f"note: {each}" for each in changes)]
 
 
 def _why(headline: Headline, *, written: str = "") -> str:
@@ -453,23 +448,3 @@ def _why(headline: Headline, *, written: str = "") -> str:
     if headline.deadline is not None:
         return "there is only a DEADLINE, which never starts a run"
     return "there is neither a :SCHEDULE: property nor SCHEDULED"
-
-
-def _print_explanation(said: Explanation) -> None:
-    item = said.item
-    if item.origin.file != "-":
-        echo(f"{item.title}  {item.origin}")
-        echo(said.told)
-    if isinstance(item, Unarmed):
-        echo(f"{'never runs' if item.origin.file == '-' else 'not armed'}: {item.reason}")
-        return
-    echo(f"{words(item.rule, zone_name=item.zone)} ({item.zone})")
-    if item.pause is not None:
-        echo(f"paused{pause_words(item.pause, zone_name=item.zone)}")
-    for moment in said.moments:
-        echo(f"  {moment_text(moment, item.zone)}")
-    is_timed = not isinstance(item.rule, OnDemandRule | AfterRule)
-    if not said.moments and item.pause is None and is_timed:
-        echo("  no scheduled time is left")
-    for change in said.changes:
-        echo(f"note: {change}")

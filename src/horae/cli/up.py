@@ -37,11 +37,9 @@ from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from horae.app import App
-    from horae.cluster.node import ClusterNode
     from horae.config import Config
     from horae.core.ports import Event, Ledger
 
@@ -119,7 +117,10 @@ def up(
         allow_descriptors()
         if config.store is not None:
             return asyncio.run(take_part(config, seconds=seconds, empty_plan=empty_plan))
-        _let_commands_end(config.data)
+        # A command has the lock for a moment; an engine that has it answers.
+        gives_up_at, far = monotonic() + BRIEF.total_seconds(), Far(config.data)
+        while holder_of(config.data) and not far.answers() and monotonic() < gives_up_at:
+            sleep(0.02)
         return asyncio.run(run_plans(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
 
 
@@ -203,7 +204,13 @@ async def take_part(
         calm_collector()
         newest = await member.ledger.newest_event()
         logging_events = asyncio.create_task(_log_events(member.ledger, newest, stop))
-        logging_problems = asyncio.create_task(_log_member_problems(member))
+
+        async def problems() -> list[str]:
+            found = () if member.leading is None else member.leading.facts().problems
+            # The node logs what is wrong with its copy of the plan.
+            return [each for each in found if each != member.plan_trouble]
+
+        logging_problems = asyncio.create_task(_log_problems(problems, member.notes))
         try:
             await member.keep(stop, may_lead=may_lead)
         finally:
@@ -214,31 +221,19 @@ async def take_part(
     return Exit.OK
 
 
-def _let_commands_end(data: Path) -> None:
-    """Wait for a command that has the lock for a moment; an engine that has it answers."""
-    gives_up_at = monotonic() + BRIEF.total_seconds()
-    while holder_of(data) is not None and not Far(data).answers() and monotonic() < gives_up_at:
-        sleep(0.02)
-
-
-async def _log_member_problems(member: ClusterNode) -> None:
-    """Log the problems of the engine as soon as they exist, while this node leads."""
-    known = set(member.notes)  # logged at the start
+async def _log_problems(
+    problems: Callable[[], Awaitable[Iterable[str]]], known: Iterable[str]
+) -> None:
+    """Log each problem as soon as it exists, and not again while it stays."""
+    logged = set(known)
     while True:
         await asyncio.sleep(_REFRESH)
-        problems = () if member.leading is None else member.leading.facts().problems
-        # The node logs what is wrong with its copy of the plan.
-        known = _log_new([each for each in problems if each != member.plan_trouble], known)
-
-
-def _log_new(problems: Iterable[str], known: set[str]) -> set[str]:
-    """Log the problems that are not known; return those there are now."""
-    now = dict.fromkeys(problems)
-    for problem in (each for each in now if each not in known):
-        log.warning("%s", problem)
-    for problem in known.difference(now):
-        log.debug("resolved: %s", problem)
-    return set(now)
+        now = dict.fromkeys(await problems())
+        for problem in (each for each in now if each not in logged):
+            log.warning("%s", problem)
+        for problem in logged.difference(now):
+            log.debug("resolved: %s", problem)
+        logged = set(now)
 
 
 async def run_plans(
@@ -270,7 +265,19 @@ async def run_plans(
             show = _show_screen(app, _events(app.ledger, after=newest, over=over), stop)
         else:
             show = _log_events(app.ledger, newest, over, pace=pace, stop=stop)
-            beside.append(asyncio.create_task(_log_problems(app)))
+            stall, look_at = "", 0.0
+
+            async def problems() -> list[str]:
+                nonlocal stall, look_at
+                if monotonic() >= look_at:
+                    look_at = monotonic() + _STALLED
+                    try:
+                        stall = await app.engine.stall()
+                    except LedgerError as error:  # a problem of its own, of which the engine knows
+                        log.debug("cannot look for a stall: %s", error)
+                return [*filter(None, [stall]), *app.facts().problems]
+
+            beside.append(asyncio.create_task(_log_problems(problems, app.notes)))
             if begin is None:
                 beside.append(asyncio.create_task(_log_beginning(app)))
         showing = asyncio.create_task(show)
@@ -372,23 +379,6 @@ async def _log_beginning(app: App) -> None:
         at, first = min(ticking, key=lambda each: each[0])
         when = f"{local(at, zone(app.zone_name)):%Y-%m-%d %H:%M:%S} {app.zone_name}"
         log.info("first tick: %s, at %s", first.name, when)
-
-
-async def _log_problems(app: App) -> None:
-    """Log each problem as soon as it exists, and not again while it stays."""
-    known = set(app.notes)  # logged at the start
-    stall, look_at = "", 0.0
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(_REFRESH)
-        if loop.time() >= look_at:
-            look_at = loop.time() + _STALLED
-            try:
-                stall = await app.engine.stall()
-            except LedgerError as error:  # a problem of its own, of which the engine knows
-                log.debug("cannot look for a stall: %s", error)
-        problems = app.facts().problems
-        known = _log_new([stall, *problems] if stall else problems, known)
 
 
 async def _events(ledger: Ledger, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:

@@ -12,7 +12,8 @@ worked; `--agent` asks for no prompts and no colour, of which there are none her
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -44,40 +45,6 @@ def wb(ctx: click.Context, *, wrapped: bool, agent: bool) -> None:  # noqa: ARG0
 _file = click.argument("file")
 
 
-@wb.command()
-@_file
-@click.pass_obj
-def query(wrapped: bool, file: str) -> int:
-    """Show the fields of each headline."""
-    from horae.org.query import query
-
-    return _answer("query", file, query, wrapped=wrapped)
-
-
-@wb.command()
-@_file
-@click.pass_obj
-def tangle(wrapped: bool, file: str) -> int:
-    """Show the resolved workflows of a plan."""
-    from horae.org.world import tangle
-
-    return _answer("tangle", file, tangle, wrapped=wrapped)
-
-
-@wb.command()
-@_file
-@click.pass_obj
-def lint(wrapped: bool, file: str) -> int:
-    """Show the structural errors of the workflows.
-
-    These are components without a source block, and inputs without a matching output. `horae
-    check` finds more.
-    """
-    from horae.org.world import validate
-
-    return _answer("lint", file, validate, wrapped=wrapped, is_finding=True)
-
-
 @wb.command("run")
 @_file
 @click.argument("given", metavar="[INPUT]...", nargs=-1)
@@ -101,14 +68,39 @@ def workflow_run(wrapped: bool, file: str, given: str) -> int:
     return _run("workflow run", file, given, wrapped=wrapped)
 
 
-@workflow.command("plan")
-@_file
-@click.pass_obj
-def workflow_plan(wrapped: bool, file: str) -> int:
-    """Show what would run, and in which order."""
-    from horae.sources.workflows.commands import summaries_of
+# Verb -> the function of a text that answers it, and its help.
+_VERBS: Final = {
+    "query": ("horae.org.query:query", "Show the fields of each headline."),
+    "tangle": ("horae.org.world:tangle", "Show the resolved workflows of a plan."),
+    "lint": (
+        "horae.org.world:validate",
+        """Show the structural errors of the workflows.
 
-    return _answer("workflow plan", file, summaries_of, wrapped=wrapped)
+        These are components without a source block, and inputs without a matching output. `horae
+        check` finds more.
+        """,
+    ),
+    "workflow plan": (
+        "horae.sources.workflows.commands:summaries_of",
+        "Show what would run, and in which order.",
+    ),
+}
+
+
+def _add_verb(verb: str, place: str, text: str) -> None:
+    group = workflow if verb.startswith("workflow ") else wb
+
+    @group.command(verb.rpartition(" ")[2], help=text)
+    @_file
+    @click.pass_obj
+    def answer(wrapped: bool, file: str) -> int:
+        module, _, name = place.partition(":")
+        give = getattr(import_module(module), name)
+        return _answer(verb, file, give, wrapped=wrapped, is_finding=verb == "lint")
+
+
+for _verb, _row in _VERBS.items():
+    _add_verb(_verb, *_row)
 
 
 def _run(verb: str, file: str, given: str, *, wrapped: bool) -> int:
