@@ -1,8 +1,7 @@
-"""How an entry begins, rests, goes on and ends.
+"""How an entry begins, pauses, resumes and ends; in none of these cases does anything past fire.
 
-In none of these cases does anything past fire. What came while nobody kept an entry is
-one receipt that says why, and its watermark is now. A delay alone stays due: it has no
-other moment, and if that has no receipt it has not been kept.
+What came meanwhile is one receipt that says why, and the watermark is now. A delay alone stays
+due until its key has a receipt.
 """
 
 from __future__ import annotations

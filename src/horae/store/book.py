@@ -1,8 +1,4 @@
-"""What is written into the ledger, and read from it, inside a transaction that is open.
-
-Nothing here begins or ends a transaction, asks for the term, or knows of threads: that
-is the matter of whoever opened the book.
-"""
+"""What is written into the ledger, and read from it, inside a transaction that is open."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""The line before a thread that reads or writes: whoever waits at the same time is served at once.
+"""The queue before a store's thread: calls that wait at the same time share one commit.
 
-To let the disk keep something takes far longer than to write it, and it takes no longer
-for many writes than for one. So the thread that writes takes all calls that wait, in
-their order, keeps them together, and then answers them all. What one reads is there in no
-time; it is the way to the thread and back that many share.
+To sync the disk takes far longer than to write, and no longer for many writes than for one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""One connection to PostgreSQL, as a book wants it: in its dialect, and never waiting for ever.
+"""One connection to PostgreSQL, as a book wants it: in its dialect, and with an end to each wait.
 
-Each wait has its end: to connect, to get a lock, to be answered. A server that accepts what we
-send and says nothing is given up like one that is not there. A connection that has failed is
-closed, and the next call opens another.
+A server that accepts a request and says nothing is given up like one that is not there. A
+connection that has failed is closed, and the next call opens another.
 """
 
 from __future__ import annotations

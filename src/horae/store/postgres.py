@@ -1,12 +1,8 @@
-"""The ledger on PostgreSQL: one for many machines.
+"""The ledger on PostgreSQL: one for many nodes.
 
-It is kept in the same book as on SQLite. Every writing transaction first locks the one row
-that holds the term, so that writers come one after the other, on whichever machine they are,
-and one whose term is over writes nothing. A member writes of its own runs under its lease
-instead, which is checked in the same transaction, by the database's clock.
-
-One thread owns the connection that writes, another one that only reads, and leases have
-their own. Writes that wait at the same time share one commit.
+Every writing transaction first locks the one row that holds the term, so that writers come one
+after the other, and one whose term is over writes nothing. A node writes of its own runs under its
+lease instead, which is checked in the same transaction, by the database's clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The ledger on SQLite: one file in the data directory, or none at all.
 
-Of a file, one thread owns the one connection that writes and another one that only
-reads, so a long write keeps no reader waiting and the event loop never waits for the
-disk. Writes that wait at the same time share one commit. In memory both are the same
-connection, used where it is called: a simulated world has one thread.
+One thread owns the connection that writes, another one that only reads. In memory both are the
+same connection, used in the caller's thread, for simulations.
 """
 
 from __future__ import annotations
