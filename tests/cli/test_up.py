@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from commands import HORAE, PipedCommand, is_healthy, run_command
@@ -341,3 +342,15 @@ def test_members_of_a_crew_that_is_no_longer_set_are_removed(tmp_path: Path) -> 
     settings.write_text("")
     up_for("0.5", tmp_path)
     assert run_command("horae", *rows).data == []
+
+
+def test_a_schedule_first_fires_at_its_first_time(tmp_path: Path) -> None:
+    first = (datetime.now(UTC) + timedelta(seconds=4)).replace(microsecond=0)
+    bound = f":FROM: {first:%Y-%m-%dT%H:%M:%SZ}\n:END:"
+    (tmp_path / "plan.org").write_text(PLAN.replace(":END:", bound))
+    engine = up(tmp_path)
+    wait_for(tmp_path, 2)
+    engine.terminate()
+    engine.communicate(timeout=30)
+    planned = sorted(str(each["planned_at"]) for each in history(tmp_path))
+    assert datetime.fromisoformat(planned[0]) == first
