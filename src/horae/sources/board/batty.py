@@ -22,16 +22,7 @@ from horae.cli.output import clean, echo
 from horae.cli.run import run
 from horae.core.clock import SystemClock
 from horae.errors import Exit, HoraeError
-from horae.sources.board.commands import (
-    assign_task,
-    board_at,
-    checked_schedule,
-    list_rows,
-    move_task,
-    summary_table,
-    task_number,
-    task_table,
-)
+from horae.sources.board import commands
 from horae.sources.board.rules import STATUSES, summary
 from horae.sources.board.tasks import TaskAmbiguousError
 
@@ -40,7 +31,7 @@ if TYPE_CHECKING:
 
     from horae.sources.board.tasks import Board, Card
 
-_id = click.argument("task_id", metavar="<TASK_ID>", type=task_number)
+_id = click.argument("task_id", metavar="<TASK_ID>", type=commands.task_number)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -61,7 +52,7 @@ def task() -> None:
 @click.option("--clear", is_flag=True, help="Clear both scheduled_for and cron_schedule")
 def schedule(task_id: int, *, at: str | None, cron: str | None, clear: bool) -> None:
     """Schedule a task, make it recur, or clear both."""
-    asked = checked_schedule(at=at, cron=cron, clear=clear)
+    asked = commands.checked_schedule(at=at, cron=cron, clear=clear)
     _tell(_board().change(task_id, asked.changes), asked.words(task_id))
 
 
@@ -70,7 +61,7 @@ def schedule(task_id: int, *, at: str | None, cron: str | None, clear: bool) -> 
 @click.argument("state", metavar="<STATE>", type=click.Choice([*STATUSES, "in_progress"]))
 def transition(task_id: int, *, state: str) -> None:
     """Move a task to another status."""
-    card = move_task(_board(), task_id, state)
+    card = commands.move_task(_board(), task_id, state)
     _tell(card, f"Task #{task_id} transitioned to {card.task.status}.")
 
 
@@ -80,7 +71,7 @@ def transition(task_id: int, *, state: str) -> None:
 @click.option("--review-owner", metavar="<NAME>", help="The reviewer of the task; '' removes it")
 def assign(task_id: int, *, execution_owner: str | None, review_owner: str | None) -> None:
     """Assign the owner and the reviewer of a task."""
-    card = assign_task(_board(), task_id, execution=execution_owner, review=review_owner)
+    card = commands.assign_task(_board(), task_id, execution=execution_owner, review=review_owner)
     _tell(card, f"Task #{task_id} ownership updated.")
 
 
@@ -94,7 +85,7 @@ def board() -> None:
 def list_(*, status: str | None) -> None:
     """List the tasks with their blocks and schedules."""
     cards = _board().read()
-    echo(task_table(list_rows(cards, status=status, now=SystemClock().now())))
+    echo(commands.task_table(commands.list_rows(cards, status=status, now=SystemClock().now())))
     for problem in cards.problems[1:]:
         click.echo(f"Error: {clean(str(problem))}", err=True)
     if cards.problems:
@@ -104,7 +95,7 @@ def list_(*, status: str | None) -> None:
 @board.command("summary")
 def summary_() -> None:
     """Count the tasks of each status."""
-    echo(summary_table(summary(_board().read().tasks)))
+    echo(commands.summary_table(summary(_board().read().tasks)))
 
 
 def project_root(here: Path) -> Path:
@@ -141,7 +132,7 @@ def _root() -> str:
 
 
 def _board() -> Board:
-    return board_at(_root())
+    return commands.board_at(_root())
 
 
 def _tell(card: Card, words: str) -> None:

@@ -22,20 +22,8 @@ from horae.core.clock import SystemClock
 from horae.core.entry import cron_rule, key_time, policy_of
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError
+from horae.sources.board import rules
 from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of
-from horae.sources.board.rules import (
-    CLOSED,
-    STATUSES,
-    Resolution,
-    check_depends_on,
-    complaints,
-    is_schedule_blocked,
-    moment,
-    schedule_changes,
-    standing,
-    summary,
-    transition,
-)
 from horae.sources.board.source import EventLog, events_path
 from horae.sources.board.task import FIELDS, LARGEST_ID, TASK_PROPERTIES, TaskFieldKind
 from horae.sources.board.tasks import (
@@ -80,7 +68,7 @@ class Schedule(NamedTuple):
     is_cleared: bool
 
     def changes(self, task: Task) -> Changes:
-        return schedule_changes(task, self.wanted, is_cleared=self.is_cleared)
+        return rules.schedule_changes(task, self.wanted, is_cleared=self.is_cleared)
 
     def words(self, number: int, task: Task | None = None) -> str:
         """Return what was done, in one line; of a *task*, also that it still waits."""
@@ -157,7 +145,7 @@ def assign_task(board: Board, number: int, *, execution: str | None, review: str
 
 def move_task(board: Board, number: int, status: str) -> Card:
     now = SystemClock().now()
-    return board.change(number, lambda task: transition(task, status, now=now))
+    return board.change(number, lambda task: rules.transition(task, status, now=now))
 
 
 def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeError]]:
@@ -255,7 +243,7 @@ def schedule(number: int, *, root: str, output: Output, **given: Any) -> int:
 @click.argument("title")
 @click.option(
     "--status",
-    type=click.Choice(STATUSES),
+    type=click.Choice(rules.STATUSES),
     default="backlog",
     show_default=True,
     help="The first status of the task.",
@@ -266,10 +254,7 @@ def schedule(number: int, *, root: str, output: Output, **given: Any) -> int:
 @_depends_on
 @click.option("--body", default="", metavar="TEXT", help="The text of the task.")
 @click.option(
-    "--at",
-    "scheduled_for",
-    metavar="AT",
-    help="Do not start the task before this time (RFC 3339).",
+    "--at", "scheduled_for", metavar="AT", help="Do not start the task before this time (RFC 3339)."
 )
 @click.option("--cron", "cron_schedule", metavar="CRON", help="Make the task recur.")
 @_tz("timezone")
@@ -340,14 +325,14 @@ def edit(
     wanted = changes.get("depends_on")
     if isinstance(wanted, tuple):
         others = {task.id: task.depends_on for task in board.read().tasks}
-        check_depends_on(number, tuple(int(each) for each in wanted), others)
+        rules.check_depends_on(number, tuple(int(each) for each in wanted), others)
     card = board.change(number, lambda _: changes)
     return _answer(output, root, card, f"Task #{number} metadata updated.")
 
 
 @task.command("transition")
 @_number
-@click.argument("state", metavar="STATE", type=click.Choice([*STATUSES, "in_progress"]))
+@click.argument("state", metavar="STATE", type=click.Choice([*rules.STATUSES, "in_progress"]))
 @_telling
 def transition_(number: int, *, state: str, root: str, output: Output) -> int:
     """Move a task to another status.
@@ -385,7 +370,7 @@ def archive(number: int, *, root: str, output: Output) -> int:
     """
     board, now = board_at(root), SystemClock().now()
     try:
-        card = board.archive(number, lambda task: transition(task, "archived", now=now))
+        card = board.archive(number, lambda task: rules.transition(task, "archived", now=now))
     except TaskMissingError as error:
         if error.put_away is None:
             raise
@@ -404,8 +389,8 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     card = board.archived_card(number)
     cards = board.read()
     is_there = any(each.path == card.path for each in cards.cards)
-    is_open = is_there and card.task.status not in CLOSED
-    found = standing(card.task, cards.ground, now=now) if is_open else None
+    is_open = is_there and card.task.status not in rules.CLOSED
+    found = rules.standing(card.task, cards.ground, now=now) if is_open else None
     pauses = Ledgers([root], output, zone_name="UTC").pauses(root)
     has_times = is_there and not card.task.is_archived
     coming = list(islice(_coming(card.task, now, pauses), 3)) if has_times else []
@@ -481,7 +466,7 @@ def list_(
 @_telling
 def board_summary(*, root: str, output: Output) -> int:
     """Count the tasks of each status."""
-    counts = summary(board_at(root).read().tasks)
+    counts = rules.summary(board_at(root).read().tasks)
     print_answer(output, counts, summary_table(counts))
     return Exit.OK
 
@@ -496,7 +481,7 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
     """
     cards = board_at(root).read()
     crew = member_names(load(root).crew_def)
-    found = complaints(cards.tasks, now=_now(at), archived=cards.archived, crew=crew)
+    found = rules.complaints(cards.tasks, now=_now(at), archived=cards.archived, crew=crew)
     odd = [odd for card in cards.cards for odd in card.oddities]
     data: list[dict[str, object]] = [error.data() | {"task": None} for error in cards.problems]
     data += [{"task": None, "message": str(each), "fix": each.fix} for each in odd]
@@ -535,7 +520,7 @@ def board_tick(*, at: str | None, root: str, output: Output) -> int:
 
 def list_rows(
     cards: Cards, *, status: str | None, search: str | None = None, now: datetime
-) -> list[tuple[Card, Resolution | None]]:
+) -> list[tuple[Card, rules.Resolution | None]]:
     """Return the tasks of a status with all words of *search*, and the readiness of open ones."""
     ground, rows = cards.ground, []
     for card in cards.cards:
@@ -543,12 +528,12 @@ def list_rows(
         text = f"#{task.id} {task.title} {task.body} {' '.join(task.tags)}".casefold()
         is_found = all(word in text for word in (search or "").casefold().split())
         if is_found and (status is None or task.status == status.replace("_", "-")):
-            is_open = task.status not in CLOSED
-            rows.append((card, standing(task, ground, now=now) if is_open else None))
+            is_open = task.status not in rules.CLOSED
+            rows.append((card, rules.standing(task, ground, now=now) if is_open else None))
     return rows
 
 
-def task_table(rows: Sequence[tuple[Card, Resolution | None]]) -> str:
+def task_table(rows: Sequence[tuple[Card, rules.Resolution | None]]) -> str:
     """Return tasks, one a line, each with what blocks it and its schedule."""
     lines = []
     for (task, *_), found in rows:
@@ -583,8 +568,8 @@ class _TaskTime(NamedTuple):
 
 
 def _coming(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[_TaskTime]:
-    gate = moment(task.scheduled_for)
-    waits = task.status not in CLOSED and is_schedule_blocked(task, now=now)
+    gate = rules.moment(task.scheduled_for)
+    waits = task.status not in rules.CLOSED and rules.is_schedule_blocked(task, now=now)
     held = [_TaskTime(gate, task.id, task.title, "scheduled", "UTC")] if gate and waits else []
     triggers = (
         _TaskTime(each.at, task.id, task.title, "trigger", task.timezone or "UTC")

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import key_time
 from horae.core.receipt import Status, shown
-from horae.sources.board.rules import (
-    CLAIM,
-    TaskReadiness,
-    TaskStatuses,
-    cleared,
-    is_schedule_blocked,
-    moment,
-    rank,
-    standing,
-)
+from horae.sources.board import rules
 from horae.timing.backoff import delay_after
 
 if TYPE_CHECKING:
@@ -64,30 +55,30 @@ def candidates(
     tasks: Collection[Task], *, now: datetime, archived: Iterable[int] = ()
 ) -> list[Task]:
     """Return the tasks to dispatch, by priority, then by number."""
-    ground = TaskStatuses.of(tasks, archived=archived)
+    ground = rules.TaskStatuses.of(tasks, archived=archived)
     ready = (task for task in tasks if why_not(task, ground, now=now) is None)
-    return sorted(ready, key=lambda task: (rank(task), task.id))
+    return sorted(ready, key=lambda task: (rules.rank(task), task.id))
 
 
-def why_not(task: Task, ground: TaskStatuses, *, now: datetime) -> str | None:
+def why_not(task: Task, ground: rules.TaskStatuses, *, now: datetime) -> str | None:
     if task.status not in _DISPATCHED:
         return f"status {task.status} is not dispatchable"
     if holder := task.text("claimed_by"):
         return f"claimed by {holder}"
     if task.is_archived:
         return "the task is archived"
-    found = standing(task, ground, now=now)
-    return found.reason if found.standing is TaskReadiness.BLOCKED else None
+    found = rules.standing(task, ground, now=now)
+    return found.reason if found.standing is rules.TaskReadiness.BLOCKED else None
 
 
 def wakes_at(tasks: Iterable[Task], *, now: datetime) -> datetime | None:
     """Return the next time at which a task becomes free by itself: its own, or its claim's end."""
     coming = []
     for task in tasks:
-        if task.status in _DISPATCHED and is_schedule_blocked(task, now=now):
-            coming.append(moment(task.scheduled_for))
+        if task.status in _DISPATCHED and rules.is_schedule_blocked(task, now=now):
+            coming.append(rules.moment(task.scheduled_for))
         elif task.status == "in-progress" and task.text("claimed_by") is not None:
-            coming.append(moment(task.text("claim_expires_at")))
+            coming.append(rules.moment(task.text("claim_expires_at")))
     return min((at for at in coming if at is not None and at > now), default=None)
 
 
@@ -103,7 +94,7 @@ def rest_after(attempt: int) -> timedelta:
 def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Changes:
     """Return the fields of a claim, written before the member begins."""
     changes: dict[str, Value | None] = {
-        **cleared(task, CLAIM),
+        **rules.cleared(task, rules.CLAIM),
         "status": "in-progress",
         "claimed_by": member,
         "claimed_at": key_time(now),
@@ -124,7 +115,7 @@ def is_claim_of(task: Task, member: str, *, stamps: Collection[str]) -> bool:
     >>> is_claim_of(task, "wren", stamps=["2026-03-25T13:00:00Z"])
     True
     """
-    at = moment(task.text("claimed_at"))
+    at = rules.moment(task.text("claimed_at"))
     return task.text("claimed_by") == member and at is not None and key_time(at) in stamps
 
 
@@ -137,11 +128,11 @@ def after_run(
     task was moved meanwhile, also by the member itself, only the claim goes.
     """
     if task.status != "in-progress":
-        return cleared(task, CLAIM)
+        return rules.cleared(task, rules.CLAIM)
     changes: dict[str, Value | None] = {} if branch is None else {"branch": branch}
     if outcome not in {Status.DONE, Status.NO_WORK}:
         return {**give_back(task, reason=f"{outcome}: {reason}"), **changes}
-    changes |= cleared(task, (*CLAIM, "attempt", "attempt_reason"))
+    changes |= rules.cleared(task, (*rules.CLAIM, "attempt", "attempt_reason"))
     if branch is not None or task.text("review_owner") is not None:
         return {"status": "review", **changes}
     return {"status": "done", **changes, "completed": key_time(now)}
@@ -151,7 +142,7 @@ def give_back(task: Task, *, reason: str) -> Changes:
     """Return the fields of a task that is dispatched again, with the attempt and its reason."""
     return {
         "status": "todo",
-        **cleared(task, (*CLAIM, "started")),
+        **rules.cleared(task, (*rules.CLAIM, "started")),
         "attempt": (task.number("attempt") or 0) + 1,
         "attempt_reason": " ".join(reason.split())[:_LONGEST_REASON],
     }
@@ -161,7 +152,7 @@ def lapsed(tasks: Iterable[Task], *, now: datetime) -> Mapping[int, Changes]:
     """Return the claims whose time is over, by task, each with the fields that change."""
     found: dict[int, Changes] = {}
     for task in tasks:
-        holder, end = task.text("claimed_by"), moment(task.text("claim_expires_at"))
+        holder, end = task.text("claimed_by"), rules.moment(task.text("claim_expires_at"))
         # Without an end it is a person's claim, and a person need not say that they live.
         if holder and task.status == "in-progress" and end is not None and end <= now:
             found[task.id] = give_back(task, reason=f"the claim of {holder} expired")

@@ -28,16 +28,7 @@ from horae.core.ports import (
     RunError,
     Unreleased,
 )
-from horae.core.receipt import (
-    BAD,
-    FINAL,
-    NEVER_STARTED,
-    OPEN,
-    Reason,
-    ReasonCode,
-    Receipt,
-    Status,
-)
+from horae.core.receipt import BAD, FINAL, NEVER_STARTED, OPEN, Reason, ReasonCode, Receipt, Status
 from horae.errors import HoraeError
 from horae.files.git.repository import edit_and_commit
 from horae.files.git.trees import Trees
@@ -45,19 +36,7 @@ from horae.files.read import LIMIT, PlanFileError, read_plan
 from horae.process.processes import UNRELEASED
 from horae.process.run_settings import facts_of
 from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
-from horae.sources.board.dispatch import (
-    GRACE,
-    after_run,
-    assign,
-    candidates,
-    claim,
-    is_claim_of,
-    lapsed,
-    prompt,
-    rest_after,
-    wakes_at,
-    why_not,
-)
+from horae.sources.board import dispatch
 from horae.sources.board.recycle import Recycled, Stays, trigger_of
 from horae.sources.board.rules import moment
 from horae.sources.board.source import task_at, work_address
@@ -118,7 +97,7 @@ class Dispatcher:
     ledger: Ledger
     clock: Clock
     busy: Callable[[], Collection[str]]
-    rest: Callable[[int], timedelta] = rest_after
+    rest: Callable[[int], timedelta] = dispatch.rest_after
     term: int = 1
     next_at: datetime | None = field(default=None, init=False)  # the next time on the board
     problem: Exception | None = field(default=None, init=False)  # of the last look
@@ -175,11 +154,13 @@ class Dispatcher:
         out = await self._still_out()
         cards = await self.board.read()
         at_work = {task for task, _ in out.values()}
-        over = lapsed((task for task in cards.tasks if task.id not in at_work), now=now)
+        over = dispatch.lapsed((task for task in cards.tasks if task.id not in at_work), now=now)
         for number in over:
             try:
                 await self.board.change(
-                    number, lambda task: lapsed([task], now=now).get(task.id, {}), message=_moved
+                    number,
+                    lambda task: dispatch.lapsed([task], now=now).get(task.id, {}),
+                    message=_moved,
                 )
             except (HoraeError, OSError) as error:  # one file in the way stops no other
                 self.problem = error
@@ -192,7 +173,7 @@ class Dispatcher:
         self._failed = {n: ended_at for n, ended_at in self._failed.items() if n in known}
         ends = {n: self._rests_until(known[n], at, now) for n, at in self._failed.items()}
         resting = {number: at for number, at in ends.items() if at > now}
-        coming = (wakes_at(tasks, now=now), *resting.values())
+        coming = (dispatch.wakes_at(tasks, now=now), *resting.values())
         self.next_at = min((at for at in coming if at is not None), default=None)
         taken = {member for _, member in out.values()} | {*self.busy()}
         if all(each.name in taken for each in members):
@@ -204,14 +185,14 @@ class Dispatcher:
             return []
         line = [
             task
-            for task in candidates(tasks, now=now, archived=cards.archived)
+            for task in dispatch.candidates(tasks, now=now, archived=cards.archived)
             if task.id not in at_work and task.id not in resting
         ]
         return await self._hand_out(line, free, now)
 
     async def _hand_out(self, line: list[Task], free: list[str], now: datetime) -> list[Filed]:
         filed: list[Filed] = []
-        while given := assign(line, free=free):
+        while given := dispatch.assign(line, free=free):
             made = [(each.member, await self._file(each, now)) for each in given]
             done = [(member, receipt) for member, receipt in made if receipt is not None]
             filed += [receipt for _, receipt in done]
@@ -364,7 +345,7 @@ class DispatchRunner:
             run = await hold_agent(
                 self.registry,
                 replace(agent, directory=tree.path),
-                prompt(card.task, file=file),
+                dispatch.prompt(card.task, file=file),
                 run=job.run,
                 processes=self.processes,
                 place=self.place,
@@ -450,11 +431,13 @@ class DispatchRunner:
             assignee, reason = task.text("assignee"), None
             if not errand.has(task):
                 is_for_others = assignee not in {None, errand.member}
-                reason = why_not(task, ground, now=now)
+                reason = dispatch.why_not(task, ground, now=now)
                 reason = reason or (f"assigned to {assignee}" if is_for_others else None)
             if reason is not None:
                 return {}
-            return claim(task, errand.member, now=run.started_at, ttl=timeout + GRACE)
+            return dispatch.claim(
+                task, errand.member, now=run.started_at, ttl=timeout + dispatch.GRACE
+            )
 
         made = await self.board.change(
             errand.task, decide, message=lambda task: f"Assign task #{task.id} to {errand.member}"
@@ -479,7 +462,7 @@ class DispatchRunner:
         def decide(task: Task) -> Changes:
             if not errand.has(task):
                 return {}
-            return after_run(task, outcome, reason=reason, now=now, branch=branch)
+            return dispatch.after_run(task, outcome, reason=reason, now=now, branch=branch)
 
         try:
             # Most often this is all: no git is asked for what moved on long ago.
@@ -499,7 +482,7 @@ class Errand(NamedTuple):
     stamps: frozenset[str]
 
     def has(self, task: Task) -> bool:
-        return is_claim_of(task, self.member, stamps=self.stamps)
+        return dispatch.is_claim_of(task, self.member, stamps=self.stamps)
 
 
 class _Working:

@@ -43,14 +43,7 @@ from horae.errors import ScheduleError
 from horae.files.cache import FileCache
 from horae.files.read import LIMIT, MOST, PlanFileError, PlanMissingError, read_plan, told
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.board.recycle import (
-    RECYCLED,
-    back_rule,
-    event_of,
-    first_trigger,
-    is_net,
-    is_trigger,
-)
+from horae.sources.board import recycle
 from horae.sources.board.rules import CLOSED, complaints, moment, task_policy, work_policy
 from horae.sources.board.task import id_of, parse
 from horae.sources.board.tasks import ELSEWHERE, TASKS, Board, ambiguous, card_of
@@ -116,7 +109,7 @@ class BoardSource:
             await self.follow_up(receipt)
         if receipt.work is not Work.RECYCLE or receipt.status is not Status.DONE:
             return
-        event = event_of(receipt.receipt.reason)
+        event = recycle.event_of(receipt.receipt.reason)
         if event is None:
             return
         if self.ledger is not None:
@@ -165,12 +158,12 @@ async def _note_once(ledger: Ledger, filed: Filed, event: Mapping[str, Any], *, 
         # From the newest back: an event is soon written after its receipt, and never before.
         first = max(0, through - _LOOK)
         page = await ledger.events_after(first, limit=through - first)
-        if any(each.kind == RECYCLED and each.receipt == filed.number for each in page):
+        if any(each.kind == recycle.RECYCLED and each.receipt == filed.number for each in page):
             return
         through = 0 if any(each.at < at for each in page) else first
     facts = {"task": event["task"], "reason": event["reason"]}
     await ledger.note(
-        RECYCLED, now=at, term=term, entry=filed.entry, receipt=filed.number, facts=facts
+        recycle.RECYCLED, now=at, term=term, entry=filed.entry, receipt=filed.number, facts=facts
     )
 
 
@@ -196,7 +189,7 @@ def hours_of(
         at = moment(task.scheduled_for)
         if at is not None and task.status not in CLOSED and not task.is_archived:
             try:
-                is_told = at > now and is_trigger(task, at)
+                is_told = at > now and recycle.is_trigger(task, at)
             except ScheduleError:
                 is_told = False
             if not is_told:
@@ -207,7 +200,7 @@ def hours_of(
     scan = _shelf(root, tasks, understand, limit, most).look({})
     items = (each.item for each in scan.entries)
     problems = (each for each in scan.problems if not isinstance(each, PlanMissingError))
-    shown = tuple(item for item in items if not (isinstance(item, Entry) and is_net(item)))
+    shown = tuple(item for item in items if not (isinstance(item, Entry) and recycle.is_net(item)))
     return Hours(shown, tuple(gates), tuple(problems))
 
 
@@ -310,7 +303,9 @@ class EventLog:
             os.close(descriptor)
 
     def _note(self, lines: bytes) -> None:
-        self._seen.update(line for line in lines.split(b"\n") if f'"{RECYCLED}"'.encode() in line)
+        self._seen.update(
+            line for line in lines.split(b"\n") if f'"{recycle.RECYCLED}"'.encode() in line
+        )
 
     def _rotated(self) -> bytes:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -422,14 +417,14 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
     # When the file came to be as it is: a fact about the file, not about now.
     with told(content.path):
         changed = os.stat(content.path, follow_symlinks=False).st_ctime
-    at = first_trigger(task, written_at=min(datetime.fromtimestamp(changed, UTC), now))
+    at = recycle.first_trigger(task, written_at=min(datetime.fromtimestamp(changed, UTC), now))
     if at is not None:
         owed = replace(
             entry,
             address=f"{entry.address}:back",
             origin=Origin(file, places["status"].line),
             title=f"{task.title} (recycle)",
-            rule=back_rule(task, at, now=now),
+            rule=recycle.back_rule(task, at, now=now),
         )
         mark = Mark(owed.address, owed.title, key_time(at), _digest(owed.address))
         yield Scanned(mark, owed, text)

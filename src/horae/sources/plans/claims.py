@@ -20,16 +20,7 @@ from horae.files.git.repository import FileState, Git, Pushed, repository_of
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
 from horae.org.plan import is_id
-from horae.sources.plans.done import (
-    Edit,
-    HeadlineMissingError,
-    changed,
-    find,
-    property_edits,
-    sequence_of,
-    splices_of,
-    state_edits,
-)
+from horae.sources.plans import done
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 
 if TYPE_CHECKING:
@@ -99,7 +90,7 @@ class Claim:
     note: str = ""
 
 
-_Change: TypeAlias = "Callable[[Plan, int, str], list[Edit]]"
+_Change: TypeAlias = "Callable[[Plan, int, str], list[done.Edit]]"
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -142,11 +133,11 @@ class HeadlineClaim:
         """Give the task back, so that others can take it; a state that is not DOING stays."""
         return await self._change(self._given_back, f"Release {self.name} by {self.agent}")
 
-    def _taken(self, until: datetime | None, plan: Plan, index: int, path: str) -> list[Edit]:
+    def _taken(self, until: datetime | None, plan: Plan, index: int, path: str) -> list[done.Edit]:
         """Return the edits that claim a task; raises ClaimLostError if another agent has it."""
         headline = plan.headlines[index]
         if DOING not in plan.states.todo:
-            states = sequence_of(plan, None)
+            states = done.sequence_of(plan, None)
             words = f"{' '.join((*states.open, DOING))} | {' '.join(states.done) or 'DONE'}"
             reason = f"the file has no state {DOING}; add the line `#+TODO: {words}` at the top"
             raise ClaimRefusedError(path, self.name, reason)
@@ -159,9 +150,12 @@ class HeadlineClaim:
             raise ClaimLostError(path, self.name, winner=holder or "an unnamed agent", until=end)
         end = None if until is None else f"{until:%Y-%m-%dT%H:%M:%SZ}"
         changes = {"AGENT": self.agent, "CLAIMED-UNTIL": end}
-        return [*state_edits(headline, DOING), *property_edits(headline, changes, path=path)]
+        return [
+            *done.state_edits(headline, DOING),
+            *done.property_edits(headline, changes, path=path),
+        ]
 
-    def _given_back(self, plan: Plan, index: int, path: str) -> list[Edit]:
+    def _given_back(self, plan: Plan, index: int, path: str) -> list[done.Edit]:
         headline = plan.headlines[index]
         holder = headline.props.get("AGENT")
         if holder is None:
@@ -170,11 +164,11 @@ class HeadlineClaim:
             end = headline.props.get("CLAIMED-UNTIL")
             who = "; only the owner of the claim can release it"
             raise ClaimLostError(path, self.name, winner=holder, until=end, remedy=who)
-        edits = property_edits(headline, {"AGENT": None, "CLAIMED-UNTIL": None}, path=path)
+        edits = done.property_edits(headline, {"AGENT": None, "CLAIMED-UNTIL": None}, path=path)
         if headline.state != DOING:
             return edits
-        opened = [word for word in sequence_of(plan, DOING).open if word != DOING]
-        return [*state_edits(headline, opened[0] if opened else "TODO"), *edits]
+        opened = [word for word in done.sequence_of(plan, DOING).open if word != DOING]
+        return [*done.state_edits(headline, opened[0] if opened else "TODO"), *edits]
 
     async def _change(self, change: _Change, message: str) -> Claim:
         """Change the task where the plan is kept: at the origin, in git, or in the file alone."""
@@ -201,11 +195,11 @@ class HeadlineClaim:
     def _edit(self, change: _Change) -> Claim:
         content = read_plan(self.file, root=self.root, limit=self.limit)
         plan = read(content.text)
-        index = find(plan, self.name, path=content.path)
+        index = done.find(plan, self.name, path=content.path)
         edits = change(plan, index, content.path)
-        splices = splices_of(plan, index, edits)
+        splices = done.splices_of(plan, index, edits)
         edit(content.path, splices, expected=content.digest, root=self.root, limit=self.limit)
-        return self._standing(changed(plan, index, edits, content.data), bool(edits))
+        return self._standing(done.changed(plan, index, edits, content.data), bool(edits))
 
     async def _at_origin(self, git: Git, change: _Change, message: str) -> Claim:
         """Change the file at the origin, and let the tree follow."""
@@ -241,8 +235,8 @@ class HeadlineClaim:
             raise self._refused(reason)
         plan = read(decoded(path, data))
         try:
-            index = find(plan, self.name, path=path)
-        except HeadlineMissingError as error:
+            index = done.find(plan, self.name, path=path)
+        except done.HeadlineMissingError as error:
             here = read(read_plan(self.file, root=self.root, limit=self.limit).text)
             if all(self.name not in {each.title, each.props.get("ID")} for each in here.headlines):
                 raise
@@ -251,7 +245,7 @@ class HeadlineClaim:
         edits = change(plan, index, path)
         if not edits:
             return self._standing(data, is_changed=False)
-        data = changed(plan, index, edits, data)
+        data = done.changed(plan, index, edits, data)
         author = Author.named(self.agent)
         commit = await git.propose(
             absolute, data, onto=onto, message=message, author=author, now=self.now
@@ -260,7 +254,7 @@ class HeadlineClaim:
 
     def _standing(self, data: bytes, is_changed: bool, commit: str | None = None) -> Claim:
         plan = read(decoded(str(self.file), data))
-        headline = plan.headlines[find(plan, self.name, path=str(self.file))]
+        headline = plan.headlines[done.find(plan, self.name, path=str(self.file))]
         return Claim(
             str(self.file),
             self.name,
