@@ -439,10 +439,10 @@ class DispatchRunner:
                 task, errand.member, now=run.started_at, ttl=timeout + dispatch.GRACE
             )
 
-        made = await self.board.change(
+        card, _ = await self.board.change(
             errand.task, decide, message=lambda task: f"Assign task #{task.id} to {errand.member}"
         )
-        return made.card if reason is None else reason
+        return card if reason is None else reason
 
     async def _move(
         self, errand: Errand, outcome: Status, reason: str, *, branch: str | None = None
@@ -468,10 +468,10 @@ class DispatchRunner:
             # Most often this is all: no git is asked for what moved on long ago.
             if not errand.has((await self.board.card(errand.task)).task):
                 return {}
-            made = await self.board.change(errand.task, decide, message=_moved)
+            card, facts = await self.board.change(errand.task, decide, message=_moved)
         except (TaskMissingError, BoardMissingError):
             return {}
-        return {"status": made.card.task.status, **made.facts}
+        return {"status": card.task.status, **facts}
 
 
 class Errand(NamedTuple):

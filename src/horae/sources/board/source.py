@@ -1,16 +1,13 @@
 """The board as a source: Markdown tasks that are dispatched, and that come back by the clock.
 
-Only recurrence makes an entry that fires; `scheduled_for` alone is a gate that the dispatcher
-reads. Every open task is also an entry without a time of its own, so that each dispatch has a
-receipt, a history and a reason.
+Every open task is an entry without a time of its own, so that each dispatch has a receipt.
+`scheduled_for` alone fires nothing: it is a gate that the dispatcher reads.
 
 A task that recurs has an entry by its cron expression, whatever its status: at each trigger it
 comes back if it is done. While it *is* done it has a second entry, the first trigger that it has
-not come back for, as a delay. That one is due until it has a receipt, however long ago the trigger
-was: a trigger that passed while the task was not done brings it back as soon as it is, and one
-that passed while no engine ran is not lost. For a trigger that is still to come when the task is
-found done it is a net, a minute behind: by then the task has come back, as a rule, and the net is
-gone.
+not come back for, as a delay. That one is due until it has a receipt, so a trigger that passed
+while the task was not done, or while no engine ran, is not lost. For a trigger that is still to
+come it is a net, a minute behind: as a rule the task has come back by then, and the net is gone.
 """
 
 from __future__ import annotations
@@ -40,13 +37,12 @@ from horae.core.identity import Mark
 from horae.core.receipt import Status
 from horae.core.source import Scanned
 from horae.errors import ScheduleError
-from horae.files.cache import FileCache
 from horae.files.read import LIMIT, MOST, PlanFileError, PlanMissingError, read_plan, told
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.board import recycle
 from horae.sources.board.rules import CLOSED, complaints, moment, task_policy, work_policy
 from horae.sources.board.task import id_of, parse
-from horae.sources.board.tasks import ELSEWHERE, TASKS, Board, ambiguous, card_of
+from horae.sources.board.tasks import ELSEWHERE, TASKS, Board, ambiguous, card_of, task_files
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -55,9 +51,10 @@ if TYPE_CHECKING:
     from horae.core.receipt import Filed
     from horae.core.source import Scan
     from horae.errors import HoraeError
+    from horae.files.cache import FileCache
     from horae.files.read import Content, StrPath
     from horae.sources.board.task import Task
-    from horae.sources.board.tasks import TaskAmbiguousError
+    from horae.sources.board.tasks import TaskAmbiguousError, Understand
 
 READER: Final = 5  # to be raised when the same task would give another entry
 ODD: Final = "task"  # the code of findings about a task
@@ -318,24 +315,12 @@ class EventLog:
 
 
 def _shelf(
-    root: StrPath,
-    tasks: str,
-    understand: Callable[[Content, str, None], tuple[None, tuple[Scanned, ...]]],
-    limit: int,
-    most: int,
+    root: StrPath, tasks: str, understand: Understand, limit: int, most: int
 ) -> FileCache[None]:
     """Return the files of a board, each named by its path from the root."""
     tasks = tasks.strip("/")
-    return FileCache(
-        f"{os.fspath(root)}/{tasks}",
-        reader=f"board-{READER}",
-        understand=understand,
-        suffixes=(".md",),
-        is_flat=True,
-        prefix=f"{tasks}/",
-        limit=limit,
-        most=most,
-    )
+    directory, reader = f"{os.fspath(root)}/{tasks}", f"board-{READER}"
+    return task_files(directory, understand, reader, limit, most, prefix=f"{tasks}/")
 
 
 def work_address(number: int) -> str:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from horae.sources.board.rules import Changes, Resolution, Value
     from horae.sources.board.task import Task
 
+    Understand = Callable[[Content, str, None], tuple[None, tuple[Scanned, ...]]]
+
 TASKS: Final = "board/tasks"
 ELSEWHERE: Final = ".batty/team_config/board/tasks"  # of the tool that we take over from
 
@@ -198,6 +200,21 @@ def find_tasks(root: StrPath, *, board: str | None = None) -> str:
     return ELSEWHERE if is_elsewhere and not is_here else TASKS
 
 
+def task_files(
+    directory: str, understand: Understand, reader: str, limit: int, most: int, *, prefix: str = ""
+) -> FileCache[None]:
+    return FileCache(
+        directory,
+        reader=reader,
+        understand=understand,
+        suffixes=(".md",),
+        is_flat=True,
+        prefix=prefix,
+        limit=limit,
+        most=most,
+    )
+
+
 class Board:
     """The tasks in one directory; a file is parsed again only if its bytes have changed."""
 
@@ -214,15 +231,7 @@ class Board:
         self._top = "" if root is None else f"{os.fspath(root).rstrip('/')}/"
         self.limit = limit
         self._cards: dict[str, Card] = {}
-        self._shelf: FileCache[None] = FileCache(
-            self.directory,
-            reader="tasks",
-            understand=self._understand,
-            suffixes=(".md",),
-            is_flat=True,
-            limit=limit,
-            most=most,
-        )
+        self._shelf = task_files(self.directory, self._understand, "tasks", limit, most)
         above = os.path.dirname(self.directory)
         self._archive = f"{above}/archive" if above else "archive"
 
@@ -421,8 +430,8 @@ class CommittedBoard:
 
     async def change(
         self, number: int, decide: Callable[[Task], Changes], *, message: Callable[[Task], str]
-    ) -> Edited:
-        """Change fields of one task as *decide* says, each time it is asked; commit it.
+    ) -> tuple[Card, dict[str, str]]:
+        """Change fields of one task as *decide* says, and commit; return it with facts of git.
 
         *message* names the commit of the task after the edit; an error of git is only noted.
         """
@@ -440,14 +449,7 @@ class CommittedBoard:
             lambda: self._board.change(number, noticing, path=path),
             message=lambda card: message(card.task) if is_asked else "",
         )
-        return Edited(card, commit_facts(commit))
-
-
-class Edited(NamedTuple):
-    """A task after an edit, and what a receipt says of the commit."""
-
-    card: Card
-    facts: Mapping[str, str] = {}
+        return card, commit_facts(commit)
 
 
 def commit_facts(commit: CommitResult) -> dict[str, str]:
