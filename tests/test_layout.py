@@ -54,7 +54,7 @@ PURE_FILES = {
     "sources/agents": {"rules"},
     "sources/board": {"rules", "task", "dispatch", "recycle"},
     "sources/crew": {"rules", "lifecycle", "briefing", "diary", "tick"},
-    "sources/plans": {"arming", "check", "properties"},
+    "sources/plans": {"arming", "check"},
     "sources/triggers": {"rules", "kinds", "files", "webhook"},
     "sources/workflows": {"dataflow"},
     "cluster": {"lease"},

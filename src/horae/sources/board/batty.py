@@ -61,18 +61,16 @@ def schedule(task_id: int, *, at: str | None, cron: str | None, clear: bool) -> 
 @click.argument("state", metavar="<STATE>", type=click.Choice([*STATUSES, "in_progress"]))
 def transition(task_id: int, *, state: str) -> None:
     """Move a task to another status."""
-    card = commands.move_task(_board(), task_id, state)
-    _tell(card, f"Task #{task_id} transitioned to {card.task.status}.")
+    _tell(*commands.move_task(_board(), task_id, state))
 
 
 @task.command()
 @_id
 @click.option("--execution-owner", metavar="<NAME>", help="The owner of the task; '' removes it")
 @click.option("--review-owner", metavar="<NAME>", help="The reviewer of the task; '' removes it")
-def assign(task_id: int, *, execution_owner: str | None, review_owner: str | None) -> None:
+def assign(task_id: int, **owners: str | None) -> None:
     """Assign the owner and the reviewer of a task."""
-    card = commands.assign_task(_board(), task_id, execution=execution_owner, review=review_owner)
-    _tell(card, f"Task #{task_id} ownership updated.")
+    _tell(*commands.assign_task(_board(), task_id, **owners))
 
 
 @batty.group()

@@ -131,21 +131,26 @@ def board_at(root: str) -> Board:
     return Board(directory, limit=settings.plan_max_bytes, most=settings.plan_max_files)
 
 
-def assign_task(board: Board, number: int, *, execution: str | None, review: str | None) -> Card:
-    if execution is None and review is None:
+def assign_task(
+    board: Board, number: int, *, execution_owner: str | None, review_owner: str | None
+) -> tuple[Card, str]:
+    """Set or clear the owners of one task; return it, and what was done."""
+    if execution_owner is None and review_owner is None:
         raise TaskRequestError("name an owner: --execution-owner, --review-owner or both")
     changes: dict[str, Value | None] = {}
-    if execution is not None:
-        now = key_time(SystemClock().now()) if execution else None
-        changes |= {"claimed_by": execution, "claimed_at": now, "claim_expires_at": None}
-    if review is not None:
-        changes["review_owner"] = review
-    return board.change(number, lambda _: changes)
+    if execution_owner is not None:
+        now = key_time(SystemClock().now()) if execution_owner else None
+        changes |= {"claimed_by": execution_owner, "claimed_at": now, "claim_expires_at": None}
+    if review_owner is not None:
+        changes["review_owner"] = review_owner
+    return board.change(number, lambda _: changes), f"Task #{number} ownership updated."
 
 
-def move_task(board: Board, number: int, status: str) -> Card:
+def move_task(board: Board, number: int, status: str) -> tuple[Card, str]:
+    """Move one task to another status; return it, and what was done."""
     now = SystemClock().now()
-    return board.change(number, lambda task: rules.transition(task, status, now=now))
+    card = board.change(number, lambda task: rules.transition(task, status, now=now))
+    return card, f"Task #{number} transitioned to {card.task.status}."
 
 
 def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeError]]:
@@ -339,8 +344,7 @@ def transition_(number: int, *, state: str, root: str, output: Output) -> int:
 
     A move that the board does not allow is refused.
     """
-    card = move_task(board_at(root), number, state)
-    return _answer(output, root, card, f"Task #{number} transitioned to {card.task.status}.")
+    return _answer(output, root, *move_task(board_at(root), number, state))
 
 
 @task.command()
@@ -352,12 +356,9 @@ def transition_(number: int, *, state: str, root: str, output: Output) -> int:
 )
 @click.option("--review-owner", metavar="NAME", help="The reviewer of the task; '' removes it.")
 @_telling
-def assign(
-    number: int, *, execution_owner: str | None, review_owner: str | None, root: str, output: Output
-) -> int:
+def assign(number: int, *, root: str, output: Output, **owners: str | None) -> int:
     """Assign the owner and the reviewer of a task."""
-    card = assign_task(board_at(root), number, execution=execution_owner, review=review_owner)
-    return _answer(output, root, card, f"Task #{number} ownership updated.")
+    return _answer(output, root, *assign_task(board_at(root), number, **owners))
 
 
 @task.command()

@@ -1,16 +1,21 @@
-"""Findings of `check` that need the meaning of a schedule; `org.check` has those of the text."""
+"""Findings of `check` that need the meaning of a schedule; `org.check` has those of the text.
+
+Properties are free, as in Org. One that seems to be read, but is misspelled or a word of another
+scheduler, is a finding.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.core.command import CommandError, call_of, shell_syntax
 from horae.core.decide import AfterError
-from horae.core.entry import PolicyError, policy_of
+from horae.core.entry import PROPERTIES, PolicyError, policy_of
 from horae.core.headline import is_entry
 from horae.core.project import seams
 from horae.errors import ScheduleError
@@ -18,13 +23,12 @@ from horae.org.check import check_plans as kernel_check
 from horae.org.check.finding import SectionFinding, place_of, shown
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.plans.arming import rule_of
-from horae.sources.plans.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.zone import ZoneError, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from horae.core.entry import Rule
     from horae.org.plan import Headline, Plan, SectionPlace
@@ -33,6 +37,45 @@ FLOOR: Final = timedelta(minutes=1)
 _YEAR: Final = timedelta(days=366)
 _SAMPLE: Final = 20
 _SAMPLE_FROM: Final = datetime.fromisoformat("2024-01-01T00:00:00+00:00")
+# Without one of these an entry runs at another time, or never.
+WHEN: Final = ("SCHEDULE", "AFTER", "TZ", *(each.key for each in PROPERTIES if each.decides_times))
+WHAT: Final = ("COMMAND", "POST")
+KNOWN: Final = tuple(
+    dict.fromkeys((*WHEN, *WHAT, "ENV", "AGENT", "ID", *(each.key for each in PROPERTIES)))
+)
+_OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "SCHEDULE": ("CRON", "CRONTAB", "CRON_SCHEDULE", "ONCALENDAR", "SCHEDULED"),
+    "COMMAND": ("CMD", "EXEC", "EXECSTART", "SCRIPT", "PROGRAM"),
+    "POST": ("WEBHOOK",),
+    "TZ": ("TIMEZONE", "TIME_ZONE", "ZONE", "CRON_TZ"),
+    "ENV": ("ENVIRONMENT", "ENV_VARS"),
+    **{each.key: each.other_names for each in PROPERTIES},
+}
+_WORDS: Final = frozenset({"FORM"})  # near to one that is read, and free all the same
+_MEANT: Final = {
+    name.replace("_", ""): key for key, names in _OTHER_NAMES.items() for name in names
+}
+# What to write instead of words of other schedulers.
+_INSTEAD: Final = {
+    "EXDATE EXDATES HOLIDAYS HOLIDAY BLACKOUT EXCEPT": "name the days in :SCHEDULE:, or pause the"
+    " entry with `horae pause --until`",
+    "RRULE RDATE DTSTART EVERY INTERVAL FREQUENCY": "write a cron expression in :SCHEDULE:, or"
+    " SCHEDULED: with a repeater",
+    "MAILTO NOTIFY ALERT ONFAILURE ONSUCCESS ONERROR": "add a headline with `:AFTER: failed` and"
+    " :COMMAND: or :POST:",
+    "DEPENDS DEPENDSON DEPENDENCIES RUNAFTER": "make both components of one :workflow:, so that"
+    " one takes the other's output",
+    "USER RUNAS RUNASUSER": "commands run as the engine's user; use sudo -u NAME in :COMMAND:",
+    "CWD WORKDIR WORKINGDIR WORKINGDIRECTORY": "commands run in the plan's directory; use"
+    " sh -c 'cd DIR && …' in :COMMAND:",
+    "STDOUT STDERR LOGFILE": "`horae logs` shows the output; to redirect it, use sh -c '… > FILE'",
+    "ENABLED DISABLED PAUSED": "write COMMENT before the title, or run `horae pause`",
+    "SHELL": "use sh -c '…' in :COMMAND:",
+    "NICE": "use nice in :COMMAND:",
+    "BUDGET": "set the limits of the agent's program in its command",
+    "DEADLINE": "write DEADLINE: <…> on the line under the headline",
+}
+_ADVICE: Final = {word: advice for words, advice in _INSTEAD.items() for word in words.split()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +151,7 @@ def _check_properties(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
     props = workflow.headline.props
     meant = {key: meant_by(key) for key in props}
     for key, known in meant.items():
-        advice = f"did you mean :{known}:?" if known else advice_on(key)
+        advice = f"did you mean :{known}:?" if known else _ADVICE.get(_joined(key))
         if key in KNOWN or advice is None or known in props:
             continue
         at, code = workflow.key_at(key), "property-typo" if known else "property-unknown"
@@ -206,3 +249,69 @@ def _check_cron(workflow: CheckedWorkflow, text: str) -> Iterator[Diagnostic]:
             message = f"runs {cron.describe()}, more often than every {format_duration(floor)}"
             fix = "lower check.floor if this is intended"
             yield workflow.found(place, "too-often", Severity.WARNING, message, fix=fix)
+
+
+def is_near_entry(headline: Headline) -> bool:
+    """Tell whether a headline is an entry, or would be if it were spelled right."""
+    if "agent" in headline.tags:
+        return False
+    props = headline.props
+    if is_entry(headline) or "SCHEDULE" in props:
+        return True
+    meant = {key: meant_by(key) for key in props if key not in KNOWN}
+    spelled = {each for key, each in meant.items() if key not in _OTHER_NAMES.get(each or "", ())}
+    is_timed = "SCHEDULE" in meant.values() or headline.scheduled is not None
+    return bool(spelled & {"SCHEDULE", "COMMAND"}) or (is_timed and "COMMAND" in meant.values())
+
+
+@lru_cache(maxsize=1024)  # a plan has few keys, and each of them often
+def meant_by(key: str) -> str | None:
+    """Return the property that a key was probably meant to be; None for one that is free.
+
+    >>> [meant_by(key) for key in ("SHEDULE", "CATCH-UP", "PAUSE_AFTER", "OVERLAPS", "TIMEZONE")]
+    ['SCHEDULE', 'CATCHUP', 'PAUSE-AFTER', 'OVERLAP', 'TZ']
+    >>> [meant_by(key) for key in ("EFFORT", "COMMENT", "COST", "CATEGORY", "SCHEDULE")]
+    [None, None, None, None, None]
+    """
+    joined = _joined(key)
+    if key in KNOWN:
+        return None
+    if joined in _MEANT:
+        return _MEANT[joined]
+    if joined in _ADVICE or joined in _WORDS:
+        return None
+    return next((known for known in KNOWN if _is_near(joined, known.replace("-", ""))), None)
+
+
+def _joined(key: str) -> str:
+    return key.replace("-", "").replace("_", "")
+
+
+def _is_near(word: str, known: str) -> bool:
+    """Tell whether a word is a misspelled known one, or its plural."""
+    if word in {known, f"{known}S", f"{known}ES", known.removesuffix("S")}:
+        return True
+    if len(known) <= 2 or abs(len(word) - len(known)) > 2:
+        return False
+    slips = _slips(word, known)
+    if len(known) <= 4:  # it has many neighbours (COST, HOST): a swap or a doubled letter counts
+        return slips == 1 and sorted(set(word)) == sorted(set(known))
+    return slips <= (1 if len(known) <= 7 else 2)
+
+
+def _slips(word: str, known: str) -> int:
+    """Return how many letters are wrong, missing, too many or swapped with their neighbour.
+
+    >>> _slips("SHCEDULE", "SCHEDULE"), _slips("COMAND", "COMMAND"), _slips("TIMOUTS", "TIMEOUT")
+    (1, 1, 2)
+    """
+    before: list[int] = []
+    row = list(range(len(known) + 1))
+    for at, letter in enumerate(word, 1):
+        before, above, row = row, before, [at]
+        for to, other in enumerate(known, 1):
+            best = min(before[to] + 1, row[to - 1] + 1, before[to - 1] + (letter != other))
+            if at > 1 and to > 1 and letter == known[to - 2] and word[at - 2] == other:
+                best = min(best, above[to - 2] + 1)
+            row.append(best)
+    return row[-1]
