@@ -86,7 +86,8 @@ class Together:
         coming = self._coming.get(key)
         if coming is None:
             coming = self._coming[key] = asyncio.create_task(self._make(key, answer))
-            coming.add_done_callback(_heard)
+            # How it ended is noted, also if nobody waits for it any more.
+            coming.add_done_callback(lambda made: made.cancelled() or made.exception())
         if kept is not None and age <= STALE:
             return kept
         return await asyncio.shield(coming)  # one who goes away takes it from nobody
@@ -108,12 +109,6 @@ class Together:
                 while len(self._kept) > KEPT:
                     del self._kept[next(iter(self._kept))]
             return made
-
-
-def _heard(made: asyncio.Task[Response]) -> None:
-    """Take note of how an answer ended, also if nobody waits for it any more."""
-    if not made.cancelled():
-        made.exception()
 
 
 def harmless(text: str) -> str:

@@ -24,16 +24,7 @@ from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 from horae.web.answer import HEADERS
 from horae.web.ics import calendar
-from horae.web.router import (
-    Access,
-    NotOfferedError,
-    asks,
-    is_number,
-    limit,
-    moment,
-    offered,
-    text,
-)
+from horae.web.router import Access, NotOfferedError, asks, is_number, limit, moment, offered, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

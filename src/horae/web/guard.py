@@ -266,11 +266,7 @@ class Guard:
             await self._refuse(error, scope, send)
 
     async def _refuse(
-        self,
-        error: GuardError,
-        scope: Incoming,
-        send: Send,
-        cookie: tuple[str, str] | None = None,
+        self, error: GuardError, scope: Incoming, send: Send, cookie: tuple[str, str] | None = None
     ) -> None:
         status, more = error.status, {}
         if status == HTTPStatus.UNAUTHORIZED:

@@ -224,10 +224,7 @@ def _of_cron(cron: Cron, first: datetime, wall: datetime, zone_name: str) -> str
     # Seven moments show every weekday of a rule that names nothing else.
     days = sorted({each.isoweekday() for each in (wall, *cron.upcoming(first, 7))})
     codes = ",".join(_WEEKDAYS[day - 1] for day in days)
-    plain = {
-        "* * *": "FREQ=DAILY",
-        f"* * {','.join(map(str, days))}": f"FREQ=WEEKLY;BYDAY={codes}",
-    }
+    plain = {"* * *": "FREQ=DAILY", f"* * {','.join(map(str, days))}": f"FREQ=WEEKLY;BYDAY={codes}"}
     if wall.day <= _EVERY_MONTH:
         plain[f"{wall.day} * *"] = "FREQ=MONTHLY"
         plain[f"{wall.day} {wall.month} *"] = "FREQ=YEARLY"

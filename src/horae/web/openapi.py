@@ -208,7 +208,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
                     "description": "A token from `horae token add`, or the operator token from "
                     "`horae token show`. Each route names the scope that it requires: read, run, "
                     "edit or admin; admin includes all others.",
-                },
+                }
             },
         },
     }

@@ -90,11 +90,7 @@ async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) ->
 
 
 async def serve_tcp(
-    app: ASGIApp,
-    listener: socket.socket,
-    *,
-    stop: asyncio.Event,
-    proxies: Proxies | None = None,
+    app: ASGIApp, listener: socket.socket, *, stop: asyncio.Event, proxies: Proxies | None = None
 ) -> None:
     """Answer on a port until *stop* is set; what is being answered then has two seconds left.
 
@@ -246,6 +242,7 @@ class ClientConnection(H11Protocol):
         self.heard_at = self.loop.time()
         self.gone: Callable[[ClientConnection], None] = lambda _: None
         self._is_unwanted = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
     def rank(self) -> Rank:
@@ -262,34 +259,41 @@ class ClientConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._asking = _Patience(self.loop, transport)
-        self._taking = _Patience(self.loop, transport)
         if self._is_unwanted:
             transport.abort()
         else:
-            self._asking.begin(ASKING)
+            self._allow("asking", ASKING)
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self.loop.time()
         super().data_received(data)
         if self.conn.their_state in {h11.IDLE, h11.SEND_BODY}:
-            self._asking.begin(ASKING)
+            self._allow("asking", ASKING)
         else:
-            self._asking.end()
+            self._end("asking")
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._taking.begin(TAKING)
+        self._allow("taking", TAKING)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._taking.end()
+        self._end("taking")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._asking.end()
-        self._taking.end()
+        self._end("asking")
+        self._end("taking")
         self.gone(self)
         super().connection_lost(exc)
+
+    def _allow(self, what: str, seconds: float) -> None:
+        """Cut the connection after a time, which may run already."""
+        if what not in self._timers:
+            self._timers[what] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _end(self, what: str) -> None:
+        if timer := self._timers.pop(what, None):
+            timer.cancel()
 
 
 class Door:
@@ -444,22 +448,6 @@ class _Strict(h11.Connection):
                     "the request states the length of its body in two ways"
                 )
         return event
-
-
-class _Patience:
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
-        self._loop = loop
-        self._transport = transport
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, seconds: float) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_later(seconds, self._transport.abort)
-
-    def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 Network: TypeAlias = IPv4Network | IPv6Network

@@ -11,7 +11,6 @@ from horae.extras.drift.phrase import (
     FREQUENCIES,
     MASK,
     Manner,
-    Phrase,
     Sentence,
     SpokenTime,
     TimeClaim,
@@ -66,8 +65,12 @@ def heard_in(sentence: Sentence) -> Iterator[TimeClaim]:
         if phrase is None:
             index += 1
             continue
-        place = _place(sentence, first, index, phrase, is_second=first > opening)
-        manner = _manner(place) if place else None
+        manner = None
+        if phrase.when:
+            left = [word.low for word in sentence.words[first:index]]
+            before, after = left[-1] if left else "", sentence.low(phrase.end)
+            at = (sentence, index, phrase.end, phrase.kind, phrase.when, left, before, after)
+            manner = _manner(PhrasePlace(*at, is_second=first > opening))
         if manner and phrase.when:
             begin, end = sentence.words[index].start, sentence.words[phrase.end - 1].end
             yield TimeClaim(begin, end, phrase.when, sentence.start, manner is ClaimManner.NAME)
@@ -84,25 +87,6 @@ def _opening(sentence: Sentence) -> int:
         if not is_mark and word.text not in lexicon.STATES and word.low not in lexicon.FILLERS:
             return index
     return len(sentence.words)
-
-
-def _place(
-    sentence: Sentence, first: int, index: int, phrase: Phrase, *, is_second: bool
-) -> PhrasePlace | None:
-    if phrase.when is None:
-        return None
-    left = [word.low for word in sentence.words[first:index]]
-    return PhrasePlace(
-        sentence,
-        index,
-        phrase.end,
-        phrase.kind,
-        phrase.when,
-        left,
-        before=left[-1] if left else "",
-        after=sentence.low(phrase.end),
-        is_second=is_second,
-    )
 
 
 def _manner(place: PhrasePlace) -> ClaimManner | None:
