@@ -43,7 +43,7 @@ DIALECTS: Final = (
 )
 
 # What cron does with a job besides running it: it makes good nothing, and runs beside itself.
-_POLICY: Final = (("CATCHUP", "none"), ("OVERLAP", "allow"))
+POLICY: Final = (("CATCHUP", "none"), ("OVERLAP", "allow"))
 _VARIABLE: Final = re.compile(r"""\s*("[^"]*"|'[^']*'|[A-Za-z_]\w*)\s*=\s*(.*?)\s*""", re.ASCII)
 _FIELD: Final = re.compile(r"[^ \t]+")
 _ODD: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -188,7 +188,7 @@ class CrontabReader:
                 zone_name,
                 command_of(found.rest, self._variables),
                 " ".join(plain_days(found.texts)),
-                props=_POLICY,
+                props=POLICY,
                 notes=(f"Ran as {found.user}.",) if found.user else (),
             )
         )

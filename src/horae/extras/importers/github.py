@@ -11,9 +11,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from horae.extras.importers.crontab import foreign_rule, plain_days
+from horae.extras.importers.crontab import DIALECTS, POLICY, foreign_rule, plain_days
 from horae.extras.importers.job import ForeignJob, Reading
-from horae.extras.importers.rule import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, fires_of
+from horae.extras.importers.rule import UnfitError, fires_of
 from horae.files.yaml import YamlError, YamlMap, read_yaml
 
 if TYPE_CHECKING:
@@ -22,15 +22,11 @@ if TYPE_CHECKING:
     from horae.extras.importers.rule import ForeignRule
     from horae.files.yaml import Data
 
+# GitHub counts a step without a range to the end, and has no second Sunday.
 _DIALECTS: Final = (
-    Dialect("minute", 0, 59),
-    Dialect("hour", 0, 23),
-    Dialect("day of month", 1, 31),
-    Dialect("month", 1, 12, MONTHS),
-    Dialect("weekday", 0, 6, SUNDAY_FIRST),
+    *(each._replace(has_open_step=True) for each in DIALECTS[:4]),
+    DIALECTS[4]._replace(has_open_step=True, high=6),
 )
-# It makes good nothing, and runs beside itself.
-_POLICY: Final = (("CATCHUP", "none"), ("OVERLAP", "allow"))
 _MOST_JOBS: Final = 200  # of which each is looked at for those it needs
 _SHELLS: Final = frozenset({"", "sh", "bash"})
 _HARMLESS: Final = "actions/checkout@"  # the plan stands in the checkout
@@ -122,7 +118,7 @@ def _job(
         "UTC",
         command,
         "; ".join(rules),
-        props=_POLICY,
+        props=POLICY,
         notes=(f"From {name}.",),
         script=script,
         name=name.rpartition(".")[0],
