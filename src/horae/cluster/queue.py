@@ -124,7 +124,8 @@ class Carried(Launch):
         filed = await self._ledger.receipt(number)
         if number not in self._under_way:
             return
-        if filed is None or _is_over(filed):
+        is_free = filed is not None and filed.status is Status.WAITING and not filed.machine
+        if filed is None or is_free or filed.status in FINAL | {Status.HELD}:
             self._end(number, filed)
         elif filed.status is Status.RUNNING and number not in self._live:
             self._live[number] = (await self._ledger.runs_of(number))[-1]
@@ -173,11 +174,6 @@ class Carried(Launch):
             receipt=receipt,
             facts={"reason": reason, "reason_code": reason.code, "outcome": outcome},
         )
-
-
-def _is_over(filed: Filed) -> bool:
-    is_free = filed.status is Status.WAITING and not filed.machine
-    return is_free or filed.status is Status.HELD or filed.status in FINAL
 
 
 class Worker:

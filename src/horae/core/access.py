@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from hashlib import sha256
 from secrets import token_urlsafe
@@ -61,12 +61,7 @@ class Token:
     used_at: datetime | None = None
 
     def data(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "scopes": scope_words(self.scopes),
-            "created_at": stamp(self.created_at, "UTC"),
-            "used_at": stamp(self.used_at, "UTC"),
-        }
+        return _data(self)
 
 
 class Tokens(Protocol):
@@ -108,15 +103,13 @@ class Session:
     agent: str  # what the browser calls itself
 
     def data(self) -> dict[str, object]:
-        return {
-            "id": self.id,
-            "token": self.token,
-            "scopes": scope_words(self.scopes),
-            "created_at": stamp(self.created_at, "UTC"),
-            "used_at": stamp(self.used_at, "UTC"),
-            "expires_at": stamp(self.expires_at, "UTC"),
-            "agent": self.agent,
-        }
+        return _data(self)
+
+
+def _data(each: Token | Session) -> dict[str, object]:
+    values = {field.name: getattr(each, field.name) for field in fields(each)}
+    times = {name: stamp(at, "UTC") for name, at in values.items() if name.endswith("_at")}
+    return {**values, "scopes": scope_words(each.scopes), **times}
 
 
 class Sessions(Protocol):

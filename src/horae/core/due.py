@@ -57,57 +57,48 @@ def due(
     )
 
 
+def _line(
+    item: Entry | Task | Unarmed, standing: DueStatus, at: datetime | None, reason: str
+) -> DueLine:
+    return DueLine(standing, item.title, item.origin, at, reason)
+
+
 def _lines(item: Entry | Task | Unarmed, now: datetime, end: datetime) -> Iterator[DueLine]:
     match item:
         case Unarmed() if not item.is_hidden:
-            yield DueLine(DueStatus.UNARMED, item.title, item.origin, None, item.reason)
-        case Task():
-            yield from _task_lines(item, now, end)
+            yield _line(item, DueStatus.UNARMED, None, item.reason)
+        # A deadline says more than a start.
+        case Task(deadline=datetime() as at) if at < now:
+            yield _line(item, DueStatus.OVERDUE, at, "the DEADLINE is past")
+        case Task(scheduled=datetime() as at) if at <= now:
+            yield _line(item, DueStatus.DUE, at, "the SCHEDULED time was reached")
+        case Task(scheduled=datetime() as at) if at <= end:
+            yield _line(item, DueStatus.UPCOMING, at, "SCHEDULED")
+        case Task(deadline=datetime() as at) if at <= end:
+            yield _line(item, DueStatus.UPCOMING, at, "DEADLINE")
         case Entry():
             yield from _entry_lines(item, now, end)
 
 
-def _task_lines(task: Task, now: datetime, end: datetime) -> Iterator[DueLine]:
-    deadline, scheduled = task.deadline, task.scheduled
-    if deadline is not None and deadline < now:
-        yield DueLine(DueStatus.OVERDUE, task.title, task.origin, deadline, "the DEADLINE is past")
-    elif scheduled is not None and scheduled <= now:
-        yield DueLine(
-            DueStatus.DUE, task.title, task.origin, scheduled, "the SCHEDULED time was reached"
-        )
-    elif scheduled is not None and scheduled <= end:
-        yield DueLine(DueStatus.UPCOMING, task.title, task.origin, scheduled, "SCHEDULED")
-    elif deadline is not None and deadline <= end:
-        yield DueLine(DueStatus.UPCOMING, task.title, task.origin, deadline, "DEADLINE")
-
-
 def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[DueLine]:
     if entry.deadline is not None and entry.deadline < now:
-        reason = "the DEADLINE is past"
-        yield DueLine(DueStatus.OVERDUE, entry.title, entry.origin, entry.deadline, reason)
+        yield _line(entry, DueStatus.OVERDUE, entry.deadline, "the DEADLINE is past")
     if entry.pause is not None and entry.pause.covers(now):
-        reason = f"paused{pause_words(entry.pause, zone_name=entry.zone)}"
-        yield DueLine(DueStatus.UNARMED, entry.title, entry.origin, None, reason)
-    if isinstance(entry.rule, OnDemandRule | AfterRule):
+        paused = f"paused{pause_words(entry.pause, zone_name=entry.zone)}"
+        yield _line(entry, DueStatus.UNARMED, None, paused)
+    rule = entry.rule
+    if isinstance(rule, OnDemandRule | AfterRule):
         return
-    waiting = _waiting_since(entry, now)
+    waiting: datetime | None = None  # the first moment that has come and has no receipt
+    if entry.accounted_to is not None:
+        moment = next(decided(project(entry, entry.accounted_to, now)), None)
+        waiting = moment.at if moment else None
+    elif isinstance(rule, OnceRule) and rule.at <= now:
+        waiting = rule.at
     if waiting is not None:
-        yield DueLine(
-            DueStatus.DUE, entry.title, entry.origin, waiting, "the scheduled time was reached"
-        )
+        yield _line(entry, DueStatus.DUE, waiting, "the scheduled time was reached")
     coming = next_moment(entry, now)
     if coming is not None and coming.at <= end:
-        reason = (
-            "an estimate, from the end of the last run"
-            if coming.is_estimate
-            else "next scheduled time"
-        )
-        yield DueLine(DueStatus.UPCOMING, entry.title, entry.origin, coming.at, reason)
-
-
-def _waiting_since(entry: Entry, now: datetime) -> datetime | None:
-    if entry.accounted_to is None:
-        rule = entry.rule
-        return rule.at if isinstance(rule, OnceRule) and rule.at <= now else None
-    moment = next(decided(project(entry, entry.accounted_to, now)), None)
-    return moment.at if moment else None
+        estimate = "an estimate, from the end of the last run"
+        reason = estimate if coming.is_estimate else "next scheduled time"
+        yield _line(entry, DueStatus.UPCOMING, coming.at, reason)

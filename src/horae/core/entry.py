@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from horae.core.scope import API_FIX, api_scopes
@@ -86,14 +87,6 @@ def _retry(text: str) -> Retry:
     if not attempts.isascii() or not attempts.isdecimal() or not 0 < int(attempts[:6]) <= 100:
         raise ValueError
     return Retry(int(attempts), parse_duration(wait.strip() or "30s"))
-
-
-def _from(text: str, zone_name: str) -> datetime:
-    return _bound(text, zone_name, days=0)
-
-
-def _until(text: str, zone_name: str) -> datetime:
-    return _bound(text, zone_name, days=1)
 
 
 def _bound(text: str, zone_name: str, *, days: int) -> datetime:
@@ -208,14 +201,14 @@ class Policy:
         other_names=("MAX_FAILURES", "FAILURE_THRESHOLD"),
     ))
     from_at: datetime | None = field(default=None, metadata=_known(
-        "FROM", datetime, _from, "from {}", option="from",
+        "FROM", datetime, partial(_bound, days=0), "from {}", option="from",
         fix="write a date such as 2026-06-01",
         help="The first day on which runs start.",
         in_tasks=True, decides_times=True, unfit="the entry has a start date (:FROM:)",
         other_names=("START_DATE", "STARTDATE", "NOT_BEFORE"),
     ))
     until: datetime | None = field(default=None, metadata=_known(
-        "UNTIL", datetime, _until, "until {}",
+        "UNTIL", datetime, partial(_bound, days=1), "until {}",
         fix="write a date such as 2026-12-31",
         help="The last day on which runs start.",
         in_tasks=True, decides_times=True, unfit="the entry has an end date (:UNTIL:)",

@@ -1,21 +1,16 @@
-"""Who may start now, and why the others wait: the decisions of the gate.
+"""Who may start now, and why the others wait.
 
-An ask is all or nothing: one slot, every agent it names and, unless its runs may overlap,
-its entry. What waits holds nothing. The line goes by due moment, and whoever lacks
-something is passed over, but not for ever: the first in line, passed over for as long as
-the gate's patience, keeps for itself what it waits for.
+An ask is all or nothing: one slot, every agent it names and, unless its runs may overlap, its
+entry. What waits holds nothing. The line goes by due moment; an ask that lacks something is passed
+over, but the first in line, passed over for as long as the gate's patience, keeps for itself what
+it waits for.
 
-A run that was started inside a run rides in its parent's slot and needs only its agents.
-As the parent waits for it, it stands before all others, and nothing is kept from it. If it
-had to wait for its own parent, straight or around a corner, neither could ever end: it is
-refused, and told so.
+A run that was started inside a run rides in its parent's slot and needs only its agents. As the
+parent waits for it, it stands before all others. If it had to wait for its own parent, straight or
+around a corner, neither could ever end: it is refused, and told so.
 
-Where there are several machines, each has slots of its own beside those of the whole, and an
-ask may name labels that its machine must have. An agent goes where it last ran, as long as
-that machine is up and not being drained.
-
-Nothing here starts by itself as time passes; a turn is worth taking when something was
-offered, released or withdrawn, or when the capacity has changed.
+Each of several machines has slots of its own, and an ask may name labels that its machine must
+have. An agent goes where it last ran, as long as that machine is up and not being drained.
 """
 
 from __future__ import annotations
@@ -272,7 +267,10 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> GateTurn:
             rest.append(waiting)
     if not admitted and not refused:
         return GateTurn(state)
-    rest[:passed] = [_passed_over(each, now) for each in rest[:passed]]
+    for place, each in enumerate(rest[:passed]):
+        # A clock set back does not make it wait longer.
+        if each.passed_at is None or each.passed_at > now:
+            rest[place] = replace(each, passed_at=now)
     after = GateState(tuple(room.holders), state.queue.without(seen, rest))
     return GateTurn(after, tuple(admitted), tuple(refused))
 
@@ -347,7 +345,7 @@ class _Room:
         self._taken: dict[Need, list[int]] = {}
         self._machines: dict[int, str] = {}  # by slot
         self._waits_for: dict[int, list[int]] = {}  # a run, and the runs it cannot end before
-        self._first: SlotRequest | None = None
+        self.first: SlotRequest | None = None
         self._free = 1  # no slot below is free
         for holding in holders:
             self._add(holding)
@@ -367,14 +365,7 @@ class _Room:
             return _Lack(_What.SLOT)
         if isinstance(where := self._where(ask), _Lack):
             return where
-        return None if self._first is None else self._kept(ask, self._first)
-
-    def keep_for(self, ask: SlotRequest) -> None:
-        """Keep for the first in line its agents, its entry and its place in the crew.
-
-        A slot stays in use: one comes free with its agents, or is the next to come free.
-        """
-        self._first = ask
+        return None if self.first is None else self._kept(ask, self.first)
 
     def let_in(self, ask: SlotRequest, *, now: datetime) -> None:
         parent = self._home(ask)
@@ -478,15 +469,10 @@ def _judged(
             is_first = False
             since = waiting.passed_at
             if since is not None and now - since >= room.capacity.patience:
-                room.keep_for(waiting.ask)
+                # It keeps its agents, its entry and its place in the crew. A slot stays in use:
+                # one comes free with its agents, or is the next to come free.
+                room.first = waiting.ask
         yield waiting, lack
-
-
-def _passed_over(waiting: Waiting, now: datetime) -> Waiting:
-    """Return who was passed over, since when; a clock set back does not make it wait longer."""
-    if waiting.passed_at is not None and waiting.passed_at <= now:
-        return waiting
-    return replace(waiting, passed_at=now)
 
 
 def _place(waiting: Waiting) -> tuple[bool, datetime, int]:
@@ -519,8 +505,8 @@ class Gate:
                 due.append(self._ask(self._known[number]))
         turn = admit(offer(self._released(), due), self.capacity, now=now)
         self._state = turn.state
-        if self.capacity.machines is not None:
-            self._remember(turn.admitted)
+        for ask in turn.admitted if self.capacity.machines is not None else ():
+            self.homes.update(dict.fromkeys(ask.agents, self.machine_of(ask.number)))
         refused = [(self._known[each.ask.number], each.reason) for each in turn.refused]
         return [self._known[ask.number] for ask in turn.admitted], refused
 
@@ -586,11 +572,6 @@ class Gate:
             (*filed.policy.requires, *at_home),
             next((self.homes[each] for each in filed.agents if each in self.homes), ""),
         )
-
-    def _remember(self, admitted: Iterable[SlotRequest]) -> None:
-        for ask in admitted:
-            if ask.agents:
-                self.homes.update(dict.fromkeys(ask.agents, self.machine_of(ask.number)))
 
     def _released(self) -> GateState:
         if self._gone:

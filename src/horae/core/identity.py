@@ -61,7 +61,11 @@ def match(known: Iterable[KnownEntry], scanned: Sequence[Mark]) -> Match:
             numbers[place] = number
             del left[number]
     # What one sign has told apart may leave another sure: bodies are looked at twice.
-    for alike in (_body, _title_and_rule, _body):
+    kinds: tuple[Callable[[Mark], Hashable], ...] = (
+        lambda mark: mark.body,
+        lambda mark: (mark.title, mark.rule),
+    )
+    for alike in (*kinds, kinds[0]):
         open_places = [place for place in open_places if numbers[place] is None]
         for number, place in _pairs(left, scanned, open_places, alike):
             numbers[place] = number
@@ -81,15 +85,17 @@ def _doubles(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> set[int]:
     doubles: set[int] = set()
     for address, found in shared.items():
         here = marks.get(address)
-        armed = max(found, key=lambda each: (_likeness(scanned[each], here), -each))
+
+        def likeness(place: int, here: Mark | None = here) -> tuple[int, int]:
+            mark = scanned[place]
+            if here is None:
+                return 0, -place
+            signs = (mark.body == here.body, mark.title == here.title, mark.rule == here.rule)
+            return sum(signs), -place
+
+        armed = max(found, key=likeness)
         doubles.update(place for place in found if place != armed)
     return doubles
-
-
-def _likeness(mark: Mark, known: Mark | None) -> int:
-    if known is None:
-        return 0
-    return sum((mark.body == known.body, mark.title == known.title, mark.rule == known.rule))
 
 
 def _pairs(
@@ -110,11 +116,3 @@ def _pairs(
         for sign, numbers in gone.items()
         if len(numbers) == 1 and len(new[sign]) == 1
     ]
-
-
-def _body(mark: Mark) -> Hashable:
-    return mark.body
-
-
-def _title_and_rule(mark: Mark) -> Hashable:
-    return mark.title, mark.rule

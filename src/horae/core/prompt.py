@@ -56,8 +56,15 @@ def problems(template: str, known: Iterable[str]) -> list[str]:
         return ["the template is empty"]
     if len(template) > LONGEST:
         return [f"the template has more than {LONGEST:,} characters"]
-    names = list(known)
-    found = [_unknown(name, names) for name in variables(template) if not _is_known(name, names)]
+    names, found = list(known), []
+    for name in variables(template):
+        own = name.removeprefix("metadata.")  # one of the caller's own facts
+        if name in names or (own != name and own.replace("-", "_").isidentifier()):
+            continue
+        near = get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+        hint = f" Did you mean '{{{{{near[0]}}}}}'?" if near else ""
+        known_ones = f"Known variables: {', '.join(names)}"
+        found.append(f"unknown template variable '{{{{{name[:60]}}}}}'.{hint} {known_ones}")
     # Places are blanked, not cut out: what is left must not grow together, or move.
     rest = _PLACE.sub(lambda place: " " * len(place[0]), template)
     if (at := rest.find("{{")) >= 0:
@@ -89,19 +96,6 @@ def shown(name: str, value: str) -> str:
     if name in LONG:
         return _CONTROL.sub("\ufffd", value.replace("\r\n", "\n"))
     return _ANY_CONTROL.sub(" ", value)
-
-
-def _is_known(name: str, known: list[str]) -> bool:
-    """Tell whether a name is on the list, or one of the caller's own facts."""
-    own = name.removeprefix("metadata.")
-    return name in known or (own != name and own.replace("-", "_").isidentifier())
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    near = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    hint = f" Did you mean '{{{{{near[0]}}}}}'?" if near else ""
-    listed = ", ".join(known)
-    return f"unknown template variable '{{{{{name[:60]}}}}}'.{hint} Known variables: {listed}"
 
 
 # Orders

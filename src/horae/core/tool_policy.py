@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,8 @@ _PLAIN: Final = re.compile(
 )
 # Wildcards, tildes and escapes change the words of a command, not their number of commands.
 _HARMLESS: Final = re.compile(r"\\[^\x00-\x1f]|[~*?\[\]#]")
+# An escape before a quote, where a shell and we might disagree.
+_ESCAPED: Final = re.compile(r"""\\['"]""")
 _DIVIDED: Final = re.compile(r"\$\(|[;&|()`{}\n\r]|([<>$])")
 _ASSIGNED: Final = re.compile(r"(?:[A-Za-z_]\w*=\S*[ \t]+)+", re.ASCII)
 _CALLERS: Final = frozenset(
@@ -183,7 +186,9 @@ def is_plain(command: str) -> bool:
     >>> is_plain("git log --format='%h; %s'"), is_plain("git log; ls"), is_plain("echo $(ls)")
     (True, False, False)
     """
-    return _PLAIN.fullmatch(_HARMLESS.sub("_", command)) is not None and _is_quoted_right(command)
+    return _PLAIN.fullmatch(_HARMLESS.sub("_", command)) is not None and not _ESCAPED.search(
+        command
+    )
 
 
 def _patterns(listed: Iterable[str]) -> tuple[Pattern, ...]:
@@ -287,11 +292,6 @@ def _called(words: list[str]) -> str:
     return " ".join([left[0].rpartition("/")[2], *left[1:]]) if left else ""
 
 
-def _is_quoted_right(command: str) -> bool:
-    """Tell whether no escape stands before a quote, where a shell and we might disagree."""
-    return re.search(r"""\\['"]""", command) is None
-
-
 def _steps(path: str) -> list[str] | None:
     """Return the parts of a path beneath the working directory; None if it leads elsewhere."""
     steps = [step for step in path.split("/") if step not in {"", "."}]
@@ -302,14 +302,16 @@ def _steps(path: str) -> list[str] | None:
 def _fits_path(pattern: str, path: str) -> bool:
     """Tell whether a path fits a pattern: `*` within one part, `**` over any number of them."""
     steps = _steps(path)
-    wanted = [step for step in pattern.split("/") if step not in {"", "."}]
+    # Of the signs of fnmatch only `*` is one here.
+    plain = pattern.replace("[", "[[]").replace("?", "[?]")
+    wanted = [step for step in plain.split("/") if step not in {"", "."}]
     if steps is None or pattern.startswith(("/", "~")) or ".." in wanted:
         return False
     # Which parts of the pattern may come next; never more of them than it has.
     open_at = _after_stars(wanted, {0})
     for step in steps:
         reached = {at for at in open_at if at < len(wanted) and wanted[at] == "**"}
-        reached |= {at + 1 for at in open_at if at < len(wanted) and _fits_step(wanted[at], step)}
+        reached |= {at + 1 for at in open_at if at < len(wanted) and fnmatchcase(step, wanted[at])}
         open_at = _after_stars(wanted, reached)
     return len(wanted) in open_at
 
@@ -321,23 +323,6 @@ def _after_stars(wanted: list[str], places: set[int]) -> set[int]:
         if at in reached and step == "**":
             reached.add(at + 1)
     return reached
-
-
-def _fits_step(wanted: str, step: str) -> bool:
-    """Tell whether one part of a path fits, in which `*` is any text."""
-    first, *middle = wanted.split("*")
-    if not middle:
-        return wanted == step
-    *middle, last = middle
-    if len(step) < len(first) + len(last) or not step.startswith(first) or not step.endswith(last):
-        return False
-    at, end = len(first), len(step) - len(last)
-    for part in middle:
-        found = step.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
 
 
 def _fits_address(pattern: str, address: str) -> bool:

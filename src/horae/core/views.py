@@ -378,18 +378,20 @@ class AmbiguousEntryError(HoraeError):
 
     def __init__(self, word: str, found: Sequence[Listed]) -> None:
         self.word = word
-        self.candidates = [_candidate(each) for each in found]
+        self.candidates = [
+            {
+                "entry": each.number,
+                "title": each.mark.title,
+                "address": each.mark.address,
+                "file": each.item.origin.file,
+                "line": each.item.origin.line,
+            }
+            for each in found
+        ]
         shown = [f"  {each.number}  {each.mark.title}  {each.item.origin}" for each in found[:20]]
         more = [f"  and {len(found) - 20} more"] if len(found) > 20 else []
-        super().__init__(
-            "\n".join(
-                [
-                    f"{len(found)} entries are called {word!r}; name one by its number:",
-                    *shown,
-                    *more,
-                ]
-            )
-        )
+        head = f"{len(found)} entries are called {word!r}; name one by its number:"
+        super().__init__("\n".join([head, *shown, *more]))
 
 
 class EntryStateError(HoraeError):
@@ -428,13 +430,12 @@ class RunNotFoundError(HoraeError):
 
     def __init__(self, what: int | str) -> None:
         self.what = what
-        remedy = "`horae history` shows what ran"
-        if isinstance(what, int):
-            numbers = "runs and receipts are numbered separately"
-            where = "`horae why ENTRY` shows the run numbers"
-            super().__init__(f"there is no run {what}; {numbers}; {where}")
-        else:
-            super().__init__(f"{what} has no run; {remedy}")
+        numbers = "runs and receipts are numbered separately"
+        super().__init__(
+            f"there is no run {what}; {numbers}; `horae why ENTRY` shows the run numbers"
+            if isinstance(what, int)
+            else f"{what} has no run; `horae history` shows what ran"
+        )
 
 
 class RunStateError(HoraeError):
@@ -455,13 +456,3 @@ class RequestError(HoraeError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
-
-
-def _candidate(found: Listed) -> dict[str, object]:
-    return {
-        "entry": found.number,
-        "title": found.mark.title,
-        "address": found.mark.address,
-        "file": found.item.origin.file,
-        "line": found.item.origin.line,
-    }
