@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from horae.core.guarded import DOTS, FILE, LIMIT, Values, as_values, in_force, leaves_of
 from horae.errors import Exit, HoraeError
+from horae.files.git.arrivals import arrivals_at, remember
+from horae.files.read import PlanFileError, PlanMissingError, read_plan
 from horae.org.plan import Diagnostic, Severity, is_id
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
-    from horae.core.guarded import Arrivals, Way
+    from horae.core.guarded import Way
     from horae.core.secret import SecretSource
     from horae.process.secrets import NamedSecrets
 
@@ -108,13 +110,18 @@ def _text(raw: object) -> str:
     return text
 
 
+def _only_if(fits: object, value: T) -> T:
+    if not fits:
+        raise SettingValueError
+    return value
+
+
 def _switch(raw: object) -> bool:
     if isinstance(raw, bool):
         return raw
     word = _text(raw).lower()
-    if word not in {"1", "true", "yes", "on", "0", "false", "no", "off"}:
-        raise SettingValueError
-    return word in {"1", "true", "yes", "on"}
+    is_on = word in {"1", "true", "yes", "on"}
+    return _only_if(is_on or word in {"0", "false", "no", "off"}, is_on)
 
 
 def _number(raw: object) -> int:
@@ -122,17 +129,13 @@ def _number(raw: object) -> int:
         return raw
     text = _text(raw)
     # int() also takes signs, underscores, other digits, and refuses thousands of them.
-    if not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
-        raise SettingValueError
-    return int(text)
+    return int(_only_if(re.fullmatch(r"[0-9]{1,18}", text, re.ASCII), text))
 
 
 def whole(least: int, most: int) -> SettingKind[int]:
     def read(raw: object) -> int:
         number = _number(raw)
-        if not least <= number <= most:
-            raise SettingValueError
-        return number
+        return _only_if(least <= number <= most, number)
 
     return SettingKind(f"a whole number from {least:,} to {most:,}", read)
 
@@ -187,9 +190,7 @@ def _zone(raw: object) -> str:
 
 def _id(raw: object) -> str:
     text = _text(raw)
-    if not is_id(text):
-        raise SettingValueError
-    return text
+    return _only_if(is_id(text), text)
 
 
 def _path(raw: object) -> Path:
@@ -206,9 +207,8 @@ def _command(raw: object) -> tuple[str, ...]:
     if not isinstance(raw, list | tuple) or not raw:
         raise SettingValueError
     # An argument may be empty or hold a line break; what runs may not.
-    if not all(isinstance(part, str) and "\0" not in part for part in raw) or not raw[0].strip():
-        raise SettingValueError
-    return tuple(raw)
+    are_texts = all(isinstance(part, str) and "\0" not in part for part in raw)
+    return tuple(_only_if(are_texts and raw[0].strip(), raw))
 
 
 class ListenAddress(NamedTuple):
@@ -228,18 +228,16 @@ def _address(raw: object) -> ListenAddress:
 
 
 def _host(raw: object) -> str:
-    if not isinstance(raw, str) or not re.fullmatch(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+", raw):
-        raise SettingValueError
-    return raw
+    pattern = r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+"
+    return str(_only_if(isinstance(raw, str) and re.fullmatch(pattern, raw), raw))
 
 
 def _network(raw: object) -> str:
     from ipaddress import ip_network
 
-    if not isinstance(raw, str):
-        raise SettingValueError
-    ip_network(raw)  # its ValueError says what is wrong
-    return raw
+    text = str(_only_if(isinstance(raw, str), raw))
+    ip_network(text)  # its ValueError says what is wrong
+    return text
 
 
 def several(
@@ -260,9 +258,7 @@ def several(
 def matching(words: str, pattern: str) -> SettingKind[str]:
     def read(raw: object) -> str:
         text = _text(raw)
-        if not re.fullmatch(pattern, text):
-            raise SettingValueError
-        return text
+        return _only_if(re.fullmatch(pattern, text), text)
 
     return SettingKind(words, read)
 
@@ -572,7 +568,7 @@ def load(
     base = os.fspath(root)
     file = _read_file(base)
     source = base if own is None else own.home
-    trusted = in_force(as_values(file.values), _arrivals(base)) if own is None else own.trusted
+    trusted = in_force(as_values(file.values), arrivals_at(base)) if own is None else own.trusted
     file = file.with_guarded(trusted, os.path.normpath(f"{source}/{FILE}") + " as last trusted")
     home = variables.get("HOME", "")
     given: dict[str, tuple[_WrittenValue, ...]] = {}
@@ -645,7 +641,7 @@ def untrusted(config: Config) -> Untrusted:
     written, trusted = as_values(_read_file(config.root).values), config.trusted
     if trusted == written:
         return Untrusted(written)
-    arrivals = _arrivals(config.root)
+    arrivals = arrivals_at(config.root)
     waits = []
     for way in sorted(trusted.keys() | written.keys()):
         was, now = trusted.get(way), written.get(way)
@@ -677,8 +673,6 @@ def _shown_at(way: Way, text: str | None) -> object:
 
 def confirm(config: Config, digest: str) -> Untrusted:
     """Let the guarded settings count that are written now; of a clone, until the next start."""
-    from horae.files.git.arrivals import remember
-
     found = untrusted(config)
     if found.digest != digest:
         raise SettingsChangedError
@@ -686,12 +680,6 @@ def confirm(config: Config, digest: str) -> Untrusted:
     if config.home == config.root:
         remember(config.root, None)
     return found
-
-
-def _arrivals(root: str) -> Arrivals | None:
-    from horae.files.git.arrivals import arrivals_at
-
-    return arrivals_at(root)
 
 
 # The file
@@ -725,8 +713,6 @@ class _File(NamedTuple):
 
 
 def _read_file(root: str) -> _File:
-    from horae.files.read import PlanFileError, PlanMissingError, read_plan
-
     path = f"{root.removesuffix('/')}/{FILE}"
     name = os.path.normpath(path)
     try:
