@@ -11,27 +11,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
-from horae.core.text import actor_words
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from horae.core.ports import Ledger
     from horae.core.receipt import Filed
-
-__all__ = [
-    "ENGINE",
-    "acting",
-    "actor_words",
-    "by_words",
-    "current_actor",
-    "local_actor",
-    "own_actor",
-    "own_run",
-    "run_actor",
-    "user_name",
-]
 
 ENGINE: Final = "engine"
 LONGEST: Final = 120  # characters
@@ -47,6 +32,26 @@ def acting(actor: str) -> Iterator[None]:
         yield
     finally:
         _ACTOR.reset(token)
+
+
+def actor_words(actor: str) -> str:
+    """Return an actor as people read it.
+
+    >>> actor_words("session:ops"), actor_words("cli:ada"), actor_words("agent:triage")
+    ('token ops, from the page', 'ada, on the command line', 'agent triage')
+    """
+    kind, _, name = actor.partition(":")
+    match kind:
+        case "cli":
+            return f"{name}, on the command line"
+        case "token":
+            return f"token {name}"
+        case "session":
+            return f"token {name}, from the page"
+        case "agent":
+            return f"agent {name}"
+        case _:
+            return "the engine"
 
 
 def by_words(done: str, note: str = "", *, actor: str | None = None) -> str:

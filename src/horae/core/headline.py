@@ -11,7 +11,7 @@ from horae.org.world import every, worlds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from horae.org.plan import Block, Headline, Plan
+    from horae.org.plan import Headline, Plan
 
 AGENT: Final = "agent"  # the language of a block that an agent answers to
 _SHOWN: Final = 60
@@ -44,23 +44,14 @@ def agent_blocks(plan: Plan) -> Iterator[tuple[int, str | None]]:
     >>> list(agent_blocks(read(f"* Digest :workflow:\n** Sum up :component:\n{block}")))
     [(1, 'wren')]
     """
-    if not any("component" in each.tags and _may_ask(each) for each in plan.headlines):
+    components = (each for each in plan.headlines if "component" in each.tags)
+    if not any(AGENT in each.text.lower() for each in components):
         return  # so that nearly all plans need not be looked at block by block
     for world in every(worlds(plan)):
         usual = plan.headlines[world.at].props.get("AGENT", "").strip()
         for component in world.components:
             block = component.block
             if block is not None and block.lang.lower() == AGENT:
-                yield component.at, _named(block) or usual or None
-
-
-def _may_ask(headline: Headline) -> bool:
-    return AGENT in headline.text.lower()
-
-
-def _named(block: Block) -> str:
-    words = block.args.split()
-    for word, following in pairwise(words):
-        if word == ":agent" and not following.startswith(":"):
-            return following
-    return ""
+                pairs = pairwise(block.args.split())
+                named = (word for key, word in pairs if key == ":agent" and word[0] != ":")
+                yield component.at, next(named, "") or usual or None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from horae.core.actor import actor_words
 from horae.core.entry import (
     AfterRule,
     CadenceRule,
@@ -118,26 +119,6 @@ def pause_words(pause: Pause, *, zone_name: str) -> str:
     until = f" until {moment_text(pause.until, zone_name)}" if pause.until else ""
     note = f" ({pause.note})" if pause.note else ""
     return f"{by} since {moment_text(pause.at, zone_name)}{until}{note}"
-
-
-def actor_words(actor: str) -> str:
-    """Return an actor as people read it.
-
-    >>> actor_words("session:ops"), actor_words("cli:ada"), actor_words("agent:triage")
-    ('token ops, from the page', 'ada, on the command line', 'agent triage')
-    """
-    kind, _, name = actor.partition(":")
-    match kind:
-        case "cli":
-            return f"{name}, on the command line"
-        case "token":
-            return f"token {name}"
-        case "session":
-            return f"token {name}, from the page"
-        case "agent":
-            return f"agent {name}"
-        case _:
-            return "the engine"
 
 
 def wall_text(wall: datetime) -> str:
