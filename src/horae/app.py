@@ -216,7 +216,7 @@ class Host:
     catch_up: Callable[[str], Awaitable[None]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class App:
     context: Context
     host: Host
@@ -234,33 +234,17 @@ class App:
     # Two that apply files at once would both create what is new.
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    @property
-    def config(self) -> Config:
-        return self.context.config
+    config: Config = field(init=False)
+    root: Path = field(init=False)
+    clock: Clock = field(init=False)
+    ledger: BookLedger = field(init=False)
+    place: RunSettings = field(init=False)
+    data: Path = field(init=False)  # the directory
 
-    @property
-    def root(self) -> Path:
-        return self.context.root
-
-    @property
-    def clock(self) -> Clock:
-        return self.context.clock
-
-    @property
-    def ledger(self) -> BookLedger:
-        return self.context.ledger
-
-    @property
-    def place(self) -> RunSettings:
-        return self.host.place
-
-    @property
-    def zone_name(self) -> str:
-        return self.context.zone_name
-
-    @property
-    def data(self) -> Path:
-        return self.place.data
+    def __post_init__(self) -> None:
+        context, self.place = self.context, self.host.place
+        self.config, self.root, self.clock = context.config, context.root, context.clock
+        self.ledger, self.data = context.ledger, self.place.data
 
     def log_of(self, run: Run) -> Path:
         return self.place.directory_of(run) / LOG_NAME

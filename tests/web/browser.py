@@ -275,7 +275,7 @@ def front_of(app: App, keys: Keys) -> Front:
         log_of=app.log_of,
         clock=app.clock,
         ledger=app.ledger,
-        zone_name=app.zone_name,
+        zone_name=app.context.zone_name,
         keys=keys,
         tasks=BoardRequests(
             Board(app.root / "board" / "tasks"),

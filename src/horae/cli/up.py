@@ -377,7 +377,7 @@ async def _log_beginning(app: App) -> None:
     ticking = [(each.entry.next_at, each) for each in stands.agents if each.entry.next_at]
     if ticking:
         at, first = min(ticking, key=lambda each: each[0])
-        when = f"{local(at, zone(app.zone_name)):%Y-%m-%d %H:%M:%S} {app.zone_name}"
+        when = f"{local(at, zone(app.context.zone_name)):%Y-%m-%d %H:%M:%S} {app.context.zone_name}"
         log.info("first tick: %s, at %s", first.name, when)
 
 
@@ -467,7 +467,7 @@ async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Eve
         async for event in events:
             if events_log.isEnabledFor(_level(event)):
                 word, text = await _words(app.ledger, event)
-                lines.append(plain_line(event.at, app.zone_name, word, text))
+                lines.append(plain_line(event.at, app.context.zone_name, word, text))
 
     listening = asyncio.create_task(listen())
     with Live(console=console(), auto_refresh=False, screen=False, transient=True) as live:

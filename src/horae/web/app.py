@@ -80,7 +80,7 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         ids=new_id,
         poke=app.engine.note_change,
         check=partial(_refuse_unready, app.context),
-        zone_name=app.zone_name,
+        zone_name=app.context.zone_name,
         term=app.context.term,
     )
 
@@ -97,7 +97,7 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         log_of=app.log_of,
         clock=app.clock,
         ledger=app.ledger,
-        zone_name=app.zone_name,
+        zone_name=app.context.zone_name,
         since=await app.ledger.newest_event(),
         keys=keys,
         triggers=app.triggers,
