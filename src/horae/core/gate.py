@@ -259,7 +259,7 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> GateTurn:
             admitted.append(ask)
             passed = len(rest)
         elif (circle := room.circle(ask)) is not None:
-            words = f"{circle.why(capacity)}, which waits for this run"
+            words = f"{circle.reason}, which waits for this run"
             reason = Reason(ReasonCode.DEADLOCK, words)
             refused.append(Obstacle(ask, reason, circle.by))
         else:
@@ -278,61 +278,16 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> GateTurn:
 def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[Obstacle]:
     room = _Room(state.holders, capacity)
     for waiting, lack in _judged(room, state.queue, now=now):
-        if lack is None:
-            yield Obstacle(waiting.ask, _READY)
-        else:
-            yield Obstacle(waiting.ask, lack.why(capacity), lack.by)
-
-
-def startable(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[SlotRequest]:
-    room = _Room(state.holders, capacity)
-    for waiting, lack in _judged(room, state.queue, now=now):
-        if lack is None:
-            yield waiting.ask
-
-
-class _What(StrEnum):
-    CREW = "crew"
-    LABEL = "label"  # no machine that is up has what it wants
-    MACHINE = "machine"  # each machine that could take it is full
-    NEED = "need"
-    SLOT = "slot"
+        reason, by, _ = lack or _Lack(_READY)
+        yield Obstacle(waiting.ask, reason, by)
 
 
 class _Lack(NamedTuple):
-    """The first thing that an ask lacks, and which receipt has it or keeps it for itself."""
+    """Why an ask does not start, and which receipt has what it lacks or keeps it for itself."""
 
-    what: _What
+    reason: Reason
     by: int | None = None
-    need: Need = 0
-    is_kept: bool = False
-
-    def why(self, capacity: Capacity) -> Reason:
-        match self:
-            case _Lack(_What.SLOT):
-                words = f"no slot is free; gate.slots is {capacity.slots}"
-                return Reason(ReasonCode.NO_SLOT, words)
-            case _Lack(_What.LABEL):
-                return Reason(ReasonCode.NO_NODE, str(self.need))
-            case _Lack(_What.MACHINE):
-                return Reason(ReasonCode.NODE_FULL, f"no slot is free on {self.need}")
-            case _Lack(_What.CREW, is_kept=False):
-                words = f"the crew has no free slot; crew.max_concurrent is {capacity.crew}"
-                return Reason(ReasonCode.CREW_FULL, words)
-            case _Lack(_What.CREW):
-                words = f"reserved for receipt {self.by}, first in the queue"
-                return Reason(ReasonCode.CREW_RESERVED, f"the crew's next slot is {words}")
-            case _Lack(need=str(agent), is_kept=True):
-                words = f"{agent} is reserved for receipt {self.by}, first in the queue"
-                return Reason(ReasonCode.AGENT_RESERVED, words)
-            case _Lack(need=str(agent)):
-                return Reason(ReasonCode.AGENT_BUSY, f"{agent} is busy with receipt {self.by}")
-            case _Lack(is_kept=True):
-                words = f"receipt {self.by} of the same entry is first in the queue"
-                return Reason(ReasonCode.ENTRY_RESERVED, words)
-            case _:
-                words = f"the entry is busy with receipt {self.by}"
-                return Reason(ReasonCode.ENTRY_BUSY, words)
+    is_crew: bool = False  # it lacks a place in the crew
 
 
 class _Room:
@@ -358,11 +313,13 @@ class _Room:
         if self._home(ask) is not None:
             return next(self._busy(ask), None)
         if ask.kind is SlotKind.CREW and self._crew_room <= 0:
-            return _Lack(_What.CREW)
+            words = f"the crew has no free slot; crew.max_concurrent is {self.capacity.crew}"
+            return _Lack(Reason(ReasonCode.CREW_FULL, words), is_crew=True)
         if (busy := next(self._busy(ask), None)) is not None:
             return busy
         if self.is_full:
-            return _Lack(_What.SLOT)
+            words = f"no slot is free; gate.slots is {self.capacity.slots}"
+            return _Lack(Reason(ReasonCode.NO_SLOT, words))
         if isinstance(where := self._where(ask), _Lack):
             return where
         return None if self.first is None else self._kept(ask, self.first)
@@ -407,25 +364,38 @@ class _Room:
             return ""
         fit = [each for each in self.capacity.machines if each.suits(ask.requires)]
         if not fit:
-            return _Lack(_What.LABEL, need=no_machine(ask.requires))
+            return _Lack(Reason(ReasonCode.NO_NODE, no_machine(ask.requires)))
         held = Counter(self._machines.values())
         fit = [each for each in fit if each.name == ask.prefers] or fit
         free = [each for each in fit if held[each.name] < each.slots]
         if not free:
-            return _Lack(_What.MACHINE, need=" or ".join(each.name for each in fit))
+            full = " or ".join(each.name for each in fit)
+            return _Lack(Reason(ReasonCode.NODE_FULL, f"no slot is free on {full}"))
         return min(free, key=lambda each: (held[each.name] / each.slots, each.name)).name
 
     def _busy(self, ask: SlotRequest) -> Iterator[_Lack]:
         for need in ask.needs:
             for number in self._taken.get(need, ()):
-                yield _Lack(_What.NEED, number, need)
+                reason = Reason(ReasonCode.ENTRY_BUSY, f"the entry is busy with receipt {number}")
+                if isinstance(need, str):
+                    words = f"{need} is busy with receipt {number}"
+                    reason = Reason(ReasonCode.AGENT_BUSY, words)
+                yield _Lack(reason, number)
 
     def _kept(self, ask: SlotRequest, first: SlotRequest) -> _Lack | None:
+        by = first.number
+        reserved = f"reserved for receipt {by}, first in the queue"
         wants_place = first.kind is SlotKind.CREW and self._home(first) is None
         if ask.kind is SlotKind.CREW and wants_place and self._crew_room == 1:
-            return _Lack(_What.CREW, first.number, is_kept=True)
-        both = (need for need in ask.needs if need in first.needs)
-        return next((_Lack(_What.NEED, first.number, need, is_kept=True) for need in both), None)
+            words = f"the crew's next slot is {reserved}"
+            return _Lack(Reason(ReasonCode.CREW_RESERVED, words), by, is_crew=True)
+        for need in ask.needs:
+            if need in first.needs and isinstance(need, str):
+                return _Lack(Reason(ReasonCode.AGENT_RESERVED, f"{need} is {reserved}"), by)
+            if need in first.needs:
+                words = f"receipt {by} of the same entry is first in the queue"
+                return _Lack(Reason(ReasonCode.ENTRY_RESERVED, words), by)
+        return None
 
     def _leads(self, start: int | None, goal: int) -> bool:
         """Tell whether a run cannot end before another, which it may itself be."""
@@ -465,7 +435,7 @@ def _judged(
     for waiting in queue:
         lack = room.lack(waiting.ask)
         # Who waits for the crew keeps nothing, so that a hung crew is in nobody's way.
-        if is_first and lack is not None and lack.what is not _What.CREW:
+        if is_first and lack is not None and not lack.is_crew:
             is_first = False
             since = waiting.passed_at
             if since is not None and now - since >= room.capacity.patience:
@@ -556,8 +526,8 @@ class Gate:
         """Return which of some receipts that wait could start now, known here or not."""
         due = {each.number: each for each in receipts if each.receipt.start_at <= now}
         state = offer(self._released(), map(self._ask, due.values()))
-        free = startable(state, self.capacity, now=now)
-        return [due[ask.number] for ask in free if ask.number in due]
+        asked = (each for each in obstacles(state, self.capacity, now=now) if each.reason is _READY)
+        return [due[each.ask.number] for each in asked if each.ask.number in due]
 
     def _ask(self, filed: Filed) -> SlotRequest:
         at_home = (self._home,) if self._home and filed.work in _AT_HOME else ()
