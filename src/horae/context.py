@@ -15,7 +15,7 @@ from uuid import uuid4
 from horae.config import secrets_of, settings_hint
 from horae.core.clock import machine_zone
 from horae.core.command import Unready, call_in
-from horae.core.entry import Entry, Origin, Work
+from horae.core.entry import KEEPER, Entry, Origin, Work
 from horae.core.ports import RunError
 from horae.core.prompt import read_order
 from horae.core.tool_policy import ToolPolicyError
@@ -33,7 +33,7 @@ from horae.sources.agents.runner import (
 )
 from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.rules import parse_crew
-from horae.sources.crew.source import KEEPER, CrewCadence, CrewSource, Roster, SingleKeeper
+from horae.sources.crew.source import CrewCadence, CrewSource, Roster, SingleKeeper
 from horae.sources.triggers.runner import agent_of, policy_for, unnamed
 from horae.sources.triggers.store import TriggerStore
 

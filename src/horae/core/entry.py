@@ -278,6 +278,9 @@ class Work(StrEnum):
     POST = "post"  # tell an address
 
 
+KEEPER: Final = "keeper"  # a single keeper: its address, and its name if its file gives it none
+
+
 class Wake(StrEnum):
     """When a tick wakes its agent."""
 

@@ -137,3 +137,8 @@ def _repeater_words(rule: RepeaterRule) -> str:
     if repeater.unit is Unit.WEEK and repeater.kind is not RepeaterKind.RESTART:
         at = f" on {_DAYS[anchor.weekday()]}{at}"
     return f"{every}{at}, starting {wall_text(anchor)}; {_KINDS[repeater.kind]}"
+
+
+def is_number(text: str) -> bool:
+    """Tell whether a text is a number that the ledger may have given."""
+    return text.isascii() and text.isdecimal() and len(text) <= 18

@@ -27,6 +27,7 @@ from horae.core.entry import CadenceRule, Entry
 from horae.core.explain import AskedMomentError, parse_ask, stamp
 from horae.core.receipt import Status
 from horae.core.scope import Scope
+from horae.core.text import is_number
 from horae.core.views import RequestError
 from horae.errors import HoraeError
 from horae.sources.board import routes as board
@@ -66,7 +67,6 @@ from horae.web.router import (
     expected,
     flag,
     idempotency_key,
-    is_number,
     limit,
     moment,
     needed,

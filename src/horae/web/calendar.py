@@ -17,14 +17,14 @@ from horae.core.entry import Entry, OnceRule, Origin, cron_rule, key_time
 from horae.core.explain import stamp
 from horae.core.project import project
 from horae.core.scope import Scope
-from horae.core.text import words
+from horae.core.text import is_number, words
 from horae.core.views import RequestError
 from horae.sources.board.recycle import is_net
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 from horae.web.answer import HEADERS
 from horae.web.ics import calendar
-from horae.web.router import Access, NotOfferedError, asks, is_number, limit, moment, offered, text
+from horae.web.router import Access, NotOfferedError, asks, limit, moment, offered, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from horae.core.explain import at_the_gate, stamp
 from horae.core.scope import Scope
+from horae.core.text import is_number
 from horae.core.views import RequestError
 from horae.errors import Exit, HoraeError
 from horae.timing.duration import DurationError, parse_duration
@@ -460,11 +461,6 @@ def path_number(request: Request, name: str = "number") -> int:
     if not is_number(text):
         raise RequestError(f"{text[:100]!r} is not a number")
     return int(text)
-
-
-def is_number(text: str) -> bool:
-    """Tell whether a text is a number that the ledger may have given."""
-    return text.isascii() and text.isdecimal() and len(text) <= 18
 
 
 def idempotency_key(request: Request) -> str | None:

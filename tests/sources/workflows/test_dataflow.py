@@ -167,11 +167,6 @@ def test_components_with_one_name_are_told_apart() -> None:
     assert names == ["A", "A (2)", "A (2) (2)", "A (3)"]
 
 
-def test_sinks_are_the_steps_whose_output_no_step_takes() -> None:
-    flow = flow_of(world(("A", None, "x"), ("B", "x", None), ("C", None, "y")))
-    assert [step.name for step in flow.sinks()] == ["B", "C"]
-
-
 @pytest.mark.parametrize(
     ("lines", "own"),
     [

@@ -31,27 +31,24 @@ from horae.cli.trigger_access import TriggerAccess
 from horae.config import load, secrets_of
 from horae.context import AgentLookup, find_agents
 from horae.core.clock import SystemClock
-from horae.core.ports import Run
+from horae.core.entry import KEEPER
+from horae.core.ports import Ended, Run
 from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit, HoraeError
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.agents.programs import Answers, can_keep, program_of
-from horae.sources.agents.runner import Agent, AgentNotFoundError, Registry, hold_agent
-from horae.sources.crew.source import KEEPER
+from horae.sources.agents.runner import Agent, AgentNotFoundError, AgentRun, Registry, hold_agent
 from horae.sources.triggers.rules import parse_tools
 from horae.sources.triggers.runner import agent_of
-from horae.sources.triggers.service import TriggerConflictError
+from horae.sources.triggers.service import TriggerConflictError, Triggers
 from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from horae.core.command import Unready
-    from horae.core.ports import Ended
     from horae.core.tool_policy import ToolPolicy
-    from horae.sources.agents.runner import AgentRun
-    from horae.sources.triggers.service import Triggers
     from horae.sources.triggers.store import AgentCard
 
 LOOK: Final = 0.1  # seconds between two looks at the output

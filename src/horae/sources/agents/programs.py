@@ -82,65 +82,32 @@ _AIDER_OPTIONS: Final = (
     "--chat-history-file=/dev/null", "--input-history-file=/dev/null",
 )  # fmt: skip
 UNKNOWN: Final = Program("", "")
-ROWS: Final = {
-    row.name: row
-    for row in (
-        Program(
-            "claude",
-            "Claude Code 2.1.197",
-            always=("-p", "--output-format=json"),
-            model="--model",
-            answers=Answers.CLAUDE,
-            reach=Reach.PATTERNS,
+# fmt: off
+_PROGRAMS: Final = (
+    Program("claude", "Claude Code 2.1.197", always=("-p", "--output-format=json"),
+            model="--model", answers=Answers.CLAUDE, reach=Reach.PATTERNS,
             short=(("-p", "--print"), ("--allowedTools", "--allowed-tools")),
-            decides=_CLAUDE_DECIDES,
-        ),
-        Program(
-            "codex",
-            "Codex CLI 0.166.0",
-            always=("exec", "--json", "--skip-git-repo-check"),
-            model="--model",
-            directory="--cd",
-            last=("-",),
-            answers=Answers.CODEX,
+            decides=_CLAUDE_DECIDES),
+    Program("codex", "Codex CLI 0.166.0", always=("exec", "--json", "--skip-git-repo-check"),
+            model="--model", directory="--cd", last=("-",), answers=Answers.CODEX,
             reach=Reach.READING,
             reading=("--sandbox=read-only", '--config=web_search="disabled"'),
-            short=(("--model", "-m"), ("--cd", "-C"), ("exec", "e")),
-            decides=_CODEX_DECIDES,
-        ),
-        Program(
-            "gemini",
-            "Gemini CLI 0.61.0",
-            # It does not even begin in a directory that nobody has trusted by hand.
-            always=("--output-format=json", "--skip-trust"),
-            model="--model",
-            answers=Answers.GEMINI,
-            # Settings in its directory count, and a search of the web is left to it.
-            reach=Reach.NOTHING,
-            reading=("--approval-mode=plan",),
+            short=(("--model", "-m"), ("--cd", "-C"), ("exec", "e")), decides=_CODEX_DECIDES),
+    # It does not begin in a directory that nobody has trusted by hand. Settings in its directory
+    # count, and a search of the web is left to it, so it keeps no policy.
+    Program("gemini", "Gemini CLI 0.61.0", always=("--output-format=json", "--skip-trust"),
+            model="--model", answers=Answers.GEMINI, reading=("--approval-mode=plan",),
             short=(("--model", "-m"), ("--output-format", "-o")),
-            decides=frozenset({"--approval-mode", "--yolo", "-y"}),
-        ),
-        Program(
-            "aider",
-            "aider 0.86.2",
-            always=_AIDER_OPTIONS,
-            model="--model",
-            prompt_option="--message-file",
-            answers=Answers.AIDER,
-            outside=("--no-git",),  # else it makes a repository
-            short=(("--message-file", "-f"),),
-        ),
-        Program(
-            "llm",
-            "llm 0.30",
-            always=("--no-stream", "--usage"),
-            model="--model",
-            answers=Answers.LLM,
-            short=(("--model", "-m"), ("--usage", "-u")),
-        ),
-    )
-}
+            decides=frozenset({"--approval-mode", "--yolo", "-y"})),
+    # Without --no-git it makes a repository where there is none.
+    Program("aider", "aider 0.86.2", always=_AIDER_OPTIONS, model="--model",
+            prompt_option="--message-file", answers=Answers.AIDER, outside=("--no-git",),
+            short=(("--message-file", "-f"),)),
+    Program("llm", "llm 0.30", always=("--no-stream", "--usage"), model="--model",
+            answers=Answers.LLM, short=(("--model", "-m"), ("--usage", "-u"))),
+)
+# fmt: on
+ROWS: Final = {row.name: row for row in _PROGRAMS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,13 @@ from horae.errors import HoraeError
 from horae.org.check.finding import shown
 from horae.org.document import read
 from horae.org.page import NAME_FIX, Heading, choices, heading_of
-from horae.org.plan import Diagnostic, Severity, is_id
+from horae.org.plan import Diagnostic, Plan, Severity, is_id
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from horae.org.plan import Plan
 
 PROMPT: Final = "System prompt"  # the title of the heading above it
 _KEYS: Final = (

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
 
 from horae.core.command import Unready
 from horae.core.headline import agent_blocks
-from horae.core.ports import Ended, Given, RunError, SecretError
+from horae.core.ports import Ended, Given, Held, Process, Run, RunError, SecretError, Secrets
 from horae.core.receipt import EndCause, Reason, ReasonCode, RunFinish, Status, shown, verdict
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
@@ -28,11 +28,12 @@ from horae.process.processes import (
     LOG_NAME,
     UNRELEASED,
     EarlierRun,
+    Processes,
     Spec,
     guessed_secrets,
 )
 from horae.process.ready import allowed_environment, unread, why_unready
-from horae.process.run_settings import hidden_bytes, why_held
+from horae.process.run_settings import RunSettings, hidden_bytes, why_held
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
 from horae.sources.agents.programs import (
     Answers,
@@ -51,10 +52,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from horae.core.entry import Origin
-    from horae.core.ports import Held, Process, Run, Secrets
     from horae.org.plan import Plan
-    from horae.process.processes import Processes
-    from horae.process.run_settings import RunSettings
 
 SETTINGS: Final = "set agent.command in horae.toml"
 MODEL: Final = ("-I", "-m", "horae.sources.agents.model")

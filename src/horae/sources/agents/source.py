@@ -1,8 +1,7 @@
-"""Asks agents what a request wants of them: each request is a receipt, and its run one like all.
+"""Requests to agents: each is a receipt, so it passes the gate and is in the history.
 
-Every agent has one entry of ours that is only ever asked, and whoever names none has another.
-What a request says is the text that its receipt carries. So it passes the gate, survives the
-engine, is in the history and has a log and a why, as everything that runs.
+Every agent has one entry of ours that runs on request only; requests without an agent have
+another. The text of a request is the text that its receipt carries.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ from horae.core.actor import by_words
 from horae.core.entry import Entry, OnDemandRule, Origin, Overlap, Policy, Work
 from horae.core.identity import Mark
 from horae.core.prompt import AgentUnavailableError, PromptOrder
-from horae.core.receipt import OPEN, Reason, ReasonCode, Receipt, Status
+from horae.core.receipt import OPEN, Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
-from horae.web.router import is_number
+from horae.core.text import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from horae.core.ports import Clock, Ledger, Run
-    from horae.core.receipt import Filed
 
 NAME: Final = "asked"  # what these entries are kept under
 MOST: Final = 100  # requests for one agent that wait or run
@@ -113,7 +111,8 @@ class AgentRequests:
         return filed if filed is not None and filed.source == NAME else None
 
     def _scanned(self, agent: str, asked: Mapping[str, Any]) -> Scanned:
-        text = order_text(asked)
+        said = {name: str(asked[name]) for name in ("task", "system", "model") if asked.get(name)}
+        text = PromptOrder(_PROMPT, said).text()
         digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         title = f"Asked: {agent}" if agent else "Asked"
         entry = Entry(
@@ -128,11 +127,6 @@ class AgentRequests:
             digest=digest,
         )
         return Scanned(Mark(entry.address, title, "", digest), entry, text)
-
-
-def order_text(asked: Mapping[str, Any]) -> str:
-    given = {name: asked.get(name) for name in ("task", "system", "model")}
-    return PromptOrder(_PROMPT, {name: str(value) for name, value in given.items() if value}).text()
 
 
 def _address(agent: str) -> str:

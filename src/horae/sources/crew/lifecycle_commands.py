@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -12,6 +12,8 @@ from horae.cli.sources import Sources
 from horae.errors import Exit
 from horae.org.plan import Severity
 from horae.sources.crew.lifecycle import (
+    ForecastTick,
+    Lifecycle,
     Outcome,
     Position,
     StateKind,
@@ -21,9 +23,6 @@ from horae.sources.crew.lifecycle import (
     predict,
 )
 from horae.timing.duration import DurationError, format_duration, parse_cadence
-
-if TYPE_CHECKING:
-    from horae.sources.crew.lifecycle import ForecastTick, Lifecycle
 
 _DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any moment will do: only lengths are shown
 _LONGEST: Final = timedelta(days=31)

@@ -6,21 +6,18 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.explain import length_text
-from horae.core.receipt import ENDS
+from horae.core.receipt import ENDS, Filed
 from horae.errors import HoraeError
 from horae.sources.crew.tick import read_memory
-from horae.web.page.sheet import PageView, Sheet
+from horae.web.page.sheet import PageContext, PageTime, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from starlette.requests import Request
 
-    from horae.core.ports import Listed
-    from horae.core.receipt import Filed
     from horae.core.views import AgentLine
     from horae.sources.crew.lifecycle import Lifecycle
-    from horae.web.page.sheet import PageContext, PageTime
 
 
 class Node(NamedTuple):
@@ -64,7 +61,14 @@ async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa
         if found is None:
             continue
         page = await ledger.receipts(entry=found.number, statuses=ENDS, limit=24)
-        ring, trouble = await _ring(house, found, line)
+        ring, trouble = None, ""
+        try:
+            day = await house.papers.day(found)
+        except HoraeError as error:
+            day, trouble = None, str(error)
+        if day is not None:
+            here, hits = (line.place["state"], line.place["hits"]) if line.place else (None, 0)
+            ring = draw(day, here=here, hits=hits)
         carry = read_memory(found.memory).carry
         said = f"{line.name} ({line.entry.origin}) cannot run: "
         odd = (each.removeprefix(said) for each in stands.problems if each.startswith(said))
@@ -72,18 +76,6 @@ async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa
         agents.append(_AgentRow(line, ring, trouble, page.receipts[::-1], carry, cannot))
     busy = any(each.line.is_running for each in agents)
     return Sheet("crew.html", "Agents", "agents", {"agents": agents}, every=2 if busy else 15)
-
-
-async def _ring(house: PageContext, found: Listed, line: AgentLine) -> tuple[Ring | None, str]:
-    try:
-        day = await house.papers.day(found)
-    except HoraeError as error:
-        return None, str(error)
-    if day is None:
-        return None, ""
-    if line.place is None:
-        return draw(day, here=None), ""
-    return draw(day, here=line.place["state"], hits=line.place["hits"]), ""
 
 
 def draw(day: Lifecycle, *, here: str | None, hits: int = 0) -> Ring:
@@ -96,10 +88,14 @@ def draw(day: Lifecycle, *, here: str | None, hits: int = 0) -> Ring:
             name = day.states[name].next
     order = order[:24]
     now = here if here in day.states else day.start
-    places = {name: _spot(index, len(order)) for index, name in enumerate(order)}
+    angles = {name: math.tau * n / len(order) - math.pi / 2 for n, name in enumerate(order)}
+    places = {
+        name: (round(180 + 78 * math.cos(angle), 1), round(120 + 78 * math.sin(angle), 1))
+        for name, angle in angles.items()
+    }
     nodes = []
-    for name in order:
-        state, (x, y), angle = day.states[name], places[name], _angle(order.index(name), len(order))
+    for name, angle in angles.items():
+        state, (x, y) = day.states[name], places[name]
         side = math.cos(angle)
         anchor = "middle" if abs(side) < 0.3 else "start" if side > 0 else "end"
         drop = 4 if abs(side) >= 0.3 else -20 if math.sin(angle) < 0 else 30
@@ -126,15 +122,6 @@ def draw(day: Lifecycle, *, here: str | None, hits: int = 0) -> Ring:
     ways = [_way(a, b) for a, b in pairs if b is not None and a != b]
     told = " → ".join(order[:12])
     return Ring(nodes, ways, f"Lifecycle: {told}, then repeats. Current state: {now}.")
-
-
-def _angle(index: int, total: int) -> float:
-    return math.tau * index / total - math.pi / 2
-
-
-def _spot(index: int, total: int) -> tuple[float, float]:
-    angle = _angle(index, total)
-    return round(180 + 78 * math.cos(angle), 1), round(120 + 78 * math.sin(angle), 1)
 
 
 def _way(a: tuple[float, float], b: tuple[float, float]) -> str:

@@ -9,23 +9,24 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from horae.core.entry import CadenceRule, Entry, Origin, Policy, Unarmed, Work
+from horae.core.entry import KEEPER, CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.core.identity import Mark
 from horae.core.ports import RunError
 from horae.core.source import Scan, Scanned
 from horae.errors import HoraeError
-from horae.files.read import PlanFileError, PlanMissingError, read_plan
+from horae.files.read import PlanFileError, PlanMissingError, StrPath, read_plan
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.agents.rules import AgentError, agent_name, check_agent, parse_agent
 from horae.sources.agents.runner import Agent
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
 from horae.sources.crew.rules import (
     STAGGER,
+    Member,
     first_delay,
     last_run_file,
     parse_crew,
@@ -35,15 +36,11 @@ from horae.timing.duration import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
     from pathlib import Path
 
     from horae.core.receipt import Filed
-    from horae.files.read import StrPath
-    from horae.sources.crew.rules import Member
 
 UNREAD: Final = "member-file"  # the code of a file that an agent needs and that cannot be read
-KEEPER: Final = "keeper"  # a single keeper: its address, and its name if its file gives it none
 _LONGEST: Final = 64  # bytes of the file of the last run
 
 

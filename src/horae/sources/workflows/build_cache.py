@@ -16,12 +16,14 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.ports import RunError
+from horae.core.ports import Clock, Ended, RunError
 from horae.core.receipt import Status, shown
 from horae.process.logs import clear
 from horae.sources.workflows.languages import (
     PROGRAM,
     InstalledTool,
+    Language,
+    Tool,
     candidates,
     filled,
     is_new_enough,
@@ -30,17 +32,14 @@ from horae.sources.workflows.languages import (
     tool_environment,
 )
 from horae.sources.workflows.record import put
-from horae.sources.workflows.steps import MIB, log_of, size_text, write_files
+from horae.sources.workflows.steps import MIB, LiveSteps, log_of, size_text, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from horae.core.ports import Clock, Ended
     from horae.org.world import Component
     from horae.process.processes import Spec
-    from horae.sources.workflows.languages import Language, Tool
-    from horae.sources.workflows.steps import LiveSteps
 
 log = logging.getLogger(__name__)
 

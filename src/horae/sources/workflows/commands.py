@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.cli.output import Form, Output, clean, console, echo, print_rows, safe
 from horae.cli.sources import plan_root
-from horae.config import load, secrets_of, state_directory
+from horae.config import Config, load, secrets_of, state_directory
 from horae.context import block_agents, find_agents
 from horae.core.clock import SystemClock
 from horae.core.receipt import Status
 from horae.errors import Exit
 from horae.files.read import PlanMissingError, read_plan
 from horae.org.document import read
-from horae.org.plan import is_id
-from horae.org.world import every, worlds
+from horae.org.plan import Plan, is_id
+from horae.org.world import World, every, worlds
 from horae.process.processes import Processes
 from horae.process.run_settings import RunSettings
-from horae.sources.workflows.record import summary
+from horae.sources.workflows.record import Record, StepRecord, summary
 from horae.sources.workflows.runner import WorkflowRunner, order_of
 
 if TYPE_CHECKING:
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from horae.config import Config
-    from horae.org.plan import Plan
-    from horae.org.world import World
-    from horae.sources.workflows.record import Record, StepRecord
 
 _REFRESH: Final = 0.1  # seconds between two pictures
 _STYLES: Final = {

@@ -27,10 +27,6 @@ class Flow:
     steps: tuple[FlowStep, ...]
     followers: tuple[tuple[int, ...], ...]
 
-    def sinks(self) -> tuple[FlowStep, ...]:
-        """Return the steps whose output no step takes."""
-        return tuple(step for step in self.steps if not self.followers[step.number])
-
     def downstream(self, number: int) -> list[int]:
         """Return all that hang on a step, nearest first; it must not be in a loop."""
         found = list(self.followers[number])

@@ -98,8 +98,12 @@ async def run_workflows(
         async with request.app.state.plans:
             return await kept.run(org, asked.long("input").encode())
 
+    async def leaves() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass  # the body is read already
+
     running = asyncio.ensure_future(run())
-    leaving = asyncio.ensure_future(_leaves(request))
+    leaving = asyncio.ensure_future(leaves())
     try:
         await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
@@ -167,61 +171,29 @@ async def _looked(kept: AgentRequests, run: str) -> dict[str, Any]:
     return said
 
 
-async def _leaves(request: Request) -> None:
-    """Return when whoever asked has gone away; the body is read already."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-_RUN: Final = "id status steps:int? ..."
-
-OPERATIONS: Final = (
-    Operation(
-        "POST",
-        "/api/workflow",
-        Scope.EDIT,
-        run_workflows,
-        "Record[]",
-        query=(Field("plan", FieldKind.TEXT, "1: return what would run, run nothing"),),
-        body=(
-            needed(Field("org", FieldKind.LONG, "the text of a plan")),
-            Field("input", FieldKind.LONG, "input of the first steps"),
-        ),
-        takes=Takes.LOOSE,
-        voice=Voice.PLAIN,
-        is_long=True,
-        also=(404,),
-    ),
-    Operation(
-        "POST",
-        "/api/run",
-        Scope.RUN,
-        run_agent,
-        "id:str status:str",
-        body=(
-            needed(Field("task", FieldKind.LONG, "task of the agent")),
-            Field("system", FieldKind.LONG, "system prompt"),
-            text("agent", "name of the agent; default: an agent for this run"),
-            text("model", "model to use"),
-            number("max_steps", "maximum number of steps; default: that of the runner"),
-            flag("exec", "ignored; the definition of the agent sets what it may do"),
-        ),
-        takes=Takes.LOOSE,
-        voice=Voice.PLAIN,
-        status=202,
-        headers=("Idempotency-Key",),
-        also=(404, 409),
-    ),
-    Operation("GET", "/api/run/{id}", Scope.READ, agent_run, _RUN, voice=Voice.PLAIN, also=(404,)),
-    Operation(
-        "GET",
-        "/api/run/{id}/stream",
-        Scope.READ,
-        agent_run_stream,
-        "str",
-        kind="text/event-stream",
-        voice=Voice.PLAIN,
-        is_long=True,
-        also=(404,),
-    ),
+_WORKFLOW: Final = (
+    needed(Field("org", FieldKind.LONG, "the text of a plan")),
+    Field("input", FieldKind.LONG, "input of the first steps"),
 )
+_PLAN: Final = (Field("plan", FieldKind.TEXT, "1: return what would run, run nothing"),)
+_AGENT: Final = (
+    needed(Field("task", FieldKind.LONG, "task of the agent")),
+    Field("system", FieldKind.LONG, "system prompt"),
+    text("agent", "name of the agent; default: an agent for this run"),
+    text("model", "model to use"),
+    number("max_steps", "maximum number of steps; default: that of the runner"),
+    flag("exec", "ignored; the definition of the agent sets what it may do"),
+)
+# fmt: off
+OPERATIONS: Final = (
+    Operation("POST", "/api/workflow", Scope.EDIT, run_workflows, "Record[]", query=_PLAN,
+              body=_WORKFLOW, takes=Takes.LOOSE, voice=Voice.PLAIN, is_long=True, also=(404,)),
+    Operation("POST", "/api/run", Scope.RUN, run_agent, "id:str status:str", body=_AGENT,
+              takes=Takes.LOOSE, voice=Voice.PLAIN, status=202, headers=("Idempotency-Key",),
+              also=(404, 409)),
+    Operation("GET", "/api/run/{id}", Scope.READ, agent_run, "id status steps:int? ...",
+              voice=Voice.PLAIN, also=(404,)),
+    Operation("GET", "/api/run/{id}/stream", Scope.READ, agent_run_stream, "str",
+              kind="text/event-stream", voice=Voice.PLAIN, is_long=True, also=(404,)),
+)
+# fmt: on

@@ -19,14 +19,14 @@ from horae.core.actor import actor_words
 from horae.core.entry import Entry
 from horae.core.explain import length_text, stamp
 from horae.core.receipt import Status
-from horae.core.text import in_zone, moment_text
+from horae.core.text import in_zone, is_number, moment_text
 from horae.core.views import RequestError
 from horae.errors import Exit, HoraeError
 from horae.org.document import read
 from horae.sources.board.task import parse
 from horae.timing.zone import instant, local, zone
 from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless
-from horae.web.router import RequestFields, is_number
+from horae.web.router import RequestFields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
