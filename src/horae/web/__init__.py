@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SOCKET: Final = "socket"  # in the data directory
 RUN: Final = "horae-run"  # the header by which a command says in which run it is
-ACTOR: Final = "horae-actor"  # those by which a node of a cluster says for whom it asks
+ACTOR: Final = "horae-actor"  # those by which a node of a cluster names the caller
 SCOPES: Final = "horae-scopes"
 LONGEST: Final = 100  # bytes of a socket's address that every system takes
 

@@ -33,7 +33,7 @@ STATUSES: Final[dict[int, HTTPStatus]] = {
     Exit.TEMPORARY: HTTPStatus.SERVICE_UNAVAILABLE,
     Exit.TIMED_OUT: HTTPStatus.GATEWAY_TIMEOUT,
 }
-# An answer is for whoever asked: no browser may keep it, guess what it is, run what is not ours,
+# An answer is for its client: no browser may keep it, guess what it is, run what is not ours,
 # or show it inside another page.
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -207,7 +207,7 @@ async def on_leave(_: Request, __: Exception) -> Response:
 
 
 async def on_bug(request: Request, error: Exception) -> Response:
-    """Tell the engine's owner what happened, and whoever asked only that it did."""
+    """Tell the engine's owner what happened, and the client only that it did."""
     log.error("unhandled error in %s %s", request.method, request.scope["path"], exc_info=error)
     said = HoraeError("internal error: this is a bug in horae; see the log of the engine")
     return refused(said, request.scope["path"], HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -1,6 +1,6 @@
 """How a member of a cluster answers for another: it asks that one, and hands the answer on.
 
-Whoever asks was let in by our own guard before. The other member is asked with a secret that only
+The caller was let in by our own guard before. The other member is asked with a secret that only
 members know, and is told for whom: the actor and the scopes. It is asked by name of its own
 loopback, and what a browser sends of itself stays here.
 """
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 CONNECT: Final = 3.0  # seconds
 LEAVING: Final = 1.0  # seconds for an answer to come, although who asked has gone
 CHUNK: Final = 1 << 16
-FROM: Final = b"x-horae-from"  # who asks for whom: nobody asks twice around
+FROM: Final = b"x-horae-from"  # the node that forwards: no request is forwarded twice
 
-# What is asked for in our own name, or belongs to one connection alone.
+# What is sent in our own name, or belongs to one connection alone.
 _OWN: Final = frozenset({
     b"authorization", b"connection", b"content-length", b"cookie", b"host", b"keep-alive",
     b"origin", b"referer", b"te", b"trailer", b"transfer-encoding", b"upgrade", FROM,

@@ -1,4 +1,4 @@
-"""The guard before the application: who asks, from where, and whether that may be.
+"""The guard before the application: who the caller is, from where, and whether that may be.
 
 On a port everything is asked about. The control socket only the owner of the data directory can
 open, who may do everything; there it is found out who that is. What a guard refuses never reaches
@@ -90,10 +90,10 @@ def attended(
     operation_of: Callable[[str, str], Operation | None],
     actor_of: Callable[[int, str], Awaitable[str]],
 ) -> ASGIApp:
-    """Return an application for the control socket, which knows who asks.
+    """Return an application for the control socket, which knows the caller.
 
     *actor_of* tells it of a user and of the run that the user's process says it is in. With a
-    token it is that token's holder who asks, and may do no more than it allows.
+    token the caller is its holder, and may do no more than it allows.
     """
 
     async def attended_app(scope: Incoming, receive: Receive, send: Send) -> None:
@@ -122,7 +122,7 @@ def attended(
 class Guard:
     """An application for a port: it answers only those who may ask, and in time.
 
-    Who asks through one of the *proxies* is whom it names. *operation_of* tells which route a
+    Through one of the *proxies* the caller is the one that it names. *operation_of* tells which route a
     method and a path mean; one that it does not know needs the token, too.
     """
 
@@ -305,7 +305,7 @@ def _checked(caller: Caller | None, needed: Scope | None, otherwise: str) -> Cal
 
 
 async def _bearer(keys: Keys, headers: Headers) -> Caller | None:
-    """Return who has the token of a request; a node of our cluster says for whom it asks."""
+    """Return who has the token of a request; a node of our cluster names the caller."""
     given = headers.getlist("authorization")
     if len(given) != 1 or given[0][:7].lower() != "bearer ":
         return None
@@ -352,7 +352,7 @@ def _until(caller: Caller, receive: Receive) -> Receive:
 
 
 def _check_origin(method: str, headers: Headers) -> None:
-    """Raise an error if a page of somebody else makes the browser ask."""
+    """Raise an error if a page of another site makes the browser send the request."""
     sites = headers.getlist("sec-fetch-site")
     is_ours = all(each in {"none", "same-origin"} for each in sites)
     is_look = method in _READS and headers.getlist("sec-fetch-mode") == ["navigate"]

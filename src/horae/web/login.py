@@ -66,7 +66,7 @@ async def login(front: Front, request: Request, _: RequestFields) -> Response:
     ahead = (request.headers.get(name, "") for name in ("purpose", "sec-purpose", "x-moz"))
     if any("prefetch" in each for each in ahead):
         raise HttpRequestError(HTTPStatus.BAD_REQUEST, "a login link cannot be prefetched")
-    # Under a name without a session the link is not used up: somebody may have changed its host.
+    # Under a name without a session the link is not used up: its host may have been changed.
     cookie = _cookie(keys, request)
     name = None if cookie is None else keys.take_code(request.path_params["code"])
     session = None

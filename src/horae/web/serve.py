@@ -1,8 +1,8 @@
 """Where a running engine answers: the control socket of its data directory, and a port.
 
 The socket's owner alone may use it, from the first moment on: it is bound in a directory of
-mode 0700, and gets its name in the data directory only when it listens. So whoever finds it is
-answered, and whoever has the lock on the data directory takes the name over from a dead engine.
+mode 0700, and gets its name in the data directory only when it listens. So a client that
+finds it is answered, and the engine that has the lock takes the name over from a dead one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEPT: Final = 30  # seconds that a connection stays open while nothing is asked
-BUFFER: Final = 64 << 10  # bytes of an answer that the system keeps for whoever is slow
+BUFFER: Final = 64 << 10  # bytes of an answer that the system keeps for a slow client
 CLOSING: Final = 2  # seconds for what is being answered when it ends
 
 _PRIVATE: Final = ".socket"  # where it is made
@@ -55,12 +55,12 @@ AT_ONCE: Final = 8  # are let in before those who are in are heard
 KNOCKING: Final = 4096  # wait in the system's queue; it may allow fewer
 COUNTED: Final = 1.0  # seconds for which a count of descriptors is good
 USER: Final = "user"  # in the state of a request on a unix socket: who is at the other end
-RESTING: Final = 0.1  # seconds until somebody is let in again when that could not be
+RESTING: Final = 0.1  # seconds until a client is let in again when that could not be
 
 _OPEN: Final = "/dev/fd"
 # A line that ends without CR, a CR within a line, and a line that goes on with the one before:
 # each is read in two ways by two programs, so what one of them lets pass the other may obey.
-# Other control characters have no meaning here, but for whoever shows them on a terminal.
+# Other control characters have no meaning here, but on a terminal that shows them.
 _AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -470,7 +470,7 @@ class Proxies:
         return found is not None and any(found in each for each in self.networks)
 
     def asking(self, address: str, forwarded: Iterable[str]) -> str:
-        """Return who asks: behind proxies, the last address that is none of theirs.
+        """Return the client: behind proxies, the last address that is none of theirs.
 
         >>> proxies = Proxies.of(["127.0.0.1", "10.0.0.0/8"])
         >>> proxies.asking("127.0.0.1", ["192.0.2.66, 192.0.2.7", "10.1.2.3"])

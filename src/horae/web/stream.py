@@ -40,7 +40,7 @@ _BATCH: Final = 20  # so many a reader holds on to while it is slow
 
 
 class Feed:
-    """The newest events, for all who listen; it looks for them only while somebody does."""
+    """The newest events, for all who listen; it looks for them only while a client listens."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -112,7 +112,7 @@ class Feed:
 async def log_parts(
     path: Path, start: int, *, goes_on: Callable[[], bool], clock: Clock, end: int | None = None
 ) -> AsyncIterator[bytes]:
-    """Yield a log in parts, as fast as whoever reads it takes them, up to the byte *end*.
+    """Yield a log in parts, as fast as the client takes them, up to the byte *end*.
 
     *start* counts what the run has put out. Of a long output not all is kept: who reads more
     slowly than it comes is told how much was left out, and goes on with what is newer. What a

@@ -173,7 +173,7 @@ def in_zone(claim: TimeClaim, rule: Rule) -> TimeClaim:
     home = rule.zone if isinstance(rule, Cron) else ""
     when, zone = claim.when, claim.when.zone
     if home in _UTC:
-        # A rule in UTC is often one that somebody keeps from afar: whose morning is it?
+        # A rule in UTC is often kept from afar: whose morning is it?
         when = replace(when, part=None)
     if zone not in (None, home) and not (zone in _UTC and home in _UTC):
         when = replace(when, part=None, times=frozenset())

@@ -285,7 +285,7 @@ def _is_verb(low: str) -> bool:
 
 
 def _is_own(place: PhrasePlace, left: list[str]) -> bool:
-    """Whether a sentence speaks of what is scheduled here, and not of somebody else."""
+    """Whether a sentence speaks of what is scheduled here, and not of others."""
     if _is_about_event(place, left):
         return False
     opener, subject = left[0], left[1] if len(left) > 1 else ""
