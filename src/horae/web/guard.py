@@ -122,8 +122,8 @@ def attended(
 class Guard:
     """An application for a port: it answers only those who may ask, and in time.
 
-    Through one of the *proxies* the caller is the one that it names. *operation_of* tells which route a
-    method and a path mean; one that it does not know needs the token, too.
+    Through one of the *proxies* the caller is the one that it names. *operation_of* tells which
+    route a method and a path mean; one that it does not know needs the token, too.
     """
 
     def __init__(
