@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -34,6 +35,7 @@ Kept = TypeVar("Kept")
 Stamp: TypeAlias = "tuple[int, ...]"
 
 
+@dataclass
 class FileCache(Generic[Kept]):
     """The files beneath a root that hold entries, each read only if it has changed.
 
@@ -42,34 +44,25 @@ class FileCache(Generic[Kept]):
     changes, and its entries; what it raises is a problem of that file alone.
     """
 
-    def __init__(
-        self,
-        root: StrPath,
-        *,
-        reader: str,
-        understand: Callable[[Content, str, Kept | None], tuple[Kept, tuple[Scanned, ...]]],
-        suffixes: tuple[str, ...] = (".org",),
-        is_flat: bool = False,
-        prefix: str = "",
-        limit: int = LIMIT,
-        most: int = MOST,
-    ) -> None:
-        self._root = os.fspath(root).rstrip("/") or "/"
+    root: StrPath
+    reader: str
+    understand: Callable[[Content, str, Kept | None], tuple[Kept, tuple[Scanned, ...]]]
+    suffixes: tuple[str, ...] = (".org",)
+    is_flat: bool = False
+    prefix: str = ""
+    limit: int = LIMIT
+    most: int = MOST
+
+    def __post_init__(self) -> None:
+        self._root = os.fspath(self.root).rstrip("/") or "/"
         self._top = f"{self._root.rstrip('/')}/"
-        self._reader = reader
-        self._understand = understand
-        self._suffixes = suffixes
-        self._is_flat = is_flat
-        self._prefix = prefix
-        self._limit = limit
-        self._most = most
         self._pages: dict[str, _CachedFile[Kept]] = {}
 
     def look(self, index: Mapping[str, str]) -> Scan:
         """Return what stands in the files, save those that *index* knows as they are."""
         try:
             found = find_plans(
-                self._root, suffixes=self._suffixes, most=self._most, is_flat=self._is_flat
+                self._root, suffixes=self.suffixes, most=self.most, is_flat=self.is_flat
             )
         except PlanFileError as error:
             found = PlanFiles((), (error,))
@@ -121,17 +114,17 @@ class FileCache(Generic[Kept]):
     def _obstacles(self, index: Mapping[str, str], found: PlanFiles) -> Iterable[PlanFileError]:
         """Return what stands in the way to files known so far, to which no directory leads."""
         gone = {*self._pages, *index}.difference(map(self._file, found.plans))
-        paths = (f"{self._top}{name.removeprefix(self._prefix)}" for name in sorted(gone))
+        paths = (f"{self._top}{name.removeprefix(self.prefix)}" for name in sorted(gone))
         above = dict.fromkeys(map(os.path.dirname, paths))
         ways = (obstacle(each, root=self._root) for each in above)
         return {each.raw_path: each for each in ways if each is not None}.values()
 
     def _file(self, path: str) -> str:
-        return f"{self._prefix}{path.removeprefix(self._top)}"
+        return f"{self.prefix}{path.removeprefix(self._top)}"
 
     def _is_still(self, seen: Mapping[str, str], file: str) -> bool:
         try:
-            stamp = _stamp(f"{self._top}{file.removeprefix(self._prefix)}")
+            stamp = _stamp(f"{self._top}{file.removeprefix(self.prefix)}")
         except HoraeError:
             return False
         return seen.get(file) == self._known_as(stamp)
@@ -141,7 +134,7 @@ class FileCache(Generic[Kept]):
         is_unmoved = was is not None and was.stamp == stamp
         if was is not None and is_unmoved and was.is_trusted:
             return was
-        content = read_plan(path, root=self._root, limit=self._limit)
+        content = read_plan(path, root=self._root, limit=self.limit)
         digest = content.digest
         if was is not None and was.digest == digest:
             # File systems tell time in steps: two saves within one look the same from
@@ -150,7 +143,7 @@ class FileCache(Generic[Kept]):
             is_trusted = is_unmoved and stamp[-1] % _SECOND != 0
             return was._replace(stamp=stamp, is_trusted=is_trusted)
         try:
-            kept, entries = self._understand(content, file, None if was is None else was.kept)
+            kept, entries = self.understand(content, file, None if was is None else was.kept)
         except HoraeError as error:
             raise _UnderstandError(error) from error
         except Exception as error:  # a bug of ours; it is told as a problem of this file
@@ -158,7 +151,7 @@ class FileCache(Generic[Kept]):
         return _CachedFile(stamp, digest, kept, entries)
 
     def _known_as(self, stamp: Stamp) -> str:
-        return " ".join((self._reader, *map(str, stamp)))
+        return " ".join((self.reader, *map(str, stamp)))
 
     def _inner_name(self, path: str) -> str:
         """Return the name that a path has from the root; the root, and what is above, has none."""

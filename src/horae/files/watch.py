@@ -14,6 +14,7 @@ import stat
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -56,7 +57,7 @@ async def changes(
     ended = threading.Event()
     passed = frozenset(map(os.path.abspath, ignored))
     for root in map(os.path.abspath, roots):
-        watch = _Watch(root, passed, news, ended, quiet=quiet, poll=poll)
+        watch = _Watch(root, passed, news, ended, quiet, poll)
         threading.Thread(target=watch.keep, name="watch", daemon=True).start()
     try:
         while await news.settled(quiet, stop):
@@ -112,47 +113,37 @@ async def _either(one: asyncio.Event, other: asyncio.Event, *, within: float | N
             wait.cancel()
 
 
+@dataclass
 class _Watch:
-    def __init__(
-        self,
-        root: str,
-        ignored: frozenset[str],
-        news: _News,
-        ended: threading.Event,
-        *,
-        quiet: timedelta,
-        poll: timedelta | None,
-    ) -> None:
-        self._root = root
-        self._ignored = ignored
-        self._news = news
-        self._ended = ended
-        # So often the system is asked what it saw: a small part of the quiet.
-        self._step = min(50, max(5, int(quiet.total_seconds() * 250)))
-        self._poll = poll
+    root: str
+    ignored: frozenset[str]
+    news: _News
+    ended: threading.Event
+    quiet: timedelta
+    poll: timedelta | None
 
     def keep(self) -> None:
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             try:
-                identity = _identity(self._root)
+                identity = _identity(self.root)
                 if identity is None:
-                    self._ended.wait(_LOOK)
-                elif self._poll is None:
+                    self.ended.wait(_LOOK)
+                elif self.poll is None:
                     self._be_told(identity)
                 else:
-                    self._look_around(identity, self._poll.total_seconds())
+                    self._look_around(identity, self.poll.total_seconds())
             except Exception as error:  # no file may end the watch, and with it the engine
-                self._news.say(f"{printable(self._root)}: cannot be watched ({_why(error)})")
-                self._news.bring([self._root])  # what happens meanwhile is not told
-                self._ended.wait(POLL.total_seconds())
+                self.news.say(f"{printable(self.root)}: cannot be watched ({_why(error)})")
+                self.news.bring([self.root])  # what happens meanwhile is not told
+                self.ended.wait(POLL.total_seconds())
 
     def _be_told(self, identity: Identity) -> None:
         """Pass on what the system tells, until the root or its directories are others."""
         from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
-        directories = frozenset(path for path, _ in _tree(self._root, self._ignored))
+        directories = frozenset(path for path, _ in _tree(self.root, self.ignored))
         if not directories:  # the root is not for us; it may be soon
-            self._ended.wait(_LOOK)
+            self.ended.wait(_LOOK)
             return
         try:
             with RustNotify(
@@ -163,29 +154,31 @@ class _Watch:
                 recursive=False,  # it would follow links, and watch our own data
                 ignore_permission_denied=True,
             ) as told:
-                self._news.bring([self._root])
+                self.news.bring([self.root])
                 self._listen(told, directories, identity)
         except FileNotFoundError:
             return  # a directory went while we looked: once more
         except (OSError, UnicodeError, WatchfilesRustInternalError) as error:
             often = f"checking every {POLL.total_seconds():g} s instead"
             why = f"change notifications are not available ({_why(error)}); {often}"
-            self._news.say(f"{printable(self._root)}: {why}")
-            self._poll = POLL
+            self.news.say(f"{printable(self.root)}: {why}")
+            self.poll = POLL
 
     def _listen(self, told: RustNotify, directories: Collection[str], identity: Identity) -> None:
         """Pass on changes until a directory comes or goes, the root is another, or it is long."""
+        # So often the system is asked what it saw: a small part of the quiet.
+        step = min(50, max(5, int(self.quiet.total_seconds() * 250)))
         timeout = int(_LOOK * 1000)
         # Systems forget to tell: of too much at once, or of what others do on a shared disk.
         until = time.monotonic() + _AGAIN
-        while not self._ended.is_set() and time.monotonic() < until:
-            seen = told.watch(2 * self._step, self._step, timeout, self._ended)
+        while not self.ended.is_set() and time.monotonic() < until:
+            seen = told.watch(2 * step, step, timeout, self.ended)
             names = set() if isinstance(seen, str) else {path for _, path in seen}
             ours = [name for name in names if self._is_ours(name)]
             if ours:
-                self._news.bring(ours)
-            if _identity(self._root) != identity:
-                self._news.bring([self._root])
+                self.news.bring(ours)
+            if _identity(self.root) != identity:
+                self.news.bring([self.root])
                 return
             if any(
                 name in directories or (os.path.isdir(name) and not os.path.islink(name))
@@ -195,22 +188,22 @@ class _Watch:
 
     def _look_around(self, identity: Identity, poll: float) -> None:
         was = self._snapshot()
-        self._news.bring([self._root])
+        self.news.bring([self.root])
         pause = poll
-        while not self._ended.wait(pause):
+        while not self.ended.wait(pause):
             began = time.monotonic()
             now = self._snapshot()
-            if _identity(self._root) != identity:
-                self._news.bring([self._root])
+            if _identity(self.root) != identity:
+                self.news.bring([self.root])
                 return
             changed = {path for path, _ in was.items() ^ now.items()}
             if changed:
-                self._news.bring(changed)
+                self.news.bring(changed)
             was = now
             pause = max(poll, _SHARE * (time.monotonic() - began))
 
     def _snapshot(self) -> dict[str, tuple[int, ...]]:
-        entries = (each for _, found in _tree(self._root, self._ignored) for each in found)
+        entries = (each for _, found in _tree(self.root, self.ignored) for each in found)
         stamps: dict[str, tuple[int, ...]] = {}
         for entry in entries:
             if self._is_ours(entry.path):
@@ -221,10 +214,10 @@ class _Watch:
 
     def _is_ours(self, path: str) -> bool:
         """Tell whether a change of a path in a watched directory is worth telling."""
-        if path in self._ignored or _is_passed(os.path.basename(path)):
-            return path == self._root
+        if path in self.ignored or _is_passed(os.path.basename(path)):
+            return path == self.root
         # What stands in the directory of a root that is a file is not beneath it.
-        return path == self._root or path.startswith(f"{self._root.rstrip('/')}/")
+        return path == self.root or path.startswith(f"{self.root.rstrip('/')}/")
 
 
 def _why(error: Exception) -> str:
