@@ -20,7 +20,6 @@ from horae.cli.up import up
 from horae.core.launch import Launch
 from horae.process.processes import LiveRun
 from horae.sources.plans.runner import CommandRunner
-from horae.store import arming
 from horae.store.book import Book
 from horae.store.sqlite import SqliteLedger
 
@@ -70,7 +69,7 @@ STEPS: Final = {
     "after running": Step(SqliteLedger, "running", False, run_),
     "after go": Step(LiveRun, "go", False, lambda given: f"run {given[0].spec.run}"),
     "before end": Step(SqliteLedger, "end", True, run_),
-    "inside end": Step(arming, "end", False, run_),
+    "inside end": Step(Book, "close_run", False, run_),
     "after end": Step(SqliteLedger, "end", False, run_),
     "before settled": Step(SqliteLedger, "settle", True, settled),
     "after settled": Step(SqliteLedger, "settle", False, settled),
