@@ -150,7 +150,7 @@ def test_one_is_shown_with_its_tools_and_whether_they_are_kept(call: Call, tmp_p
     assert (data["tools_are"], data["variables"]) == ("told, not kept", ["REGION"])
     assert data["prompt"] == "You write."
     shown = call("agent", "show", "wren", "--table").out
-    assert "tools are   mentioned in the prompt, not enforced\n" in shown
+    assert "tools are   not enforced, only in HORAE_TOOLS\n" in shown
     lay(tmp_path, w_org=WRITER.replace("sh -c 'cat; echo for $HORAE_MODEL in $PWD'", "claude"))
     data = call("agent", "show", "wren", "--json").data
     assert data["tools_are"] == "kept"

@@ -55,7 +55,7 @@ LOOK: Final = 0.1  # seconds between two looks at the output
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and say why."
 _KEPT, _TOLD = "kept", "told, not kept"
 _LABELS: Final = {"obstacle": "problem"}  # of `agent show`, if not the key itself
-_TOOLS_ARE: Final = {_KEPT: "enforced", _TOLD: "mentioned in the prompt, not enforced"}
+_TOOLS_ARE: Final = {_KEPT: "enforced", _TOLD: "not enforced, only in HORAE_TOOLS"}
 
 _name = click.argument("name", metavar="NAME")
 
