@@ -199,9 +199,25 @@ def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
 
 
 def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diagnostic]:
-    """Yield the agent blocks of plans that no agent can answer."""
+    """Yield the agent blocks of plans that no agent can answer.
+
+    An agent that comes with a file of `.agentd` is not asked.
+    """
     blocks = [(name, plan, *each) for name, plan in plans for each in agent_blocks(plan)]
-    why = _unready_agents({agent for *_, agent in blocks if agent}, root)
+    names = {agent for *_, agent in blocks if agent}
+    why: dict[str, Unready] = {}
+    if names:
+        from horae.cli.trigger_access import TriggerAccess
+        from horae.sources.triggers.source import read_folder
+
+        with suppress(HoraeError):  # there is none, or another check says what is wrong with it
+            folder = read_folder(f"{root}/{TRIGGERS}", environ=known_names(load(root)), base=root)
+            names -= {each.name for each in folder.agents}
+
+        async def asking(triggers: Triggers) -> dict[str, Unready]:
+            return {name: why for name in sorted(names) if (why := await triggers.why_agent(name))}
+
+        why = TriggerAccess(root=root, data=None).read(asking)
     for name, plan, index, agent in blocks:
         if agent is None:
             severity, reason, fix = Severity.ERROR, "this block has no agent", _NAME_AGENT
@@ -211,23 +227,6 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
             continue
         found = SectionFinding(0, "agent-unready", severity, reason, fix)
         yield found.located(name, plan.places()[index], plan.headlines[index].text)
-
-
-def _unready_agents(names: set[str], root: str) -> dict[str, Unready]:
-    """Return which agents cannot run; one that comes with a file of `.agentd` is not asked."""
-    if not names:
-        return {}
-    from horae.cli.trigger_access import TriggerAccess
-    from horae.sources.triggers.source import read_folder
-
-    with suppress(HoraeError):  # there is none, or another check says what is wrong with it
-        folder = read_folder(f"{root}/{TRIGGERS}", environ=known_names(load(root)), base=root)
-        names = names - {each.name for each in folder.agents}
-
-    async def asking(triggers: Triggers) -> dict[str, Unready]:
-        return {name: why for name in sorted(names) if (why := await triggers.why_agent(name))}
-
-    return TriggerAccess(root=root, data=None).read(asking)
 
 
 def _check_crew(config: Config) -> Iterator[Diagnostic]:

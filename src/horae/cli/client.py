@@ -69,10 +69,13 @@ class Far:
         self._pid = pid
 
     def answers(self) -> bool:
+        wire = self._wire(CONNECT)
         try:
-            _connect(self._directory).close()
+            wire.connect()
         except OSError:
             return False
+        finally:
+            wire.close()
         return True
 
     def idle(self) -> IdleEngineError | None:
@@ -173,15 +176,6 @@ class FarLeader(Far):
         self._secret = secret
         self._actor = actor
 
-    def answers(self) -> bool:
-        wire = self._wire(CONNECT)
-        try:
-            wire.connect()
-        except OSError:
-            return False
-        wire.close()
-        return True
-
     def _wire(self, patience: float | None) -> HTTPConnection:
         host, _, port = self._address.rpartition(":")
         return HTTPConnection(host.strip("[]"), int(port), timeout=patience)
@@ -206,8 +200,16 @@ class _Wire(HTTPConnection):
         self._directory = directory
 
     def connect(self) -> None:
-        self.sock = _connect(self._directory)
-        self.sock.settimeout(self.timeout)
+        wire = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            wire.settimeout(CONNECT)
+            with address(self._directory) as near:
+                wire.connect(near)
+        except BaseException:
+            wire.close()
+            raise
+        wire.settimeout(self.timeout)
+        self.sock = wire
 
 
 def _own_token(directory: Path) -> dict[str, bytes]:
@@ -216,18 +218,6 @@ def _own_token(directory: Path) -> dict[str, bytes]:
     data = os.environ.get("HORAE_DATA", "")
     is_ours = not data or os.path.realpath(data) == os.path.realpath(directory)
     return {"Authorization": f"Bearer {token}".encode()} if token and is_ours else {}
-
-
-def _connect(directory: Path) -> socket.socket:
-    wire = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        wire.settimeout(CONNECT)
-        with address(directory) as near:
-            wire.connect(near)
-    except BaseException:
-        wire.close()
-        raise
-    return wire
 
 
 def _target(path: tuple[object, ...], query: Mapping[str, object]) -> str:
@@ -239,12 +229,8 @@ def _target(path: tuple[object, ...], query: Mapping[str, object]) -> str:
 def _refusal(answer: HTTPResponse) -> HoraeError:
     try:
         said = json.loads(answer.read())
-        return FarError(
-            str(said["detail"]),
-            code=str(said["code"]),
-            exit_code=int(said["exit_code"]),
-            facts=dict(said["facts"]),
-        )
+        code, exit_code = str(said["code"]), int(said["exit_code"])
+        return FarError(str(said["detail"]), code=code, exit_code=exit_code, facts=said["facts"])
     except (ValueError, LookupError, TypeError):
         is_busy = answer.status == 503
         what = "it has reached its limit of connections; try again" if is_busy else answer.reason

@@ -93,23 +93,15 @@ class Place(NamedTuple):
 
     config: Config
     zone: ZoneInfo
+    root: str
+    directory: Path  # of the data
+    store: str | None  # the database, if nodes share the ledger
 
     @classmethod
     def of(cls, *, root: str, data: str | None) -> Place:
         config = load(root, flags={"data": data})
-        return cls(config, machine_zone() if config.zone is None else zone(config.zone))
-
-    @property
-    def root(self) -> str:
-        return self.config.root
-
-    @property
-    def directory(self) -> Path:
-        return self.config.data
-
-    @property
-    def store(self) -> str | None:
-        return self.config.store
+        where = machine_zone() if config.zone is None else zone(config.zone)
+        return cls(config, where, config.root, config.data, config.store)
 
     @property
     def path(self) -> Path:

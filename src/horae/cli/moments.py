@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from horae.config import load
 from horae.core.clock import SystemClock, machine_zone
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import instant, zone
@@ -18,20 +19,12 @@ if TYPE_CHECKING:
 _WALL: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?", re.ASCII)
 
 
-def chosen_zone(name: str | None, *, root: str = ".") -> ZoneInfo:
-    """Return the zone that was asked for, else that of the plan root, else the machine's."""
-    if name is None:
-        from horae.config import load  # reads horae.toml
-
-        name = load(root).zone
-    return machine_zone() if name is None else zone(name)
-
-
 def moment_and_zone(
     text: str | None, *, tz: str | None = None, root: str = "."
 ) -> tuple[datetime, ZoneInfo]:
-    """Return the moment that --at names, this one without it, and the zone in force."""
-    where = chosen_zone(tz, root=root)
+    """Return the time of --at, else now, and the zone: of --tz, the plan root or the machine."""
+    name = load(root).zone if tz is None else tz
+    where = machine_zone() if name is None else zone(name)
     return (SystemClock().now() if text is None else parse_moment(text, where)), where
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, TypeAlias, TypeVar
@@ -42,9 +43,10 @@ def text_or_file(text: str | None, file: str | None) -> str | None:
 
 
 def _default_root() -> str:
-    from horae.cli.sources import default_root  # reads plans
-
-    return default_root()
+    """Return the plan root if none is named: a tenant's by the older variables, else this one."""
+    data = os.environ.get("WB_DATA")
+    tenant = os.environ.get("HORAE_TENANT") or os.environ.get("WB_TENANT") or "local"
+    return os.path.join(data, tenant) if data else "."
 
 
 root_option = click.option(

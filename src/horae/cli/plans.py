@@ -65,7 +65,12 @@ def query(
     is_late = _overdue(at, plan_root(paths)) if overdue else None
     if at is not None and not overdue:
         raise click.UsageError("--at goes with --overdue.")
-    pairs = [_pair(each) for each in props]
+    pairs = []
+    for each in props:
+        key, equals, value = each.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"--prop takes KEY=VALUE, not {each!r}.")
+        pairs.append((key.upper(), value.strip()))  # in capitals, as the reader has keys
 
     def keeps(headline: Headline, known: States) -> bool:
         return (
@@ -107,14 +112,6 @@ def _overdue(at: str | None, root: str) -> Callable[[Headline, States], bool]:
         return is_overdue(headline.deadline, now=now, zone=zone)
 
     return test
-
-
-def _pair(text: str) -> tuple[str, str]:
-    """Return KEY and VALUE of a --prop option; keys are in capitals, as the reader has them."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise click.UsageError(f"--prop takes KEY=VALUE, not {text!r}.")
-    return key.upper(), value.strip()
 
 
 def _cells(headline: Headline, where: str) -> Iterator[str | Text]:

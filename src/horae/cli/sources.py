@@ -94,12 +94,5 @@ def plan_root(paths: Sequence[str]) -> str:
     return "."
 
 
-def default_root() -> str:
-    """Return the plan root if none is named: a tenant's by the older variables, else this one."""
-    data = os.environ.get("WB_DATA")
-    tenant = os.environ.get("HORAE_TENANT") or os.environ.get("WB_TENANT") or "local"
-    return os.path.join(data, tenant) if data else "."
-
-
 def _is_directory(path: str) -> bool:
     return path != "-" and os.path.isdir(path)

@@ -164,11 +164,6 @@ def print_status(stands: StatusReport) -> None:
         start_at = each.filed.receipt.start_at
         later = f"; starts at {moment_text(start_at, each.zone)} or later"
         waiting.append((*row, f"{reason}{later if start_at > stands.at else ''}"))
-    late_lines = [
-        (*_receipt_row(each)[:3], f"{length_text(each.late)} late")
-        for each in _in_zone(stands.late, stands.zone)
-    ]
-    paused = [(_where(each), _rest(each)) for each in _in_zone(stands.paused, stands.zone)]
     unarmed = [  # unless it is among the problems, with the same reason
         (_where(each), each.reason)
         for each in stands.unarmed
@@ -184,10 +179,13 @@ def print_status(stands: StatusReport) -> None:
             for each in _in_zone(stands.coming, stands.zone)
             if each.next_at is not None
         ],
-        "late in the last day": late_lines,
+        "late in the last day": [
+            (*_receipt_row(each)[:3], f"{length_text(each.late)} late")
+            for each in _in_zone(stands.late, stands.zone)
+        ],
         "missed in the last day": receipts(stands.missed),
         "failed in the last day (by scheduled time)": receipts(stands.failed),
-        "paused": paused,
+        "paused": [(_where(each), _rest(each)) for each in _in_zone(stands.paused, stands.zone)],
         "not armed": unarmed,
     }
     screen = console()
