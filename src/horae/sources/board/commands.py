@@ -385,10 +385,8 @@ def archive(number: int, *, root: str, output: Output) -> int:
 @_telling
 def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     """Show a task, its status and its next times."""
-    board = board_at(root)
-    now = _now(at)
-    card = board.archived_card(number)
-    cards = board.read()
+    board, now = board_at(root), _now(at)
+    card, cards = board.archived_card(number), board.read()
     is_there = any(each.path == card.path for each in cards.cards)
     is_open = is_there and card.task.status not in rules.CLOSED
     found = rules.standing(card.task, cards.ground, now=now) if is_open else None
@@ -430,8 +428,7 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
 @_telling
 def next_(number: int | None, *, count: int, at: str | None, root: str, output: Output) -> int:
     """Show when tasks become due or recur."""
-    board = board_at(root)
-    now = _now(at)
+    board, now = board_at(root), _now(at)
     cards = [board.card(number)] if number is not None else board.read().cards
     pauses = Ledgers([root], output, zone_name="UTC").pauses(root)
     streams = [_coming(card.task, now, pauses) for card in cards if not card.task.is_archived]

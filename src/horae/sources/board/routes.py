@@ -186,31 +186,25 @@ async def schedule_task(front: Front, request: Request, asked: RequestFields) ->
 
 
 _BOARD: Final = "directory tasks:Task[] problems:str[]"
+_TASK: Final = "/api/v1/board/tasks/{number}"
+_FIELDS: Final = (
+    text("at", "time before which the task is not assigned"),
+    text("cron", "cron expression by which the task recycles when it is done"),
+    flag("clear", "true: remove `at` and `cron`"),
+    text("timezone", "time zone of `cron`"),
+    *(text(name, about) for name, about in _POLICY.items()),
+)
 
 OPERATIONS: Final = (
     Operation("GET", "/api/v1/board", Scope.READ, board, _BOARD, also=(404,)),
-    Operation(
-        "GET",
-        "/api/v1/board/tasks/{number}",
-        Scope.READ,
-        task,
-        "Task",
-        also=(404, 409),
-        has_tag=True,
-    ),
+    Operation("GET", _TASK, Scope.READ, task, "Task", also=(404, 409), has_tag=True),
     Operation(
         "PUT",
-        "/api/v1/board/tasks/{number}/schedule",
+        f"{_TASK}/schedule",
         Scope.EDIT,
         schedule_task,
         "Task",
-        body=(
-            text("at", "time before which the task is not assigned"),
-            text("cron", "cron expression by which the task recycles when it is done"),
-            flag("clear", "true: remove `at` and `cron`"),
-            text("timezone", "time zone of `cron`"),
-            *(text(name, about) for name, about in _POLICY.items()),
-        ),
+        body=_FIELDS,
         takes=Takes.FIELDS,
         headers=("If-Match",),
         also=(404, 409, 412),

@@ -485,30 +485,30 @@ class Errand(NamedTuple):
         return dispatch.is_claim_of(task, self.member, stamps=self.stamps)
 
 
+@dataclass(eq=False)
 class _Working:
-    def __init__(self, runner: DispatchRunner, errand: Errand, run: Held) -> None:
-        self._runner = runner
-        self._errand = errand
-        self._run = run
-        self._cancelled = ""
+    runner: DispatchRunner
+    errand: Errand
+    run: Held
+    cancelled: str = ""
 
     @property
     def process(self) -> Process:
-        return self._run.process
+        return self.run.process
 
     def go(self) -> None:
-        self._run.go()
+        self.run.go()
 
     def cancel(self, reason: str) -> None:
-        self._cancelled = reason
-        self._run.cancel(reason)
+        self.cancelled = reason
+        self.run.cancel(reason)
 
     async def ended(self) -> Ended:
-        how = await self._run.ended()
-        if self._cancelled:  # whatever it says of itself, it was not let finish
-            reason = Reason(ReasonCode.CANCELLED, self._cancelled)
+        how = await self.run.ended()
+        if self.cancelled:  # whatever it says of itself, it was not let finish
+            reason = Reason(ReasonCode.CANCELLED, self.cancelled)
             how = replace(how, outcome=Status.KILLED, reason=reason)
-        return await self._runner.over(self._errand, how)
+        return await self.runner.over(self.errand, how)
 
 
 def _moved(task: Task) -> str:
