@@ -308,9 +308,9 @@ class TriggerStore:
         def look(book: Book) -> Scan:
             broken, every = self.broken_files, []
             for row in book.execute(_SQL["all"]).fetchall():
-                # Known as broken, and its file still is.
-                is_broken = broken is None or row["known_file"] in broken
-                every.append((_scanned(row, known=(is_broken and row["known_broken"]) or ""), row))
+                is_broken = broken is None or row["known_file"] in broken  # its file, still
+                known = row["known_broken"] if is_broken else None
+                every.append((_scanned(row, known=known or ""), row))
             if book.execute(_SQL["count_orphans"]).fetchone()[0]:  # these are missed
                 return Scan(tuple(found for found, _ in every), broken=broken or {})
             new = (found for found, row in every if not _is_known(found, row))
