@@ -185,10 +185,7 @@ def call(
     work: Path,
     prompt_file: Path,
 ) -> Called:
-    """Return how a command is run: with its own words first, then what its row adds.
-
-    What the command says already is left as it is, so a person's word wins.
-    """
+    """Return how a command is run: its own words win over what its row adds."""
     row = program_of(command)
     known = {PROMPT_FILE: str(prompt_file), "{model}": model or "", "{dir}": str(work)}
     argv = [known.get(word, word) for word in command]
@@ -441,10 +438,7 @@ def _lines(printed: str) -> Iterator[Mapping[str, object]]:
 def _last_object(
     printed: str, is_it: Callable[[Mapping[str, object]], bool]
 ) -> Mapping[str, object] | None:
-    """Return the last object that is the one, or that a list ends with.
-
-    Lines of warnings may stand around it, and it may take several lines itself.
-    """
+    """Return the last object that is the one; warnings may stand around it."""
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     starts = [found.start() for found in re.finditer(r"^[{\[]", printed, re.MULTILINE)]
     for start in reversed(starts[:1] + starts[1:][-_CANDIDATES:]):

@@ -151,10 +151,7 @@ def provider_of(environ: Mapping[str, str], secrets: Collection[str] = ()) -> Pr
 
 
 class Registry:
-    """The agents, each by its name; `command` gives the command of those that name none.
-
-    `settings` tells where to name one for all; relative directories begin at `root`.
-    """
+    """The agents, each by its name; `command` gives the command of those that name none."""
 
     def __init__(
         self,
@@ -176,10 +173,7 @@ class Registry:
         return iter(sorted(self._agents.values(), key=lambda agent: agent.name))
 
     def add(self, agent: Agent, *, environ: Mapping[str, str]) -> Unready | None:
-        """Take an agent in; return why it cannot run yet, if that is so.
-
-        The same definition again changes nothing; another one of the same name is refused.
-        """
+        """Add an agent; return why it cannot run yet. Another one of the same name is refused."""
         known = self._agents.get(agent.name)
         if known is not None and known.origin != agent.origin:
             raise AgentTwiceError(agent.name, known.origin, agent.origin)

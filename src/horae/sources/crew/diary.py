@@ -63,10 +63,7 @@ def rest_file(now: datetime) -> str:
 
 
 def is_quiet(facts: DiaryFacts) -> bool:
-    """Tell whether nothing happened since the last rest, so that it writes no page.
-
-    Such a rest found no work: an idle agent's streak goes on through its rests.
-    """
+    """Tell whether nothing happened since the last rest, so that it writes no page."""
     return not facts.commits and all(run.status is Status.NO_WORK for run in facts.runs)
 
 

@@ -104,10 +104,7 @@ def standing(lifecycle: Lifecycle, position: Position | None) -> Position:
 def gate(
     lifecycle: Lifecycle, position: Position, *, ran_at: datetime | None, now: datetime
 ) -> timedelta | None:
-    """Return how long the state still refuses to run; None if it may.
-
-    *ran_at* is when a run in this state last began, however it ended.
-    """
+    """Return how long the state, last begun at *ran_at*, still refuses to run; None if it may."""
     least = lifecycle.states[standing(lifecycle, position).state].min_interval
     if least is None or ran_at is None or now - ran_at >= least:
         return None
@@ -187,10 +184,7 @@ def predict(
     rhythm: TickStreaks = TickStreaks(),  # noqa: B008 - it is immutable
     ran_at: Mapping[str, datetime] | None = None,
 ) -> list[ForecastTick]:
-    """Return the next ticks, the first at *now*, each as if its run ended at once.
-
-    The last of the outcomes repeats; *ran_at* says when each state last ran.
-    """
+    """Return the next ticks, the first at *now*; the last of the outcomes repeats."""
     ran = dict(ran_at or {})
     here = standing(lifecycle, position)
     assumed = chain(outcomes, repeat(outcomes[-1] if outcomes else Outcome.DONE))

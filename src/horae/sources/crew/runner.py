@@ -164,7 +164,11 @@ class KeeperRunner:
         sleeps = wakes_when is Wake.DUE and is_idle(told)
         made = tick(lifecycle, memory, now=now, sleeps=sleeps)
         # Work that was not delivered is still not, until the next delivery says otherwise.
-        kept = {name: why for name, why in memory.troubles.items() if self._lasts(name)}
+        kept = {
+            name: why
+            for name, why in memory.troubles.items()
+            if name == _DELIVERY or ((left := machine_left(name)) and self._is_gone(left))
+        }
         memory = replace(begun(memory, made, now=now), troubles={**kept, **pulled})
         story = _Tick(self, member, lifecycle, memory, made.beat, made.state, made.reason, told)
         if made.beat is not Beat.WAKE:
@@ -194,10 +198,7 @@ class KeeperRunner:
         return story
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how a tick ended that an engine before this one made; None is unknown.
-
-        Its note says what it began as. If its end is known, its work is delivered.
-        """
+        """Return how a tick of an earlier engine ended, from its note; None is unknown."""
         directory = self._place.directory_of(run)
         found = await look_back_agent(self._processes, directory, run.number)
         if found is UNRELEASED:
@@ -468,11 +469,6 @@ class KeeperRunner:
         if self._keeping.has_files:
             await asyncio.to_thread(mirror, path, text)
 
-    def _lasts(self, trouble: str) -> bool:
-        """Tell whether a trouble is not over because another tick begins."""
-        machine = machine_left(trouble)
-        return trouble == _DELIVERY if machine is None else self._is_gone(machine)
-
     def _suffix(self, member: Member) -> str | None:
         """Return the name that an agent's files carry; a single keeper's carry none."""
         is_keeper = member.definition == str(self._keeping.manifest)
@@ -534,10 +530,7 @@ class _Tick:
 
 
 def mirror(path: Path, text: str) -> None:
-    """Let a file of state say something, old or new and never half of it.
-
-    It only mirrors the ledger: if it cannot be written, it is the next time.
-    """
+    """Let a file of state say something; if it cannot be written, it is the next time."""
     data = f"{text}\n".encode("utf-8", "replace")
     try:
         try:

@@ -245,10 +245,7 @@ def member_names(manifest: Path | None) -> tuple[str, ...]:
 def check_manifest(
     manifest: Path, *, continuous: bool = False, breather: timedelta = timedelta(seconds=45)
 ) -> list[Diagnostic]:
-    """Return the findings about a crew's manifest and the files of its members.
-
-    A finding in a file that several members share is listed once.
-    """
+    """Return the findings about a crew's manifest and the files of its members, each once."""
     file = str(manifest)
     try:
         text = read_plan(manifest).text

@@ -164,10 +164,7 @@ def state_files(lifecycle: Lifecycle, name: str | None) -> list[str]:
 def take_over(
     memory: AgentMemory, lifecycle: Lifecycle, texts: Mapping[str, str], *, name: str | None
 ) -> TakenOver:
-    """Return what is remembered after a look at the files of an agent's state.
-
-    A text that we did not write ourselves is a person's and counts, if it can be understood.
-    """
+    """Return the memory after a look at its files; texts that are not ours count if valid."""
     edited: list[str] = []
     bad: list[str] = []
     mirrors = dict(memory.mirrors)
@@ -196,10 +193,7 @@ def take_over(
 
 
 def mirrored(memory: AgentMemory, *, name: str | None) -> AgentMemory:
-    """Return the memory with what its files are to say.
-
-    The text before stays known: a crash may leave a file as it was before the tick.
-    """
+    """Return the memory with the texts of its files; after a crash one may have the old text."""
     texts = {ran_file(state, name): seconds_text(at) for state, at in memory.began.items()}
     if memory.position is not None:
         texts[position_file(name)] = str(memory.position)

@@ -462,7 +462,11 @@ class WorkflowRun:
                 await self._run_step(step)
                 note = step.note
                 if not note.status.is_good:
-                    await self._call_back(step)
+                    for each in step.followers:  # a run of one may wait for its input
+                        waiting, each.run = each.run, None
+                        if waiting is not None:
+                            waiting.cancel("its input was not produced")
+                            await waiting.ended()
                 for later in course.end(number, is_good=note.status.is_good):
                     if stage.steps[later].note.error is None:
                         reason = f"depends on {note.name} ({note.where}), which was {note.status}"
@@ -483,14 +487,6 @@ class WorkflowRun:
             spread()
             for each in done:
                 each.result()
-
-    async def _call_back(self, step: _Step) -> None:
-        """Return when nothing goes on that was to follow a step that failed."""
-        for later in step.followers:
-            run, later.run = later.run, None
-            if run is not None:
-                run.cancel("its input was not produced")
-                await run.ended()
 
     async def _run_step(self, step: _Step) -> None:
         note = step.note
@@ -801,10 +797,7 @@ class WorkflowRun:
 
 
 def _staged(order: WorkflowOrder) -> tuple[Record, list[_Stage]]:
-    """Return the record of a run before it begins, and its workflows, parents first.
-
-    Raises RunError for what can never be run: a loop, a component without a block.
-    """
+    """Return the record before a run, and its workflows, parents first; a loop is a RunError."""
     stages: list[_Stage] = []
     notes: list[str] = []
     lines = [order.line + place.line - 1 for place in order.plan.places()]

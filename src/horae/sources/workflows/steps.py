@@ -132,10 +132,7 @@ class LiveSteps:
                     return ended, run.output
 
     def follow(self, before: LiveRun, spec: Spec) -> LiveRun | None:
-        """Let something begin as soon as another has ended well, to take its output.
-
-        It needs no room of its own then. None means that it cannot be.
-        """
+        """Let something begin as soon as another has ended well, if it can, to take its output."""
         if self.is_over:
             return None
         ends_at = boot_seconds() + self.left().total_seconds()
@@ -165,10 +162,7 @@ class StepFolder(NamedTuple):
 
 
 class StepFolders:
-    """Directories in which steps of one run work, each for one at a time.
-
-    One that a step has left as it was serves the next: a disk takes its time over directories.
-    """
+    """Folders for the steps of a run; one that a step has left as it was serves the next."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
