@@ -1,9 +1,8 @@
 """The API: the routes of a running engine, and the application that answers them.
 
-One application for every way in. Its own routes are under /api/v1; a question is a GET and
-changes nothing, a request is a POST or a PUT with a JSON object. An answer is the `data()` of
-what the service says, an error one problem document (RFC 9457) with the code and the words of the
-error. Router, guard and the document of the API are all made from OPERATIONS.
+A question is a GET and changes nothing, a request is a POST or a PUT with a JSON object. An answer
+is the `data()` of what the service says, an error one problem document (RFC 9457). Router, guard
+and the document of the API are all made from OPERATIONS.
 """
 
 from __future__ import annotations

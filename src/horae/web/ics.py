@@ -69,9 +69,8 @@ def calendar(
 ) -> Iterator[str]:
     """Yield a calendar of the moments after *start*, up to and with *end*, a line at a time.
 
-    A line may be folded into several; each ends in CRLF. An entry that recurs does so also
-    after *end*. Cadences and what runs on demand are left out. No two entries may have the
-    same address.
+    An entry that recurs does so also after *end*. Cadences and what runs on demand are left out.
+    No two entries may have the same address.
 
     >>> moment = datetime(2026, 6, 1, tzinfo=UTC)
     >>> [line.rstrip() for line in calendar([], start=moment, end=moment, now=moment)][:3]

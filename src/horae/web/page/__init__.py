@@ -1,11 +1,8 @@
 """The page: now, next, late and why, for people who would rather look than read.
 
-Every page is written here, on the server, from what the service and the ledger say, and holds
-only the rows that it shows. Small modules of our own then keep it true: they ask for the same
-page again when something has happened and change what differs. What a person does on a page is
-a call of the API. Nothing is fetched from elsewhere; every text is escaped.
-
-One module is one view; its `VIEWS` say where it is shown.
+Every page is written on the server; small scripts of our own ask for it again when something has
+happened and change what differs. What a person does on a page is a call of the API. Nothing is
+fetched from elsewhere; every text is escaped. The `VIEWS` of a module say where it is shown.
 """
 
 from __future__ import annotations
