@@ -101,3 +101,13 @@ def test_an_entry_whose_id_another_file_has_says_so(call: Call) -> None:
         Path(f"{name}.org").write_text(text)
     call("run", "One", "--wait")
     assert "a.org:1 has the same :ID:" in call("why", "Two").out
+
+
+def test_a_time_in_the_output_of_a_program_stays_as_it_is(call: Call) -> None:
+    Path("horae.toml").write_text('zone = "Europe/Berlin"\n')
+    drawer = ":PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: echo at 2026-11-16T12:55:11Z\n:END:\n"
+    Path("a.org").write_text(f"* One\n{drawer}")
+    call("run", "One", "--wait")
+    for shown in (call("why", "One").out, call("history").out):
+        assert "at 2026-11-16T12:55:11Z" in shown
+        assert "13:55" not in shown

@@ -61,7 +61,7 @@ from horae.core.explain import (
 )
 from horae.core.ports import LedgerError
 from horae.core.receipt import FINAL, Reason, Status
-from horae.core.text import in_zone, moment_text, pause_words
+from horae.core.text import QUOTED, in_zone, moment_text, pause_words
 from horae.core.views import EntryNotFoundError
 from horae.errors import HoraeError
 from horae.timing.zone import zone
@@ -645,8 +645,9 @@ def _print_why(said: WhyReport, *, is_over: bool) -> None:
 
 def _print_answer(answer: WhyAnswer, zone_name: str, *, is_over: bool) -> None:
     at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
-    echo(f"{at}{in_zone(answer.said, zone_name)}")
     filed = answer.filed
+    is_quoted = filed is not None and filed.receipt.reason.code in QUOTED
+    echo(f"{at}{answer.said if is_quoted else in_zone(answer.said, zone_name)}")
     if filed is None:
         return
     receipt = filed.receipt

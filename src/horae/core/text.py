@@ -15,6 +15,7 @@ from horae.core.entry import (
     RepeaterRule,
     Work,
 )
+from horae.core.receipt import ReasonCode
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
@@ -88,13 +89,20 @@ def moment_text(moment: datetime, zone_name: str) -> str:
     return f"{wall_text(local(moment, zone(zone_name)))} {zone_name}"
 
 
+# A reason with one of these codes quotes the output of a program, which stays as it is.
+QUOTED: Final = frozenset({
+    ReasonCode.COMPLETED, ReasonCode.NO_WORK, ReasonCode.EXIT_CODE, ReasonCode.REPORTED,
+    ReasonCode.STEP_FAILED,
+})  # fmt: skip
+
+
 def in_zone(text: str, zone_name: str) -> str:
     """Return a sentence with its UTC times as a clock in the zone shows them.
 
     >>> in_zone("paused from 2026-06-06T04:00:00Z", "Europe/Berlin")
     'paused from 2026-06-06 Sat 06:00 Europe/Berlin'
     """
-    if zone_name == "UTC" or "Z" not in text:
+    if zone_name == "UTC" or "Z" not in text or getattr(text, "code", None) in QUOTED:
         return text
     return _INSTANT.sub(lambda found: _in_zone(found[0], zone_name), text)
 
