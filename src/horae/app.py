@@ -13,14 +13,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from horae.cluster.queue import Carried
-from horae.config import known_names, load, secrets_of, state_directory
+from horae.cluster.queue import Carried, SharedLedger
+from horae.config import Config, known_names, load, secrets_of, state_directory
 from horae.config.trust import EngineSettings
 from horae.context import Context, block_agents, crew_source, find_agents, settings_registry
 from horae.core.access import RunTokens
@@ -28,13 +28,13 @@ from horae.core.actor import acting, own_actor
 from horae.core.clock import SystemClock
 from horae.core.engine import AGAIN, LONGEST_REST, UNREAD, Engine
 from horae.core.entry import Work, key_time
-from horae.core.gate import Capacity
+from horae.core.gate import Capacity, Gate
 from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, RunError
-from horae.core.receipt import FINAL
+from horae.core.receipt import FINAL, Filed
 from horae.core.secret import FOLDER, is_own
 from horae.core.service import Service, broken_words
-from horae.core.source import unexpected
-from horae.core.views import EngineFacts
+from horae.core.source import Source, unexpected
+from horae.core.views import EngineFacts, ReceiptLine
 from horae.errors import Exit, HoraeError
 from horae.extras.drift.check import check_drift
 from horae.files.git.trees import Commits, Trees
@@ -65,17 +65,10 @@ from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-    from datetime import datetime
 
-    from horae.cluster.queue import SharedLedger
-    from horae.config import Config
     from horae.core.engine import Left
-    from horae.core.gate import Gate
     from horae.core.launch import Launch
     from horae.core.ports import Clock, Ended, Held, Job, Process, Run, Runner, Unreleased
-    from horae.core.receipt import Filed
-    from horae.core.source import Source
-    from horae.core.views import ReceiptLine
     from horae.org.plan import Diagnostic
     from horae.sources.agents.runner import Registry
     from horae.store.ledger import BookLedger

@@ -12,15 +12,15 @@ from shutil import which
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from horae.config import secrets_of, settings_hint
+from horae.config import Config, secrets_of, settings_hint
 from horae.core.clock import machine_zone
 from horae.core.command import Unready, call_in
 from horae.core.entry import KEEPER, Entry, Origin, Work
-from horae.core.ports import RunError
+from horae.core.ports import Clock, Listed, RunError
 from horae.core.prompt import read_order
-from horae.core.tool_policy import ToolPolicyError
+from horae.core.tool_policy import ToolPolicy, ToolPolicyError
 from horae.errors import Exit, HoraeError
-from horae.files.read import PlanFileError, PlanMissingError, find_plans, read_plan
+from horae.files.read import PlanFileError, PlanMissingError, StrPath, find_plans, read_plan
 from horae.org.document import read
 from horae.process.ready import unread, why_unready
 from horae.sources.agents.rules import AgentDefinition, AgentError, parse_agent
@@ -35,21 +35,16 @@ from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.source import CrewCadence, CrewSource, Roster, SingleKeeper
 from horae.sources.triggers.runner import agent_of, policy_for, unnamed
-from horae.sources.triggers.store import TriggerStore
+from horae.sources.triggers.store import AgentCard, TriggerStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
     from datetime import datetime
 
     from horae.cluster.queue import SharedLedger
-    from horae.config import Config
-    from horae.core.ports import Clock, Listed
-    from horae.core.tool_policy import ToolPolicy
-    from horae.files.read import StrPath
     from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
-    from horae.sources.triggers.store import AgentCard
     from horae.store.ledger import BookLedger
 
     Say = Callable[[HoraeError | Diagnostic], None]

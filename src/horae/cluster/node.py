@@ -19,21 +19,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from horae import __version__
-from horae.app import Host, assemble, keep, open_processes, read_again, run_place, try_reader
+from horae.app import App, Host, assemble, keep, open_processes, read_again, run_place, try_reader
 from horae.cluster.forward import Porter
 from horae.cluster.lease import NodeDescription as Card, is_trusted, node_data, trusted_until
 from horae.cluster.queue import Carried, Worker
-from horae.config import ListenAddress, load
+from horae.config import Config, ListenAddress, load
 from horae.context import Context
 from horae.core.access import REVOKED, SESSION_ENDED
 from horae.core.clock import SharedClock, SystemClock
-from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
+from horae.core.ports import Event, LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
-from horae.process.processes import LOG_NAME
+from horae.process.processes import LOG_NAME, Processes
 from horae.sources.crew.tick import left_on, read_memory, write_memory
 from horae.store.carrier import Carrier, enqueue, prepare as prepare_carrier
 from horae.store.database import prepare
@@ -47,11 +47,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from horae.app import App
     from horae.cluster.lease import Leader, Membership
-    from horae.config import Config
-    from horae.core.ports import Event
-    from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
     from horae.store.ledger import BookLedger
 

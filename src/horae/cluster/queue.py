@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from horae.core.actor import acting
 from horae.core.launch import Launch
-from horae.core.ports import Ledger, LedgerBusyError, LedgerWriteError
-from horae.core.receipt import FINAL, Reason, Status
+from horae.core.ports import Clock, Event, Ledger, LedgerBusyError, LedgerWriteError, Run, Runner
+from horae.core.receipt import FINAL, Filed, Reason, Status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from datetime import datetime, timedelta
 
     from horae.core.gate import Gate, Machine
-    from horae.core.ports import Clock, Event, Run, Runner
-    from horae.core.receipt import Filed
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast, overload
 
-from horae.core.guarded import DOTS, FILE, LIMIT, Values, as_values, in_force, leaves_of
+from horae.core.guarded import DOTS, FILE, LIMIT, Values, Way, as_values, in_force, leaves_of
 from horae.errors import Exit, HoraeError
 from horae.files.git.arrivals import arrivals_at, remember
 from horae.files.read import PlanFileError, PlanMissingError, read_plan
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
-    from horae.core.guarded import Way
     from horae.core.secret import SecretSource
     from horae.process.secrets import NamedSecrets
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.config import HOT, SECRETS, SettingError, confirm, untrusted
+from horae.config import HOT, SECRETS, Config, SettingError, Untrusted, confirm, untrusted
 from horae.core.actor import actor_words, current_actor
 from horae.core.guarded import FILE, after_pull, before_pull
 from horae.errors import Exit, HoraeError
@@ -18,7 +18,6 @@ from horae.files.git.trees import Commits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from horae.config import Config, Untrusted
     from horae.core.ports import Clock, Ledger
 
 PULLING: Final = timedelta(seconds=10)  # so long git may have files of a commit it is not yet at

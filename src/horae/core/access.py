@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Final, Protocol
@@ -15,7 +15,6 @@ from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
 
 TOUCHED: Final = timedelta(minutes=1)  # a token's last use is written at most so often
 ADDED: Final = "token_added"

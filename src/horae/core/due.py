@@ -7,14 +7,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from horae.core.entry import AfterRule, Entry, OnceRule, OnDemandRule, Task, Unarmed
+from horae.core.entry import AfterRule, Entry, OnceRule, OnDemandRule, Origin, Task, Unarmed
 from horae.core.project import decided, next_moment, project
 from horae.core.text import pause_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from horae.core.entry import Origin
 
 HORIZON: Final = timedelta(days=7)
 

@@ -10,14 +10,14 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from horae.core.actor import ENGINE, acting
 from horae.core.decide import LOOKED_BACK, behind_words, decide, follows, occasions
 from horae.core.entry import AfterRule, Entry, Overlap, key_time
-from horae.core.gate import Gate
+from horae.core.gate import Capacity, Gate
 from horae.core.launch import Launch
 from horae.core.ports import (
     PATIENCE,
@@ -37,20 +37,17 @@ from horae.core.receipt import (
     followed_by,
     is_planned,
 )
-from horae.core.source import Revision, Scan, SourceError
+from horae.core.source import Revision, Scan, Source, SourceError
 from horae.errors import HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-    from datetime import datetime
 
     from horae.core.ports import Clock, DueEntry, Ledger, Listed, Runner
     from horae.core.receipt import Filed
-    from horae.core.source import Source
 
     Left: TypeAlias = Callable[[int, Filed | None], None]
     Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
-    from horae.core.gate import Capacity
 
 log = logging.getLogger(__name__)
 

@@ -19,14 +19,13 @@ from horae.errors import HoraeError, ScheduleError
 from horae.org.timestamp import parse_timestamp
 from horae.timing.cron import Cron
 from horae.timing.duration import format_duration, parse_duration
-from horae.timing.repeater import parse_at
+from horae.timing.repeater import Repeater, parse_at
 from horae.timing.rfc3339 import format_rfc3339, parse_rfc3339
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from horae.timing.repeater import Repeater
 
 COMMENTED: Final = " is commented out"
 ARCHIVED: Final = " is archived"

@@ -21,8 +21,8 @@ from horae.core.entry import (
     OnDemandRule,
     RepeaterRule,
 )
-from horae.core.project import next_moment, tick_delay
-from horae.core.receipt import ReasonCode, Status, is_planned
+from horae.core.project import Moment, next_moment, tick_delay
+from horae.core.receipt import Filed, ReasonCode, Status, is_planned
 from horae.core.text import entry_words, moment_text, pause_words
 from horae.errors import Exit, HoraeError
 from horae.timing.backoff import delay_after
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Policy
     from horae.core.ports import Listed, Run
-    from horae.core.project import Moment
-    from horae.core.receipt import Filed
 
 _TINY: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)

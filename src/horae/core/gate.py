@@ -25,12 +25,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
 from horae.core.entry import Overlap, Work
-from horae.core.receipt import Reason, ReasonCode
+from horae.core.receipt import Filed, Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from horae.core.receipt import Filed
 
 # What only one run at a time may have: an agent by its name, an entry by its number.
 Need: TypeAlias = str | int

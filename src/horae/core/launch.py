@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -28,16 +28,14 @@ from horae.core.ports import (
     RunError,
     Unreleased,
 )
-from horae.core.receipt import ENGINE_EXITED, Reason, ReasonCode, Status
+from horae.core.receipt import ENGINE_EXITED, Filed, Reason, ReasonCode, Status
 from horae.core.source import unexpected
 from horae.errors import HoraeError, ScheduleError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import datetime
 
     from horae.core.ports import Clock, Held, Job, Ledger, Run, Runner
-    from horae.core.receipt import Filed
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from horae.core.actor import ENGINE
-from horae.core.entry import Entry
-from horae.core.receipt import NO_REASON, Reason, ReasonCode, coded
+from horae.core.entry import Entry, Occasion, Pause, Unarmed
+from horae.core.receipt import NO_REASON, Filed, Reason, ReasonCode, Receipt, Status, coded
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
     from horae.core.command import Call
     from horae.core.decide import Decision
-    from horae.core.entry import Occasion, Pause, Unarmed
     from horae.core.identity import Mark
-    from horae.core.receipt import Filed, Receipt, Status
     from horae.core.source import Revision, Scan
     from horae.org.plan import Plan
 

@@ -22,13 +22,12 @@ from horae.core.entry import (
 from horae.timing.backoff import delay_after, delay_after_failures
 from horae.timing.cron import Cron
 from horae.timing.repeater import RepeaterKind, Unit
-from horae.timing.zone import changes, instant, zone
+from horae.timing.zone import ClockChange, changes, instant, zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from horae.core.entry import Rule
-    from horae.timing.zone import ClockChange
 
 
 class Moment(NamedTuple):

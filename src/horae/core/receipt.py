@@ -20,13 +20,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.actor import ENGINE
-from horae.core.entry import Work, key_time
+from horae.core.entry import Origin, Policy, Retry, Work, key_time
 from horae.timing.duration import format_duration
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from horae.core.entry import Origin, Policy, Retry
 
 
 class Status(StrEnum):

@@ -10,7 +10,7 @@ import posixpath
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -35,9 +35,9 @@ from horae.core.explain import (
     nothing_comes,
     rest_words,
 )
-from horae.core.gate import no_machine
-from horae.core.ports import PATIENCE, EntryStep, Trait
-from horae.core.project import decided, next_moment, project, tick_delay, unpaused
+from horae.core.gate import Machine, no_machine
+from horae.core.ports import PATIENCE, EntryStep, Ledger, Listed, Pruned, Trait
+from horae.core.project import Moment, decided, next_moment, project, tick_delay, unpaused
 from horae.core.receipt import (
     BAD,
     ENDS,
@@ -88,13 +88,9 @@ if TYPE_CHECKING:
         Mapping,
         Sequence,
     )
-    from datetime import datetime
 
     from horae.core.command import Unready
     from horae.core.explain import WhyQuestion
-    from horae.core.gate import Machine
-    from horae.core.ports import Ledger, Listed, Pruned
-    from horae.core.project import Moment
     from horae.core.receipt import Filed
     from horae.core.views import EngineFacts
 
