@@ -124,10 +124,9 @@ def after_run(
 ) -> Changes:
     """Return the fields of the task that was claimed for a run, after that run.
 
-    Work goes to review if the task names a reviewer, or if the work stayed on a branch. If the
-    task was moved meanwhile, also by the member itself, only the claim goes.
+    Work goes to review if the task names a reviewer, or if the work stayed on a branch.
     """
-    if task.status != "in-progress":
+    if task.status != "in-progress":  # moved meanwhile, maybe by the member itself
         return rules.cleared(task, rules.CLAIM)
     changes: dict[str, Value | None] = {} if branch is None else {"branch": branch}
     if outcome not in {Status.DONE, Status.NO_WORK}:

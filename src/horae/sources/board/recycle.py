@@ -88,8 +88,6 @@ class Recycled:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """A task that does not come back now, and why."""
-
     reason: str
 
 
@@ -160,10 +158,9 @@ def first_trigger(task: Task, *, written_at: datetime) -> datetime | None:
 
 
 def back_rule(task: Task, trigger: datetime, *, now: datetime) -> OnceRule:
-    """Return when a done task comes back for a trigger: at the trigger, which may have passed.
+    """Return when a done task comes back for a trigger: at that time, which may have passed.
 
-    A trigger to come that the expression plans brings the task back by itself: then this is a
-    net, a little later.
+    If the expression plans the trigger and it is to come, this is only a net, a little later.
     """
     is_net = trigger > now and is_trigger(task, trigger)
     return OnceRule(trigger + NET if is_net else trigger, key_time(trigger))

@@ -257,8 +257,7 @@ def _misfits(task: Task) -> Iterator[tuple[str, Severity, str, str]]:
 
 
 def _has_nested(value: Data) -> bool:
-    parts = value if isinstance(value, list) else [value]
-    return not all(isinstance(part, str) for part in parts)
+    return len(_texts(value)) < (len(value) if isinstance(value, list) else 1)
 
 
 def _number(value: Data) -> int | None:

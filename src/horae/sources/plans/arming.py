@@ -178,9 +178,9 @@ def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Task]:
 
 
 def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarmed]:
-    """Yield the headlines that are no entries and have one of the names, with the reason.
+    """Yield the headlines that are no entries and whose :ID:, title or `file:line` is a name.
 
-    A headline has its :ID:, its title and `file:line` as names; *names* are casefolded.
+    *names* are casefolded.
     """
     places = plan.places()
     for index, path in _paths(plan):
@@ -300,7 +300,6 @@ def _item(
 
 
 def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
-    """Return why a workflow is inactive, if it is."""
     if hidden := hidden_by(plan.headlines[index] for index in path):
         return hidden
     if headline.state is not None and headline.state in plan.states.done:
@@ -324,10 +323,7 @@ def _paths(plan: Plan) -> Iterator[tuple[int, list[int]]]:
 def _address(
     plan: Plan, path: Sequence[int], file: str, names: dict[int, str], lost: _Lost | None
 ) -> str:
-    """Return the address of an entry: its :ID:, else its file and the titles down to it.
-
-    The :ID: counts also if its drawer is not read.
-    """
+    """Return the address of an entry: its :ID:, read or not, else its file and titles."""
     name = plan.headlines[path[-1]].props.get("ID")
     if name is None and lost is not None:
         name = lost.props.get("ID")

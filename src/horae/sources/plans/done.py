@@ -82,8 +82,6 @@ class HeadlineStampError(PlanFileError):
 
 
 class Edit(NamedTuple):
-    """New text for a span of a section."""
-
     span: Span
     text: str
 
@@ -188,7 +186,6 @@ def _sequence(value: str) -> Sequence:
 
 
 def sequence_of(plan: Plan, state: str | None) -> Sequence:
-    """Return the sequence of a state; without a state it is the first."""
     known = sequences(plan)
     return next((each for each in known if state in each.open + each.done), known[0])
 
@@ -244,7 +241,6 @@ def _done_word(plan: Plan, headline: Headline) -> str:
 
 
 def _reopened(plan: Plan, headline: Headline) -> str | None:
-    """Return the state of a headline that repeats; without a state it has none."""
     if headline.state is None:
         return None
     asked = headline.props.get("REPEAT_TO_STATE")
