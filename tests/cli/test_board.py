@@ -252,7 +252,7 @@ def test_what_somebody_works_on_is_not_put_away(call: Call, tasks: Path) -> None
     ("options", "message"),
     [
         ((), "no workflow fields provided"),
-        (("--set", "status=done"), "status is not changed by edit"),
+        (("--set", "status=done"), "edit does not change status; use `horae task transition`"),
         (("--set", "parent=x"), "parent is a whole number, not 'x'"),
         (("--set", "a b=x"), "is not a field name"),
         (("--set", "x"), "'x' is not KEY=VALUE"),

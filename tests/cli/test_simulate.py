@@ -50,7 +50,7 @@ def test_a_rehearsal_tells_day_by_day_what_runs_and_what_an_outage_costs(
     assert "2026-04-02 Thu  26 ran" in out
     assert "07:00        late by 2d17h: Water  plan.org:5" in out
     assert "(24 times)" in out
-    assert out.endswith("no guarantee of the engine was violated\n")
+    assert out.endswith("no scheduled time was lost or run twice\n")
     assert call(capsys, plan, *options) == (code, out, err)
 
 

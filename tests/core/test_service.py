@@ -260,7 +260,7 @@ async def test_what_has_come_and_is_not_decided_is_a_problem() -> None:
         nobody = EngineFacts(is_running=False, directory=".horae")
         [problem] = (await here.service.status(nobody)).problems
         assert problem == (
-            "1 scheduled time has passed without a decision: "
+            "1 entry has scheduled times that passed without a decision: "
             "no engine is running; start one with `horae up`"
         )
 

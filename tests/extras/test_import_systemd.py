@@ -242,11 +242,12 @@ def test_a_timer_in_two_zones_becomes_two_headlines() -> None:
 @pytest.mark.parametrize(
     ("line", "place", "remedy"),
     [
-        ("OnBootSec=15min", "2:11", "OnCalendar=*:0/15"),
+        ("OnUnitActiveSec=15min", "2:17", "OnCalendar=*:0/15"),
+        ("OnBootSec=15min", "2:11", "it runs once; keep it in systemd"),
         ("OnUnitActiveSec=1h", "2:17", "OnCalendar=hourly"),
         ("OnUnitInactiveSec=6h", "2:19", "OnCalendar=0/6:00"),
-        ("OnActiveSec=1w", "2:13", "OnCalendar=weekly"),
-        ("OnStartupSec=7min", "2:14", "is close to it"),
+        ("OnUnitActiveSec=1w", "2:17", "OnCalendar=weekly"),
+        ("OnUnitActiveSec=7min", "2:17", "is close to it"),
         ("OnCalendar=noon", "2:12", "write Mon"),
         ("OnClockChange=yes", "2:15", "write an OnCalendar= line"),
         ("Persistent=true", "2:1", "write an OnCalendar= line"),

@@ -107,6 +107,7 @@ def systemd(asked: ImportRequest, text: str, path: str) -> Reading:
 
     `systemctl cat NAME.timer NAME.service` prints both, for `-`.
     """
+    from horae.extras.importers.job import Reading
     from horae.extras.importers.systemd import read_timer, unit_of
 
     name = "stdin.timer" if path == "-" else os.path.basename(path)
@@ -119,6 +120,8 @@ def systemd(asked: ImportRequest, text: str, path: str) -> Reading:
         except PlanFileError:
             return None
 
+    if name.endswith(".service") and f"{path.removesuffix('service')}timer" in asked.paths:
+        return Reading()  # read with its timer
     service = beside(unit_of(text, name=name))
     return read_timer(text, name=name, service=service, zone_name=asked.zone_name, units=beside)
 

@@ -38,7 +38,9 @@ def parse_moment(text: str, where: ZoneInfo, *, or_length: str = "") -> datetime
         if wall is None:
             return parse_rfc3339(text.strip())
         return instant(datetime.fromisoformat(f"{wall[1]}T{wall[2] or '00:00'}"), where)
-    except (Rfc3339Error, ValueError):
+    except (Rfc3339Error, ValueError) as error:
+        if wall is not None:  # written as a time is, but there is none such
+            raise click.UsageError(f"{text!r} is not a valid time ({error}).") from None
         raise click.UsageError(
             f"{text!r} is not a time; write it like 2026-06-06T09:00:00Z, "
             f"'2026-06-06 09:00' or 2026-06-06{or_length and f', or a duration like {or_length}'}."

@@ -17,11 +17,11 @@ from horae.cli.moments import moment_and_zone
 from horae.cli.output import echo
 from horae.cli.sources import PlanText, Sources, plan_root
 from horae.config import known_names, load
-from horae.core.entry import CadenceRule, CronRule, Entry, Origin, Unarmed
+from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, OnDemandRule, Origin, Unarmed
 from horae.core.explain import stamp
 from horae.core.guarded import FILE
 from horae.core.project import next_moment
-from horae.core.text import moment_text, words
+from horae.core.text import moment_text, no_time_left, words
 from horae.errors import Exit, HoraeError
 from horae.sources.plans.arming import entries_of, scan_plan, tasks_of, unfired
 
@@ -481,7 +481,8 @@ class WrittenEntry:
             return f"it does not run: {self.twin} has the same :ID:; give one of them another :ID:"
         said = "no engine has read the entry yet, so it has no receipts; start one with `horae up`"
         if self.next_at is None:
-            return said
+            is_timed = not isinstance(self.item.rule, OnDemandRule | AfterRule | CadenceRule)
+            return no_time_left(self.item, self.now) if is_timed else said
         return f"{said}; its next scheduled time is {moment_text(self.next_at, self.zone)}"
 
     def print(self) -> None:
@@ -542,13 +543,14 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
     zone_name = place.zone.key
     items: list[tuple[Entry | Unarmed, str]] = []
     broken: dict[Origin, str] = {}
-    by_id: dict[str, list[Origin]] = {}
+    first: dict[str, Origin] = {}
     for source in Sources((place.root,), output, may_be_empty=True):
         name = os.path.relpath(source.name, place.root).replace(os.sep, "/")
         called = [(item, "org") for item in _called(source._replace(name=name), word, place)]
         items += called
         for each in entries_of(source.plan, file=name, zone_name=zone_name):
-            by_id.setdefault(each.address, []).append(each.origin)
+            if isinstance(each, Entry):  # the first of several with one :ID: is armed
+                first.setdefault(each.address, each.origin)
         for one in scan_plan(source.plan, file=name, zone_name=zone_name) if called else ():
             broken[one.item.origin] = one.broken
     if not items:
@@ -558,7 +560,8 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
     found = []
     for item, kind in items:
         zone = item.zone if isinstance(item, Entry) else zone_name
-        twin = next((at for at in by_id.get(item.address, ()) if at != item.origin), None)
+        at = first.get(item.address)
+        twin = None if at == item.origin else at
         found.append(WrittenEntry(item, zone, now, kind, broken.get(item.origin, ""), twin))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -548,7 +549,7 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     asked = parse_ask(what)
     try:
         said = read(place, lambda service: service.why(asked, limit=limit), at=place.moment(at))
-    except (EntryNotFoundError, NoLedgerError, AskedMomentError):
+    except (EntryNotFoundError, NoLedgerError, AskedMomentError) as error:
         from horae.cli.plan_root import look_up
 
         now = place.moment(at) or SystemClock().now()
@@ -558,6 +559,9 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
             is_entry = word.strip() and look_up(word.strip(), place, output, now=now)
             if asked.start is None and is_entry:
                 raise AskedMomentError(when.strip()) from None
+            if isinstance(error, NoLedgerError) and os.path.isdir(place.root):
+                refuse_no_root(place.root, place.directory)
+                raise EntryNotFoundError(asked.word) from None
             raise
         for each in found[:1] if output.form is Form.JSON else found:
             print_answer(output, each.data(), each.print)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import deque
 from dataclasses import replace
 from datetime import date, datetime, timedelta
@@ -28,7 +29,7 @@ from horae.core.entry import (
 )
 from horae.core.explain import stamp
 from horae.core.project import Moment, project, seams
-from horae.core.text import clock_text, moment_text, pause_words, wall_text, words
+from horae.core.text import clock_text, moment_text, no_time_left, pause_words, wall_text, words
 from horae.files.read import PlanMissingError, read_plan
 from horae.org.document import read
 from horae.org.timestamp import parse_timestamp
@@ -47,7 +48,7 @@ _FEW: Final = 4  # so many fires of one entry on one day have a line each
 _YEAR: Final = timedelta(days=366)
 _FAR: Final = 50 * _YEAR
 _GUESS: Final = "an estimate, as if the engine started now"
-_PLACE: Final = re.compile(r"(.+):(\d{1,9})(?::\d+)?", re.ASCII)
+_PLACE: Final = re.compile(r"(.+?):(\d{1,9})(?::\d+)?", re.ASCII)
 
 _days_option = number_option("--days", default=7, most=3660, text="How many days.")
 
@@ -385,10 +386,19 @@ def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headli
     scanned = {
         each.item.origin.line: each.item for each in scan_plan(plan, file=file, zone_name=when.zone)
     }
+    level: int | None = None
     for start, index in reversed(above):
+        headline = plan.headlines[index]
+        if level is not None and headline.level >= level:
+            continue  # beside the headline of this line, not above it
+        level = headline.level
         if start in scanned:
-            return scanned[start], plan.headlines[index]
-    raise PlanMissingError(f"{file}:{line}", "there is no entry at this line")
+            return scanned[start], headline
+    if level is None:
+        raise PlanMissingError(f"{file}:{line}", "there is no entry at this line")
+    title = plan.headlines[above[-1][1]].title
+    reason = f"{title!r} is not an entry; `horae why {shlex.quote(title)}` says why"
+    raise PlanMissingError(f"{file}:{line}", reason)
 
 
 def _explained(
@@ -423,7 +433,7 @@ def _explained(
         lines.append(f"paused{pause_words(item.pause, zone_name=item.zone)}")
     lines += [f"  {moment_text(each, item.zone)}" for each in moments]
     if not moments and item.pause is None and not isinstance(item.rule, OnDemandRule | AfterRule):
-        lines.append("  no scheduled time is left")
+        lines.append(f"  {no_time_left(item, now)}")
     return data, [*lines, *(f"note: {each}" for each in changes)]
 
 

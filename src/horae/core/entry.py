@@ -259,6 +259,8 @@ def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
         except (HoraeError, ValueError) as error:
             reason = str(error) if isinstance(error, HoraeError) else each.fix
             raise PolicyError(each.key, text, reason=reason) from None
+    if "until" in values and values.get("from_at", values["until"]) > values["until"]:
+        raise PolicyError("FROM", props["FROM"], reason=f"is after :UNTIL: {props['UNTIL']}")
     return Policy(**values) if values else DEFAULT
 
 

@@ -402,11 +402,11 @@ class Service:
         # In its first minute an engine still decides about what came while none ran.
         is_starting = engine.is_running and engine.since > key_time(now - GRACE)
         if counts.overdue and not is_starting:
-            what = "scheduled time has" if counts.overdue == 1 else "scheduled times have"
+            who = "1 entry has" if counts.overdue == 1 else f"{counts.overdue} entries have"
             why = "the engine is falling behind"
             if not engine.is_running:
                 why = "no engine is running; start one with `horae up`"
-            problems.append(f"{counts.overdue} {what} passed without a decision: {why}")
+            problems.append(f"{who} scheduled times that passed without a decision: {why}")
         problems += [each async for each in self._problems(in_line, agents, coming, now)]
         by_status = Counter(each.status for each in pending)
         planned = (each for each in (*pending, *late) if is_planned(each.receipt.key))

@@ -89,6 +89,13 @@ def moment_text(moment: datetime, zone_name: str) -> str:
     return f"{wall_text(local(moment, zone(zone_name)))} {zone_name}"
 
 
+def no_time_left(entry: Entry, now: datetime) -> str:
+    """Return that an entry has no scheduled time left, and why if its policy says so."""
+    until = entry.policy.until
+    over = until is not None and until <= now
+    return f"no scheduled time is left{': the date of :UNTIL: has passed' if over else ''}"
+
+
 # A reason with one of these codes quotes the output of a program, which stays as it is.
 QUOTED: Final = frozenset({
     ReasonCode.COMPLETED, ReasonCode.NO_WORK, ReasonCode.EXIT_CODE, ReasonCode.REPORTED,

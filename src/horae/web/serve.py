@@ -151,7 +151,10 @@ def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.so
         listener.listen(KNOCKING)
     except OSError as error:
         listener.close()
-        remedy = "stop the program that listens there, or set `listen` to another port"
+        remedy = (
+            "the page and the API are not available at this address; stop the program that "
+            "listens there, or set `listen` to another port"
+        )
         raise ListenError(where, str(error.strerror), remedy=remedy) from None
     return listener
 

@@ -444,7 +444,9 @@ def _events(
             break
         if each.key in _COUNTED and each.value:
             what = f"{each} counts {_COUNTED[each.key]}, which is not a time of day"
-            reading.refuse(each.line, each.column, what, _instead(each.value))
+            is_repeated = each.key.startswith("OnUnit")
+            remedy = _instead(each.value) if is_repeated else "it runs once; keep it in systemd"
+            reading.refuse(each.line, each.column, what, remedy)
         elif each.key in {"OnClockChange", "OnTimezoneChange"} and each.value.lower() in _TRUE:
             what = f"{each.key}: horae does not start jobs on clock changes"
             reading.refuse(each.line, each.column, what, "write an OnCalendar= line")

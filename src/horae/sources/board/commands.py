@@ -120,6 +120,12 @@ def checked_schedule(
                 what = "last day" if each.option == "until" else each.option
                 reason = str(error).rpartition(": ")[2]
                 raise TaskRequestError(f"invalid {what}: {text}", cause=reason) from None
+    said = {each.key: text for each in TASK_PROPERTIES if (text := policy.get(each.option))}
+    try:
+        policy_of(said, zone_name=tz or "UTC")
+    except ScheduleError:
+        cause = f"--from {policy['from']} is after --until {policy['until']}"
+        raise TaskRequestError("invalid period", cause=cause) from None
     fields = {"scheduled_for": at, "cron_schedule": cron, "timezone": tz, **policy}
     return Schedule({name: text for name, text in fields.items() if text is not None}, clear)
 
@@ -184,8 +190,19 @@ def task_number(text: str) -> int:
 # The options that commands share.
 
 _number = click.argument("number", metavar="ID", type=task_number)
+# The fields that `edit` does not change -> what does.
+_OTHERS: Final = {
+    "id": "",
+    "cron_last_run": "",
+    "status": "; use `horae task transition`",
+    "scheduled_for": "; use `horae task schedule --at`",
+    "cron_schedule": "; use `horae task schedule --cron`",
+}
 _priority = click.option(
-    "--priority", metavar="WORD", help="The priority: critical, high, medium or low."
+    "--priority",
+    metavar="WORD",
+    type=click.Choice(rules.PRIORITIES, case_sensitive=False),
+    help="The priority: critical, high, medium or low.",
 )
 _depends_on = click.option(
     "--depends-on",
@@ -320,10 +337,12 @@ def edit(
     changes |= dict(map(_field, fields))
     changes |= dict.fromkeys(gone)
     if not changes:
-        raise TaskRequestError("no workflow fields provided; name a field to change")
+        raise TaskRequestError(
+            "no workflow fields provided; name a field to change, such as --title"
+        )
     for key in changes:
-        if key in {"id", "status", "scheduled_for", "cron_schedule", "cron_last_run"}:
-            raise TaskRequestError(f"{key} is not changed by edit; use schedule or transition")
+        if key in _OTHERS:
+            raise TaskRequestError(f"edit does not change {key}{_OTHERS[key]}")
         if not key.isascii() or not key.replace("_", "").replace("-", "").isalnum():
             raise TaskEditError(key[:40], "is not a field name; use letters, digits, _ and -")
     board = board_at(root)
@@ -453,6 +472,8 @@ def list_(
     board, now = board_at(root), _now(at)
     cards = board.read()
     rows = list_rows(cards, status=status, search=search, now=now)
+    if status and status not in {*rules.STATUSES, *(each.status for each in cards.tasks)}:
+        raise click.UsageError(f"{status!r} is not a status; use {', '.join(rules.STATUSES)}.")
     data = [card_data(card, found) for card, found in rows]
     print_rows(output, data, lambda: echo(task_table(rows)))
     for problem in cards.problems:
