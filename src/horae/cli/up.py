@@ -358,7 +358,12 @@ async def _log_events(
 ) -> None:
     """Log the events after a number until *over*; *pace* is the pause between two of them."""
     async for event in _events(ledger, after=after, over=over):
-        if await _log_event(ledger, event) and pace and stop is not None:
+        try:
+            is_told = await _log_event(ledger, event)
+        except LedgerError as error:  # the engine says so, too, and acts on it
+            log.debug("cannot log event %d: %s", event.number, error)
+            continue
+        if is_told and pace and stop is not None:
             # Later events wait in the ledger; after a stop they are logged at once.
             with suppress(TimeoutError):  # the wait is over
                 await asyncio.wait_for(stop.wait(), pace)
