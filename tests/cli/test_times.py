@@ -428,3 +428,11 @@ def test_the_engine_keeps_the_moments_that_are_shown(call: Call, root: Path) -> 
     shown = [(key_time(datetime.fromisoformat(row["at"])), row["file"], row["key"]) for row in rows]
     assert len(shown) == 100
     assert shown == kept
+
+
+def test_explain_stays_at_the_headline_of_its_line(call: Call) -> None:
+    drawer = ":PROPERTIES:\n:SCHEDULE: 0 8 * * *\n"
+    Path("plan.org").write_text(f"* C\n{drawer}:COMMAND: true\n:END:\n* D\n{drawer}:END:\n")
+    assert call("explain", "plan.org:3:4").out.startswith("C  plan.org:1\n")
+    ended = call("explain", "plan.org:8")
+    assert (ended.code, "'D' is not an entry; `horae why D` says why" in ended.err) == (4, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections import deque
@@ -362,6 +363,10 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
         raise click.UsageError(
             f"{text!r} is not a timestamp; write it like <2026-06-06 06:00 +1d>."
         )
+    if re.fullmatch(r"\d{4}-\d\d-\d\d[ T]?[\d:]*", text.strip()):
+        raise click.UsageError(f"write a timestamp in angle brackets: '<{text.strip()}>'.")
+    if os.path.exists(text):
+        raise click.UsageError(f"{text} is a file; name a line of it, such as {text}:7.")
     if text.strip().isalpha():
         raise click.UsageError(
             f"{text!r} is not a cron expression, a timestamp or FILE:LINE;"

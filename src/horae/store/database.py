@@ -56,7 +56,7 @@ _RESTORE: Final = "restore a backup with `horae restore FILE`"
 _FRESH: Final = "start with a new ledger: `horae up --fresh-ledger`"
 
 
-class sqlite_errors:  # noqa: N801 - used as a word: with told(place)
+class sqlite_errors:  # noqa: N801 - used as a word: with sqlite_errors(place)
     """Turns what SQLite says within it into what a person can act on."""
 
     __slots__ = ("_place",)

@@ -361,7 +361,7 @@ def _millis(length: timedelta) -> int:
     return max(1, round(length / timedelta(milliseconds=1)))
 
 
-class postgres_errors:  # noqa: N801 - used as a word: with told(address)
+class postgres_errors:  # noqa: N801 - used as a word: with postgres_errors(address)
     """Turns what PostgreSQL says within it into what a person can act on."""
 
     __slots__ = ("_address", "_is_commit")

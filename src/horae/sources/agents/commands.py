@@ -343,11 +343,11 @@ def _said(key: str, value: Any) -> str:
 def _print_table(rows: list[dict[str, Any]]) -> None:
     cells = []
     for row in rows:
-        runner = shlex.join(row["command"] or ()) or row["runner"]
+        runner = shlex.join(row["command"] or ()) or f"({row['runner']})"
         can_run = safe("yes", style="green") if row["can_run"] else safe(f"no: {row['obstacle']}")
         where = row["where"] or "by request"
         cells.append((row["agent"], runner, row["model"] or "", where, can_run))
-    print_table(("agent", "runner", "model", "where", "can run"), cells, empty="no agents")
+    print_table(("agent", "command", "model", "where", "can run"), cells, empty="no agents")
 
 
 def _spent(facts: Mapping[str, object]) -> str:

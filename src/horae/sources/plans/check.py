@@ -173,10 +173,13 @@ def _check_workflow(
     if zone_error is not None:
         yield found(workflow.value_at("TZ"), "zone", Severity.ERROR, str(zone_error))
     for key, value in props.items():
+        # The first day is compared with the last one.
+        beside = {"UNTIL": props["UNTIL"]} if key == "FROM" and "UNTIL" in props else {}
         try:
-            policy_of({key: value}, zone_name=workflow.zone)
+            policy_of({key: value, **beside}, zone_name=workflow.zone)
         except PolicyError as error:
-            yield found(workflow.value_at(key), "policy", Severity.ERROR, str(error))
+            if error.key == key:
+                yield found(workflow.value_at(key), "policy", Severity.ERROR, str(error))
     yield from _check_calls(workflow)
     if "SCHEDULE" in props:
         yield from _check_cron(workflow, props["SCHEDULE"])

@@ -473,7 +473,8 @@ def _fill_secret(given: dict[str, Any]) -> str:
 def _print_with_secret(call: TriggerCall, made: Mapping[str, Any], text: str, secret: str) -> None:
     """Print one answer, and a secret that was just made; it is never shown again."""
     shown = {"secret": secret} if secret else {}
-    more = f"\nsecret (shown only once): {secret}" if secret else ""
+    address = f"/webhooks/{made['name']} on the address of the setting `listen`"
+    more = f"\nsecret (shown only once): {secret}\naddress: {address}" if secret else ""
     call.print({**made, **shown}, f"{text}{more}")
 
 
