@@ -262,6 +262,8 @@ def _serve(path: str) -> tuple[bytes, list[int]] | None:
                 if (pid := os.fork()) == 0:
                     signal.set_wakeup_fd(-1)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    # Ignored in what a shell starts in the background.
+                    signal.signal(signal.SIGINT, signal.default_int_handler)
                     os.close(heard)
                     os.close(told)
                     return request, files

@@ -173,7 +173,7 @@ def test_whoever_stops_waiting_leaves_the_run_alone(there: Call, home: Path) -> 
         assert waiting.stdout.readline() == "begun\n"
         waiting.send_signal(signal.SIGINT)
         _, said = waiting.communicate(timeout=10)
-    assert (waiting.returncode, "is still running; `horae cancel" in said) == (130, True)
+    assert (waiting.returncode, "is still running; `horae cancel" in said) == (130, True), said
     assert there("cancel", "Long", "--json").data["changed"] is True
 
 

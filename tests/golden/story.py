@@ -87,9 +87,9 @@ class Story:
     def plan(self, name: str) -> None:
         """Copy a frozen example into the root."""
         shutil.copytree(PLANS / name, self.root, dirs_exist_ok=True)
-        for path in self.root.rglob("*.py.txt"):
+        for path in sorted(self.root.rglob("*.py.txt")):
             path.rename(path.with_suffix(""))
-        for path in self.root.rglob("*"):
+        for path in sorted(self.root.rglob("*")):
             self._seen[path] = self._file(path, "as it came")
 
     def write(self, name: str, text: str) -> Path:

@@ -67,10 +67,11 @@ class NoLedgerError(HoraeError):
     code = "no_ledger"
     exit_code = Exit.NOT_FOUND
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, word: str = "") -> None:
         self.directory = directory
+        said = f"no entry of the plan files is called {word!r}, and there is " if word else ""
         elsewhere = "(--root and --data name another place)"
-        super().__init__(f"no ledger in {directory}; `horae up` creates one {elsewhere}")
+        super().__init__(f"{said}no ledger in {directory}; `horae up` creates one {elsewhere}")
 
 
 class EmptyRootError(HoraeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -559,9 +558,9 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
             is_entry = word.strip() and look_up(word.strip(), place, output, now=now)
             if asked.start is None and is_entry:
                 raise AskedMomentError(when.strip()) from None
-            if isinstance(error, NoLedgerError) and os.path.isdir(place.root):
+            if isinstance(error, NoLedgerError):
                 refuse_no_root(place.root, place.directory)
-                raise EntryNotFoundError(asked.word) from None
+                raise NoLedgerError(error.directory, word=asked.word) from None
             raise
         for each in found[:1] if output.form is Form.JSON else found:
             print_answer(output, each.data(), each.print)
