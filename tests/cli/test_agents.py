@@ -195,7 +195,7 @@ def test_those_that_somebody_asked_for_are_listed_beside_those_of_plans(
     assert (found.data[0]["command"], found.data[0]["model"]) == (["cat", "-"], "small-2")
     assert all(row["can_run"] for row in found.data)
     lines = call("agent", "list", "--table").out.splitlines()
-    assert lines[0].split() == ["agent", "runner", "model", "where", "can", "run"]
+    assert lines[0].split() == ["agent", "command", "model", "where", "can", "run"]
     assert lines[1].split() == ["finch", "cat", "-", "small-2", "by", "request", "yes"]
     assert " w.org:1 " in lines[3]
 

@@ -109,7 +109,7 @@ def test_filters_keep_the_headlines_that_have_all_that_is_asked(
         (["query", "--prop", "owner"], "--prop takes KEY=VALUE, not 'owner'."),
         (["query", "--at", "2026-01-01"], "--at goes with --overdue."),
         (["query", "--overdue", "--at", "noon"], "'noon' is not a time; write it like"),
-        (["query", "--overdue", "--at", "2026-02-30"], "'2026-02-30' is not a time"),
+        (["query", "--overdue", "--at", "2026-02-30"], "'2026-02-30' is not a valid time"),
         (["querry"], "No such command 'querry'. Did you mean 'query'?"),
         (["query", "--no-such-option"], "No such option"),
     ],

@@ -492,7 +492,7 @@ async def test_bodies_that_are_too_large_or_no_json_are_refused_everywhere(
 async def test_a_port_that_is_taken_is_said_clearly(tmp_path: Path) -> None:
     with listen_tcp("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
-        with pytest.raises(ListenError, match="in use; stop the program that listens there"):
+        with pytest.raises(ListenError, match="in use; the page and the API are not available"):
             listen_tcp("127.0.0.1", port)
 
 
