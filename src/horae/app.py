@@ -90,10 +90,7 @@ _POLL: Final = 60.0  # seconds that a look elsewhere may take
 _GITHUB: Final = ("GH_TOKEN", "GITHUB_TOKEN")  # who looks at GitHub, if the settings say
 
 
-class OtherRootError(HoraeError):
-    code = "other_root"
-    exit_code = Exit.CONFLICT
-
+class OtherRootError(HoraeError, code="other_root", exit_code=Exit.CONFLICT):
     def __init__(self, data: str, *, theirs: str, ours: str) -> None:
         self.theirs = theirs
         self.ours = ours
@@ -103,19 +100,14 @@ class OtherRootError(HoraeError):
         )
 
 
-class DataFileError(HoraeError):
-    code = "data_file"
-
+class DataFileError(HoraeError, code="data_file"):
     def __init__(self, path: str, error: OSError) -> None:
         self.path = path
         self.reason = (error.strerror or str(error)).lower()
         super().__init__(f"{path}: {self.reason}; make it readable, or move or remove it")
 
 
-class EmptyPlanError(HoraeError):
-    code = "empty_plan"
-    exit_code = Exit.CONFLICT
-
+class EmptyPlanError(HoraeError, code="empty_plan", exit_code=Exit.CONFLICT):
     def __init__(self, root: Path) -> None:
         self.root = str(root)
         what = "contains no plan" if root.is_dir() else "does not exist"
@@ -268,8 +260,7 @@ class App:
         return not lags and self.engine.trouble is None and not self.engine.is_blank
 
 
-class ReaderError(HoraeError):
-    code = "reader"
+class ReaderError(HoraeError, code="reader"):
     remedy: Final = "install Horae again, or use another version of Python"
 
     def __init__(self, wrong: str) -> None:

@@ -41,14 +41,16 @@ class HoraeError(Exception):
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = Exit.FINDINGS
 
+    def __init_subclass__(cls, *, code: str = "", exit_code: int | None = None) -> None:
+        super().__init_subclass__()
+        cls.code = code or cls.code
+        cls.exit_code = cls.exit_code if exit_code is None else exit_code
+
     def data(self) -> ErrorData:
         told = ((name, value) for name, value in vars(self).items() if not name.startswith("_"))
         facts = {name: value for name, value in told if value is not None}
         return {"code": self.code, "message": str(self), "facts": facts}
 
 
-class ScheduleError(HoraeError):
+class ScheduleError(HoraeError, code="schedule", exit_code=Exit.USAGE):
     """A time rule that cannot be read."""
-
-    code = "schedule"
-    exit_code = Exit.USAGE

@@ -62,10 +62,7 @@ SOON: Final = timedelta(seconds=5)  # after an origin that could not be reached,
 SMALL: Final = 64 << 10  # bytes of output that are copied to the database
 
 
-class LeaseLostError(HoraeError):
-    code = "lease_lost"
-    exit_code = Exit.TEMPORARY
-
+class LeaseLostError(HoraeError, code="lease_lost", exit_code=Exit.TEMPORARY):
     def __init__(self, what: str) -> None:
         super().__init__(f"the lease of {what} was not renewed in time")
 

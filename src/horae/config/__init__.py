@@ -33,10 +33,7 @@ SECRETS: Final = "secrets"  # the table that says where the value of each secret
 T = TypeVar("T")
 
 
-class SettingError(HoraeError):
-    code = "setting"
-    exit_code = Exit.USAGE
-
+class SettingError(HoraeError, code="setting", exit_code=Exit.USAGE):
     def __init__(
         self, origin: str, reason: str, *, setting: str | None = None, value: object = None
     ) -> None:
@@ -48,10 +45,7 @@ class SettingError(HoraeError):
         super().__init__(f"{origin}: {what}{reason}")
 
 
-class SettingsChangedError(HoraeError):
-    code = "settings_changed"
-    exit_code = Exit.CONFLICT
-
+class SettingsChangedError(HoraeError, code="settings_changed", exit_code=Exit.CONFLICT):
     def __init__(self) -> None:
         super().__init__(f"{FILE} has changed since it was shown; run `horae config trust` again")
 

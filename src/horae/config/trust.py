@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 PULLING: Final = timedelta(seconds=10)  # so long git may have files of a commit it is not yet at
 
 
-class TrustError(HoraeError):
-    code = "settings_trust"
-    exit_code = Exit.UNAUTHORISED
-
+class TrustError(HoraeError, code="settings_trust", exit_code=Exit.UNAUTHORISED):
     def __init__(self, actor: str) -> None:
         self.actor = actor
         super().__init__(f"{actor_words(actor)} cannot confirm settings; only a user can")

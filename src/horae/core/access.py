@@ -27,20 +27,14 @@ SESSION_BEGUN: Final = "session_begun"
 SESSION_ENDED: Final = "session_ended"  # the event after which nothing is open in a session
 
 
-class TokenTakenError(HoraeError):
-    code = "token_taken"
-    exit_code = Exit.CONFLICT
-
+class TokenTakenError(HoraeError, code="token_taken", exit_code=Exit.CONFLICT):
     def __init__(self, name: str) -> None:
         self.name = name
         remedy = f"choose another name, or revoke the token with `horae token revoke {name}`"
         super().__init__(f"a token named {name!r} already exists; {remedy}")
 
 
-class NoTokenError(HoraeError):
-    code = "no_token"
-    exit_code = Exit.NOT_FOUND
-
+class NoTokenError(HoraeError, code="no_token", exit_code=Exit.NOT_FOUND):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
@@ -80,10 +74,7 @@ class Tokens(Protocol):
         """Record the use of a token, at most once a minute."""
 
 
-class NoSessionError(HoraeError):
-    code = "session_not_found"
-    exit_code = Exit.NOT_FOUND
-
+class NoSessionError(HoraeError, code="session_not_found", exit_code=Exit.NOT_FOUND):
     def __init__(self, session: str) -> None:
         self.session = session
         super().__init__(f"there is no session {session!r}; `horae token sessions` lists them")

@@ -39,9 +39,7 @@ _WEB: Final = re.compile(
 )
 
 
-class CommandError(ScheduleError):
-    code = "command"
-
+class CommandError(ScheduleError, code="command"):
     def __init__(self, key: str, value: str, *, reason: str) -> None:
         self.key = key
         self.value = value

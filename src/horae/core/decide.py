@@ -331,9 +331,7 @@ def _long(length: timedelta) -> str:
 # they cannot go round in a circle.
 
 
-class AfterError(ScheduleError):
-    code = "after"
-
+class AfterError(ScheduleError, code="after"):
     def __init__(self, text: str, *, reason: str) -> None:
         self.text = text
         self.reason = reason

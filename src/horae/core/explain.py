@@ -43,10 +43,7 @@ _WALL: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?)?", re.A
 _LIKE_A_DATE: Final = re.compile(r"\d{4}-", re.ASCII)
 
 
-class AskedMomentError(HoraeError):
-    code = "asked_moment"
-    exit_code = Exit.USAGE
-
+class AskedMomentError(HoraeError, code="asked_moment", exit_code=Exit.USAGE):
     def __init__(self, text: str) -> None:
         self.text = text
         super().__init__(

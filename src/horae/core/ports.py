@@ -35,9 +35,7 @@ PATIENCE: Final = timedelta(seconds=2)  # how long an entry may be missing befor
 FRESH_LEDGER: Final = "fresh_ledger"  # the first event of one that was begun in place of a lost one
 
 
-class LedgerError(HoraeError):
-    code = "ledger"
-
+class LedgerError(HoraeError, code="ledger"):
     def __init__(self, place: str, reason: str, *, remedy: str) -> None:
         self.place = place
         self.reason = reason
@@ -45,47 +43,31 @@ class LedgerError(HoraeError):
         super().__init__(f"{place}: {reason}; {remedy}")
 
 
-class LedgerBusyError(LedgerError):
+class LedgerBusyError(LedgerError, code="ledger_busy", exit_code=Exit.TEMPORARY):
     """A ledger that another process keeps from being written; it may be free soon."""
 
-    code = "ledger_busy"
-    exit_code = Exit.TEMPORARY
 
-
-class LedgerWriteError(LedgerError):
+class LedgerWriteError(LedgerError, code="ledger_write", exit_code=Exit.TEMPORARY):
     """A ledger that the disk does not take; to write the same again is safe."""
 
-    code = "ledger_write"
-    exit_code = Exit.TEMPORARY
 
-
-class LedgerDamagedError(LedgerError):
+class LedgerDamagedError(LedgerError, code="ledger_damaged", exit_code=Exit.VERIFICATION):
     """A ledger that is corrupt, cut short, empty, gone, or not one of ours."""
 
-    code = "ledger_damaged"
-    exit_code = Exit.VERIFICATION
 
-
-class LedgerWholeError(LedgerError):
-    code = "ledger_whole"
-    exit_code = Exit.CONFLICT
-
+class LedgerWholeError(LedgerError, code="ledger_whole", exit_code=Exit.CONFLICT):
     def __init__(self, place: str) -> None:
         super().__init__(
             place, "the ledger is intact and is not replaced", remedy="start without --fresh-ledger"
         )
 
 
-class LedgerNewerError(LedgerError):
-    code = "ledger_newer"
-    exit_code = Exit.VERIFICATION
+class LedgerNewerError(LedgerError, code="ledger_newer", exit_code=Exit.VERIFICATION):
+    pass
 
 
-class StaleTermError(LedgerError):
+class StaleTermError(LedgerError, code="stale_term", exit_code=Exit.CONFLICT):
     """A write by an engine whose term is over: another one decides now."""
-
-    code = "stale_term"
-    exit_code = Exit.CONFLICT
 
     def __init__(self, place: str, *, term: int, current: int) -> None:
         self.term = term
@@ -395,42 +377,32 @@ class Ledger(Protocol):
         """Fold settled receipts from before a moment into ranges."""
 
 
-class RunError(HoraeError):
+class RunError(HoraeError, code="run"):
     """A run that cannot be made."""
-
-    code = "run"
 
     def __init__(self, reason: str) -> None:
         self.reason = coded(reason, ReasonCode.CANNOT_START)
         super().__init__(reason)
 
 
-class LauncherLostError(HoraeError):
+class LauncherLostError(HoraeError, code="launcher_lost", exit_code=Exit.TEMPORARY):
     """A launcher that ended before the run began: it may be tried again."""
-
-    code = "launcher_lost"
-    exit_code = Exit.TEMPORARY
 
     def __init__(self, reason: str) -> None:
         self.reason = Reason(ReasonCode.LAUNCHER_LOST, reason)
         super().__init__(f"nothing was started: {reason}")
 
 
-class HeldBackError(HoraeError):
+class HeldBackError(HoraeError, code="held_back"):
     """A run that cannot be made before a person has done something."""
-
-    code = "held_back"
 
     def __init__(self, reason: str) -> None:
         self.reason = coded(reason, ReasonCode.NOT_READY)
         super().__init__(reason)
 
 
-class SecretError(HeldBackError):
+class SecretError(HeldBackError, code="secret", exit_code=Exit.FINDINGS):
     """A secret whose value cannot be read; the value is never part of it."""
-
-    code = "secret"
-    exit_code = Exit.FINDINGS
 
     def __init__(self, name: str, why: str) -> None:
         self.name = name
@@ -443,11 +415,8 @@ class UnaskedSecretError(SecretError):
     """A secret that a look does not read, as that would call a command."""
 
 
-class LiteralSecretError(HoraeError):
+class LiteralSecretError(HoraeError, code="secret_literal", exit_code=Exit.USAGE):
     """A secret where only its name can be kept."""
-
-    code = "secret_literal"
-    exit_code = Exit.USAGE
 
     def __init__(self, name: str) -> None:
         self.name = name

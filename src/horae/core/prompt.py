@@ -101,10 +101,7 @@ def shown(name: str, value: str) -> str:
 # Orders
 
 
-class AgentUnavailableError(HoraeError):
-    code = "agent_unavailable"
-    exit_code = Exit.TEMPORARY
-
+class AgentUnavailableError(HoraeError, code="agent_unavailable", exit_code=Exit.TEMPORARY):
     def __init__(self, agent: str, reason: str) -> None:
         self.agent = agent
         self.reason = reason

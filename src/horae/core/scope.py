@@ -23,20 +23,14 @@ class Scope(StrEnum):
     ADMIN = "admin"  # all of these, and tokens, sessions, prune and settings
 
 
-class ScopeError(HoraeError):
-    code = "token_scope"
-    exit_code = Exit.USAGE
-
+class ScopeError(HoraeError, code="token_scope", exit_code=Exit.USAGE):
     def __init__(self, word: str) -> None:
         self.word = word
         what = f"there is no scope {word!r}" if word else "a token needs at least one scope"
         super().__init__(f"{what}; the scopes are {', '.join(Scope)}")
 
 
-class TokenNameError(HoraeError):
-    code = "token_name"
-    exit_code = Exit.USAGE
-
+class TokenNameError(HoraeError, code="token_name", exit_code=Exit.USAGE):
     def __init__(self, name: str) -> None:
         self.name = name
         reason = (

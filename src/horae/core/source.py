@@ -73,10 +73,8 @@ def is_within(file: str, name: str) -> bool:
     return file.startswith(name) if is_directory else file == name
 
 
-class SourceError(HoraeError):
+class SourceError(HoraeError, code="source"):
     """A source that failed as a whole: what it held so far stands."""
-
-    code = "source"
 
     def __init__(self, name: str, error: Exception) -> None:
         self.name = name

@@ -74,10 +74,7 @@ class Answer(StrEnum):
     ASK = "ask"
 
 
-class ToolPolicyError(HoraeError):
-    code = "tool_policy"
-    exit_code = Exit.USAGE
-
+class ToolPolicyError(HoraeError, code="tool_policy", exit_code=Exit.USAGE):
     def __init__(self, value: str, *, reason: str) -> None:
         self.value = value[:100]
         self.reason = reason

@@ -356,10 +356,7 @@ class BackfillResult:
         }
 
 
-class EntryNotFoundError(HoraeError):
-    code = "entry_not_found"
-    exit_code = Exit.NOT_FOUND
-
+class EntryNotFoundError(HoraeError, code="entry_not_found", exit_code=Exit.NOT_FOUND):
     def __init__(self, word: str, *, near: Sequence[str] = ()) -> None:
         self.word = word
         self.near = list(near)
@@ -371,10 +368,7 @@ class EntryNotFoundError(HoraeError):
         )
 
 
-class AmbiguousEntryError(HoraeError):
-    code = "entry_ambiguous"
-    exit_code = Exit.USAGE
-
+class AmbiguousEntryError(HoraeError, code="entry_ambiguous", exit_code=Exit.USAGE):
     def __init__(self, word: str, found: Sequence[Listed]) -> None:
         self.word = word
         self.candidates = [
@@ -393,10 +387,7 @@ class AmbiguousEntryError(HoraeError):
         super().__init__("\n".join([head, *shown, *more]))
 
 
-class EntryStateError(HoraeError):
-    code = "entry_state"
-    exit_code = Exit.CONFLICT
-
+class EntryStateError(HoraeError, code="entry_state", exit_code=Exit.CONFLICT):
     def __init__(self, found: Listed, reason: str, *, remedy: str) -> None:
         self.entry = found.number
         self.title = found.mark.title
@@ -404,9 +395,7 @@ class EntryStateError(HoraeError):
         super().__init__(f"{found.mark.title} (entry {found.number}): {reason}; {remedy}")
 
 
-class CannotRunError(HoraeError):
-    code = "cannot_run"
-
+class CannotRunError(HoraeError, code="cannot_run"):
     def __init__(self, title: str, why: Unready) -> None:
         self.title = title
         self.reason = why.reason
@@ -414,19 +403,13 @@ class CannotRunError(HoraeError):
         super().__init__(f"{title} cannot run: {why}")
 
 
-class ReceiptNotFoundError(HoraeError):
-    code = "receipt_not_found"
-    exit_code = Exit.NOT_FOUND
-
+class ReceiptNotFoundError(HoraeError, code="receipt_not_found", exit_code=Exit.NOT_FOUND):
     def __init__(self, number: int) -> None:
         self.number = number
         super().__init__(f"there is no receipt {number}; `horae history` lists the receipts")
 
 
-class RunNotFoundError(HoraeError):
-    code = "run_not_found"
-    exit_code = Exit.NOT_FOUND
-
+class RunNotFoundError(HoraeError, code="run_not_found", exit_code=Exit.NOT_FOUND):
     def __init__(self, what: int | str) -> None:
         self.what = what
         numbers = "runs and receipts are numbered separately"
@@ -437,10 +420,7 @@ class RunNotFoundError(HoraeError):
         )
 
 
-class RunStateError(HoraeError):
-    code = "run_state"
-    exit_code = Exit.CONFLICT
-
+class RunStateError(HoraeError, code="run_state", exit_code=Exit.CONFLICT):
     def __init__(self, title: str, reason: str, *, runs: Sequence[int] = ()) -> None:
         self.title = title
         self.reason = reason
@@ -448,10 +428,7 @@ class RunStateError(HoraeError):
         super().__init__(f"{title}: {reason}")
 
 
-class RequestError(HoraeError):
-    code = "request"
-    exit_code = Exit.USAGE
-
+class RequestError(HoraeError, code="request", exit_code=Exit.USAGE):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
