@@ -63,7 +63,7 @@ class LedgerWholeError(LedgerError, code="ledger_whole", exit_code=Exit.CONFLICT
 
 
 class LedgerNewerError(LedgerError, code="ledger_newer", exit_code=Exit.VERIFICATION):
-    pass
+    """A ledger that a newer version has written."""
 
 
 class StaleTermError(LedgerError, code="stale_term", exit_code=Exit.CONFLICT):
