@@ -47,6 +47,7 @@ from horae.process.logs import tidy
 from horae.process.masking import masked
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
+from horae.sources.agents.runner import AgentHost, Registry
 from horae.sources.board.runner import Dispatcher, DispatchRunner, RecycleRunner, busy_at
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import CommittedBoard, refuse_double
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
     from horae.core.launch import Launch
     from horae.core.ports import Clock, Ended, Held, Job, Process, Run, Runner, Unreleased
     from horae.org.plan import Diagnostic
-    from horae.sources.agents.runner import Registry
     from horae.store.ledger import BookLedger
 
 log = logging.getLogger(__name__)
@@ -330,16 +330,15 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
             busy=lambda: busy_at(engine.gate),
             term=term,
         )
+    agent_host = AgentHost(registry, host.processes, host.place)
     dispatches = DispatchRunner(
-        host.processes,
-        host.place,
+        agent_host,
         board,
         roster,
-        registry=registry,
         ledger=ledger,
         clock=clock,
-        timeout=config.keeper_timeout,
         trees=host.trees,
+        timeout=config.keeper_timeout,
         heard=None if dispatcher is None else dispatcher.note_change,
     )
     manifest, keeper = config.crew_def or config.keeper_def, None
@@ -354,10 +353,8 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
             has_files=config.store is None,
         )
         keeper = KeeperRunner(
-            host.processes,
-            host.place,
+            agent_host,
             keeping,
-            registry=registry,
             ledger=ledger,
             clock=clock,
             trees=host.trees,
@@ -455,7 +452,11 @@ def _runners(
 ) -> Runners:
     text = context.ledger.text
     commands = CommandRunner(host.processes, host.place)
-    prompts = PromptRunner(host.processes, host.place, context.agents, context.trigger_store, text)
+
+    def agents() -> AgentHost:
+        return AgentHost(context.agents(), host.processes, host.place)
+
+    prompts = PromptRunner(agents, context.trigger_store, text)
     limit = context.config.plan_max_bytes
     recycling = RecycleRunner(context.root, clock=context.clock, tasks=context.tasks, limit=limit)
 

@@ -26,6 +26,7 @@ from horae.process.ready import unread, why_unready
 from horae.sources.agents.rules import AgentDefinition, AgentError, parse_agent
 from horae.sources.agents.runner import (
     Agent,
+    AgentHost,
     AgentNotFoundError,
     BlockAgents,
     Registry,
@@ -362,12 +363,13 @@ def block_agents(
 ) -> BlockAgents:
     """Return the agents of agent blocks: those that *agents* gives, and the *card* of a name."""
 
-    async def find(name: str) -> tuple[Registry, Agent]:
+    async def find(name: str) -> tuple[AgentHost, Agent]:
         known = None if card is None else await card(name)
         registry = await asyncio.to_thread(agents)
-        return registry, registry.get(name) if known is None else agent_of(known)
+        agent = registry.get(name) if known is None else agent_of(known)
+        return AgentHost(registry, processes, place), agent
 
-    return BlockAgents(find, processes, place)
+    return BlockAgents(find)
 
 
 def find_agents(

@@ -25,7 +25,7 @@ from horae.core.service import Service
 from horae.core.views import EngineFacts
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
-from horae.sources.agents.runner import Registry
+from horae.sources.agents.runner import AgentHost, Registry
 from horae.sources.agents.source import AgentRequests
 from horae.sources.board.routes import BoardRequests
 from horae.sources.board.tasks import Board
@@ -240,7 +240,7 @@ async def engine(
                 {
                     Work.COMMAND: CommandRunner(processes, place),
                     Work.PROMPT: PromptRunner(
-                        processes, place, lambda: registry, store, ledger.text
+                        lambda: AgentHost(registry, processes, place), store, ledger.text
                     ),
                 }
             ),

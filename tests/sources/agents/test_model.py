@@ -27,10 +27,10 @@ from horae.sources.agents.rules import AgentDefinition, RunnerKind
 from horae.sources.agents.runner import (
     RESULT_NAME,
     Agent,
+    AgentHost,
+    Part,
     Provider as Where,
     Registry,
-    hold_agent,
-    look_back_agent,
 )
 from horae.sources.agents.tools import MOST_SHOWN, Toolbox
 from provider import Provider, Reply, fails, says, uses
@@ -403,21 +403,17 @@ class Stage:
             "wren", "wren", "You write.", model="small-1", runner=RunnerKind.MODEL
         )
         async with Processes(self.data) as processes:
-            held = await hold_agent(
-                Registry(provider=Where(url=url, key="MODEL_API_KEY", is_named=is_named)),
-                Agent("wren", definition, Origin("wren.org", 1), variables=("BOT_TOKEN",)),
-                "Sweep.",
-                run=self.run,
-                processes=processes,
-                place=self.place,
-                timeout=timeout,
-            )
+            provider = Where(url=url, key="MODEL_API_KEY", is_named=is_named)
+            host = AgentHost(Registry(provider=provider), processes, self.place)
+            who = Agent("wren", definition, Origin("wren.org", 1), variables=("BOT_TOKEN",))
+            part = Part(7, self.directory)
+            held = await host.hold(who, "Sweep.", run=part, timeout=timeout)
             held.go()
             if until is not None:
                 await asyncio.to_thread(until)
                 held.cancel("enough")
             ended = await held.ended()
-            assert await look_back_agent(processes, self.directory, 7) == ended
+            assert await host.look_back(self.run) == ended
             return ended
 
     def left(self) -> str:

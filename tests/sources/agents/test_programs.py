@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.core.entry import Origin
-from horae.core.ports import Run
 from horae.core.receipt import Status
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.process.processes import Processes, can_kill_trees
@@ -30,7 +29,7 @@ from horae.sources.agents.programs import (
     read_answer,
 )
 from horae.sources.agents.rules import parse_agent
-from horae.sources.agents.runner import Agent, Registry, hold_agent
+from horae.sources.agents.runner import Agent, AgentHost, Part, Registry
 from provider import Provider, Reply, fails, says, uses
 from scale import scaled
 from store.ledger_suite import story
@@ -408,15 +407,9 @@ async def asked(program: str, home: Path, *replies: Reply, command: str = "") ->
             work, data, {**environ, "PATH": os.environ["PATH"]}, timedelta(minutes=3)
         )
         async with Processes(data) as processes:
-            held = await hold_agent(
-                Registry(),
-                who,
-                "Water the beans.",
-                run=Run(1, 1, 1, datetime(2026, 6, 6, 9, 0, tzinfo=UTC)),
-                processes=processes,
-                place=place,
-                timeout=timedelta(minutes=3),
-            )
+            part, limit = Part(1, data / "runs/1"), timedelta(minutes=3)
+            host = AgentHost(Registry(), processes, place)
+            held = await host.hold(who, "Water the beans.", run=part, timeout=limit)
             held.go()
             ended = await held.ended()
         heard = json.dumps(provider.asked)

@@ -7,6 +7,7 @@ import base64
 import json
 import os
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -17,24 +18,24 @@ import horae
 from horae.app import build, run_once
 from horae.config import load
 from horae.core.entry import Origin
-from horae.core.ports import Ended, Held, Run, RunError
+from horae.core.ports import Ended, Held, Run, RunError, Unreleased
 from horae.core.receipt import Status
 from horae.core.tool_policy import ToolPolicy, parse_policy
-from horae.process.processes import UNRELEASED, Processes, can_kill_trees
+from horae.process.processes import Processes, can_kill_trees
 from horae.process.run_settings import RunSettings
 from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import (
     LONGEST_TEXT,
     PROMPT_NAME,
     Agent,
+    AgentHost,
     AgentNotFoundError,
     AgentTwiceError,
     BlockAgents,
+    Part,
     Provider,
     Registry,
     hidden_of,
-    hold_agent,
-    look_back_agent,
     provider_of,
 )
 from horae.sources.workflows.commands import records_of
@@ -85,6 +86,13 @@ class Stage:
     def run(self) -> Run:
         return Run(7, 1, 1, NOW)
 
+    @property
+    def part(self) -> Part:
+        return Part(7, self.directory)
+
+    def host(self, processes: Processes, registry: Registry | None = None) -> AgentHost:
+        return AgentHost(registry or Registry(), processes, self.place)
+
     def log(self) -> str:
         path = self.directory / "output.log"
         return path.read_text() if path.exists() else ""
@@ -101,13 +109,10 @@ class Stage:
         model: str | None = None,
     ) -> Ended:
         async with Processes(self.data) as processes:
-            held: Held = await hold_agent(
-                registry or Registry(),
+            held: Held = await self.host(processes, registry).hold(
                 who,
                 prompt,
-                run=self.run,
-                processes=processes,
-                place=self.place,
+                run=self.part,
                 timeout=timeout,
                 facts=facts,
                 tools=tools,
@@ -201,21 +206,14 @@ def test_where_models_are_called_follows_from_the_environment() -> None:
 async def test_an_agent_is_held_until_it_is_let_go(stage: Stage) -> None:
     async with Processes(stage.data) as processes:
         who = agent(":COMMAND: sh -c 'touch began'")
-        held = await hold_agent(
-            Registry(),
-            who,
-            "Go.",
-            run=stage.run,
-            processes=processes,
-            place=stage.place,
-            timeout=LONG,
-        )
+        host = stage.host(processes)
+        held = await host.hold(who, "Go.", run=stage.part, timeout=LONG)
         assert not (stage.work / "began").exists()
         held.cancel("no longer wanted")
         ended = await held.ended()
         assert (ended.outcome, ended.reason) == (Status.KILLED, "no longer wanted")
         assert not (stage.work / "began").exists()
-        assert await look_back_agent(processes, stage.directory, 7) is UNRELEASED
+        assert isinstance(await host.look_back(stage.run), Unreleased)
 
 
 @story
@@ -353,8 +351,9 @@ async def test_how_it_ended_is_known_after_the_engine_died(stage: Stage) -> None
     stage.program("claude", f"echo '{json.dumps(ANSWER)}'")
     ended = await stage.told(agent(":COMMAND: claude", ":MODEL: big-1"))
     async with Processes(stage.data) as processes:
-        assert await look_back_agent(processes, stage.directory, 7) == ended
-        assert await look_back_agent(processes, stage.directory, 8) is None
+        host = stage.host(processes)
+        assert await host.look_back(stage.run) == ended
+        assert await host.look_back(replace(stage.run, number=8)) is None
 
 
 @story
@@ -362,14 +361,10 @@ async def test_one_function_runs_many_at_a_time(stage: Stage) -> None:
     async with Processes(stage.data) as processes:
 
         async def one(number: int) -> Ended:
-            held = await hold_agent(
-                Registry(),
-                agent(":COMMAND: cat", name=f"w{number}"),
-                f"Number {number}.",
-                run=Run(number, 1, 1, NOW),
-                processes=processes,
-                place=stage.place,
-                timeout=LONG,
+            part = Part(number, stage.place.directory_of(Run(number, 1, 1, NOW)))
+            who = agent(":COMMAND: cat", name=f"w{number}")
+            held = await stage.host(processes).hold(
+                who, f"Number {number}.", run=part, timeout=LONG
             )
             held.go()
             return await held.ended()
@@ -401,11 +396,13 @@ async def asking(home: Path, **options: Any) -> AsyncIterator[Yard]:
     for each in NAMED.values():
         registry.add(each, environ={"PATH": PATH})
 
-    async def find(name: str) -> tuple[Registry, Agent]:
-        return registry, registry.get(name)
-
     async with yard(home, **options) as place:
-        place.agent = BlockAgents(find, place.processes, place.place)
+        host = AgentHost(registry, place.processes, place.place)
+
+        async def find(name: str) -> tuple[AgentHost, Agent]:
+            return host, registry.get(name)
+
+        place.agent = BlockAgents(find)
         yield place
 
 

@@ -29,9 +29,10 @@ from horae.core.gate import Capacity
 from horae.core.ports import HeldBackError, Job, Process, Run, RunError
 from horae.core.receipt import Receipt, Status
 from horae.core.service import Service
+from horae.files.git.trees import Trees
 from horae.process.processes import Processes, can_kill_trees
 from horae.process.run_settings import RunSettings
-from horae.sources.agents.runner import Registry
+from horae.sources.agents.runner import AgentHost, Registry
 from horae.sources.board.dispatch import rest_after
 from horae.sources.board.runner import UNCLAIMED, Dispatcher, DispatchRunner, busy_at
 from horae.sources.board.source import BoardSource
@@ -183,13 +184,12 @@ async def open_hall(
             rest=rest,
         )
         runner = DispatchRunner(
-            processes,
-            place,
+            AgentHost(registry, processes, place),
             board,
             roster,
-            registry=registry,
             ledger=ledger,
             clock=clock,
+            trees=Trees(place.root, place.data),
             heard=dispatcher.note_change,
         )
         source = BoardSource(
@@ -648,13 +648,12 @@ async def dispatch_stage(home: Home) -> AsyncIterator[DispatchStage]:
 def runner_of(stage: DispatchStage, processes: Processes) -> DispatchRunner:
     home = stage.home
     return DispatchRunner(
-        processes,
-        RunSettings(home.root, home.data, os.environ, MINUTE),
+        AgentHost(Registry(), processes, RunSettings(home.root, home.data, os.environ, MINUTE)),
         CommittedBoard(home.root),
         Roster(home.manifest),
-        registry=Registry(),
         ledger=stage.ledger,
         clock=stage.clock,
+        trees=Trees(home.root, home.data),
     )
 
 

@@ -30,15 +30,20 @@ from horae.cli.output import (
 from horae.cli.trigger_access import TriggerAccess
 from horae.config import load, secrets_of
 from horae.context import AgentLookup, find_agents
-from horae.core.clock import SystemClock
 from horae.core.entry import KEEPER
-from horae.core.ports import Ended, Run
 from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit, HoraeError
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.agents.programs import Answers, can_keep, program_of
-from horae.sources.agents.runner import Agent, AgentNotFoundError, AgentRun, Registry, hold_agent
+from horae.sources.agents.runner import (
+    Agent,
+    AgentHost,
+    AgentNotFoundError,
+    AgentRun,
+    Part,
+    Registry,
+)
 from horae.sources.triggers.rules import parse_tools
 from horae.sources.triggers.runner import agent_of
 from horae.sources.triggers.service import TriggerConflictError, Triggers
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from horae.core.command import Unready
+    from horae.core.ports import Ended
     from horae.core.tool_policy import ToolPolicy
     from horae.sources.triggers.store import AgentCard
 
@@ -147,8 +153,8 @@ def run(
     tools = None if known.card is None else known.policy
 
     async def run() -> Ended:
-        attempt = Run(number=1, receipt=0, attempt=1, started_at=SystemClock().now())
         with TemporaryDirectory(prefix="horae-agent-") as home:
+            part = Part(1, Path(home) / "run")
             place = RunSettings(
                 Path(config.root).resolve(),
                 Path(home),
@@ -157,13 +163,11 @@ def run(
                 named=secrets_of(config),
             )
             async with Processes(place.data) as processes:
-                held = await hold_agent(
-                    everybody.registry,
+                host = AgentHost(everybody.registry, processes, place)
+                held = await host.hold(
                     agent,
                     sys.stdin.read() if prompt == "-" else prompt or ASKED,
-                    run=attempt,
-                    processes=processes,
-                    place=place,
+                    run=part,
                     timeout=limit,
                     tools=tools,
                     model=model,
@@ -171,7 +175,7 @@ def run(
                 held.go()
                 ending = asyncio.ensure_future(held.ended())
                 if output.form is Form.TABLE:
-                    await _follow(held, ending, place.directory_of(attempt) / LOG_NAME)
+                    await _follow(held, ending, part.directory / LOG_NAME)
                 return await ending
 
     ended = asyncio.run(run())

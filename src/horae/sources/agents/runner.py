@@ -1,4 +1,4 @@
-"""Agents: one registry of them, and one function that runs any of them, `hold_agent`.
+"""Agents: one registry of them, and one function that runs any of them, `AgentHost.hold`.
 
 It knows two runners. A *command* is any program that is handed the prompt; `programs` knows some
 of them well. A *model* is called by a program of ours. Both end with the same facts: text,
@@ -13,27 +13,20 @@ import os
 import re
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from horae.core.command import Unready
 from horae.core.headline import agent_blocks
-from horae.core.ports import Ended, Given, Held, Process, Run, RunError, SecretError, Secrets
+from horae.core.ports import Ended, Given, RunError, SecretError, Unreleased
 from horae.core.receipt import EndCause, Reason, ReasonCode, RunFinish, Status, shown, verdict
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
 from horae.process.masking import Masker, disguises
-from horae.process.processes import (
-    LOG_NAME,
-    UNRELEASED,
-    EarlierRun,
-    Processes,
-    Spec,
-    guessed_secrets,
-)
+from horae.process.processes import LOG_NAME, UNRELEASED, Processes, Spec, guessed_secrets
 from horae.process.ready import allowed_environment, unread, why_unready
-from horae.process.run_settings import RunSettings, hidden_bytes, why_held
+from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
 from horae.sources.agents.programs import (
     Answers,
@@ -52,6 +45,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from horae.core.entry import Origin
+    from horae.core.ports import Held, Job, Process, Run, Secrets
     from horae.org.plan import Plan
 
 SETTINGS: Final = "set agent.command in horae.toml"
@@ -150,24 +144,17 @@ def provider_of(environ: Mapping[str, str], secrets: Collection[str] = ()) -> Pr
     )
 
 
+@dataclass(eq=False)
 class Registry:
     """The agents, each by its name; `command` gives the command of those that name none."""
 
-    def __init__(
-        self,
-        *,
-        command: Callable[[], tuple[str, ...] | None] = lambda: None,
-        provider: Provider | None = None,
-        settings: str = SETTINGS,
-        root: Path | None = None,
-        secrets: Secrets | None = None,
-    ) -> None:
-        self._command = command  # asked each time: a person may confirm another one
-        self.settings = settings
-        self.root = root or Path()
-        self.provider = provider or Provider()
-        self.secrets = secrets
-        self._agents: dict[str, Agent] = {}
+    _: KW_ONLY
+    command: Callable[[], tuple[str, ...] | None] = lambda: None  # a person may confirm another
+    provider: Provider = Provider()
+    settings: str = SETTINGS
+    root: Path = Path()
+    secrets: Secrets | None = None
+    _agents: dict[str, Agent] = field(default_factory=dict, init=False)
 
     def __iter__(self) -> Iterator[Agent]:
         return iter(sorted(self._agents.values(), key=lambda agent: agent.name))
@@ -187,12 +174,18 @@ class Registry:
 
     def command_of(self, agent: Agent) -> tuple[str, ...]:
         """Return the command that runs an agent; none if neither it nor the settings name one."""
-        return agent.definition.command or self._command() or ()
+        return agent.definition.command or self.command() or ()
 
     def model_of(self, agent: Agent) -> str | None:
         """Return the model that an agent asks for, if it or the provider names one."""
         of_provider = self.provider.model if agent.runner is RunnerKind.MODEL else None
         return agent.definition.model or of_provider
+
+    def asked_for(self, agent: Agent) -> tuple[str, ...]:
+        """Return the variables that an agent asks for; a model's key is one, if it is a secret."""
+        is_key = agent.runner is RunnerKind.MODEL and self.provider.is_named
+        key = (self.provider.key,) if is_key else ()
+        return (*agent.variables, *agent.definition.variables, *key)
 
     def obstacle(
         self, agent: Agent, *, environ: Mapping[str, str], tools: ToolPolicy | None = None
@@ -203,7 +196,7 @@ class Registry:
             policy_of(agent.definition.tools)
         except ToolPolicyError as error:
             return Unready(f"{who} has a :TOOLS: that is not valid: {error}", "correct it")
-        if why := unread(self.secrets, asked_for(self, agent), agent.environment.values()):
+        if why := unread(self.secrets, self.asked_for(agent), agent.environment.values()):
             return why._replace(reason=f"{who}: {why.reason}")
         if agent.runner is RunnerKind.MODEL:
             return self._no_model(agent, environ)
@@ -240,23 +233,6 @@ class Registry:
         return None
 
 
-async def why_unable(
-    registry: Registry, agent: Agent, place: RunSettings, *, tools: ToolPolicy | None = None
-) -> Reason | None:
-    """Return why an agent cannot run now: what it lacks, or a secret that cannot be read."""
-    obstacle = registry.obstacle(agent, environ=place.environ, tools=tools)
-    if obstacle is not None:
-        return obstacle.why()
-    return await why_held(place, asked_for(registry, agent), agent.environment)
-
-
-def asked_for(registry: Registry, agent: Agent) -> tuple[str, ...]:
-    """Return the variables that an agent asks for; a model's key is one, if it is a secret."""
-    is_key = agent.runner is RunnerKind.MODEL and registry.provider.is_named
-    key = (registry.provider.key,) if is_key else ()
-    return (*agent.variables, *agent.definition.variables, *key)
-
-
 class Part(NamedTuple):
     """A part of a run, with a directory of its own for what it prints."""
 
@@ -264,161 +240,166 @@ class Part(NamedTuple):
     directory: Path
 
 
-async def hold_agent(
-    registry: Registry,
-    agent: Agent,
-    prompt: str,
-    *,
-    run: Run | Part,
-    processes: Processes,
-    place: RunSettings,
-    timeout: timedelta,
-    facts: Mapping[str, str] | None = None,
-    tools: ToolPolicy | None = None,
-    model: str | None = None,
-) -> AgentRun:
-    """Make a run of an agent that waits for its go; raises RunError if it cannot be made.
+@dataclass(frozen=True, slots=True)
+class AgentHost:
+    """What carries runs of agents out: the registry, the processes, and where runs work."""
 
-    *facts* are variables about the run. *tools* and *model*, where given, count instead of the
-    definition's; such a policy must be kept, so a program that cannot keep it is not started.
-    """
-    obstacle = registry.obstacle(agent, environ=place.environ, tools=tools)
-    if obstacle is not None:
-        raise RunError(str(obstacle))
-    given = await place.secrets.given(asked_for(registry, agent), agent.environment)
-    wanted = model or registry.model_of(agent)
-    if wanted is not None and not is_model(wanted):
-        raise RunError(f"{shown(wanted)!r} is not a valid model name")
-    policy = agent.policy if tools is None else tools
-    directory = run.directory if isinstance(run, Part) else place.directory_of(run)
-    spec = Spec(
-        run=run.number,
-        argv=(),
-        cwd=_work_of(agent, place.root),
-        environment={
-            **allowed_environment(place.environ),
-            **given.variables,
-            **(facts or {}),
-            "HORAE_AGENT": agent.name,
-            **({"HORAE_MODEL": wanted} if wanted else {}),
-            "HORAE_TOOLS": json.dumps(policy.data()),
-        },
-        directory=directory,
-        timeout=timeout,
-        secrets=_hidden(place, given),
-    )
-    whole = f"{agent.definition.prompt}\n\n{prompt}".strip() + "\n"
-    if agent.runner is RunnerKind.MODEL:
-        called = Called((sys.executable, *MODEL), Answers.MODEL, wants_file=False, keeps=True)
-        spec = _model_spec(
-            spec,
-            registry.provider,
-            place,
-            agent=agent,
-            prompt=prompt,
-            policy=policy,
-            model=wanted or "",
+    registry: Registry
+    processes: Processes
+    place: RunSettings
+
+    async def why_unable(self, agent: Agent, tools: ToolPolicy | None = None) -> Reason | None:
+        """Return why an agent cannot run now: what it lacks, or a secret that cannot be read."""
+        obstacle = self.registry.obstacle(agent, environ=self.place.environ, tools=tools)
+        return obstacle.why() if obstacle is not None else await self.why_held(agent)
+
+    async def why_held(self, agent: Agent) -> Reason | None:
+        return await why_held(self.place, self.registry.asked_for(agent), agent.environment)
+
+    async def hold(
+        self,
+        agent: Agent,
+        prompt: str,
+        *,
+        run: Job | Part,
+        timeout: timedelta,
+        facts: Mapping[str, str] | None = None,
+        tools: ToolPolicy | None = None,
+        model: str | None = None,
+    ) -> AgentRun:
+        """Make a run of an agent that waits for its go; raises RunError if it cannot be made.
+
+        *facts* are more variables about the run. *tools* and *model*, where given, count instead of
+        the definition's; such a policy must be kept, so a program that cannot keep it is not
+        started.
+        """
+        registry, place, facts = self.registry, self.place, dict(facts or {})
+        obstacle = registry.obstacle(agent, environ=place.environ, tools=tools)
+        if obstacle is not None:
+            raise RunError(str(obstacle))
+        given = await place.secrets.given(registry.asked_for(agent), agent.environment)
+        wanted = model or registry.model_of(agent)
+        if wanted is not None and not is_model(wanted):
+            raise RunError(f"{shown(wanted)!r} is not a valid model name")
+        if not isinstance(run, Part):
+            facts = facts_of(run, place, timeout=timeout, api=agent.definition.api) | facts
+            run = Part(run.run.number, place.directory_of(run.run))
+        policy = agent.policy if tools is None else tools
+        spec = Spec(
+            run=run.number,
+            argv=(),
+            cwd=_work_of(agent, place.root),
+            environment={
+                **allowed_environment(place.environ),
+                **given.variables,
+                **facts,
+                "HORAE_AGENT": agent.name,
+                **({"HORAE_MODEL": wanted} if wanted else {}),
+                "HORAE_TOOLS": json.dumps(policy.data()),
+            },
+            directory=run.directory,
+            timeout=timeout,
+            secrets=_hidden(place, given),
         )
-    else:
-        command, file = registry.command_of(agent), directory / PROMPT_NAME
-        called = call(command, model=wanted, policy=policy, work=spec.cwd, prompt_file=file)
-        spec = replace(spec, stdin=b"" if called.wants_file else whole.encode("utf-8", "replace"))
-    try:
-        directory.mkdir(0o700, parents=True, exist_ok=True)
-        _remove(directory / RESULT_NAME)
-        how = {"answers": called.answers.value, "model": wanted}
-        _write(directory / ANSWER_NAME, json.dumps(how))
-        if called.wants_file:
-            _write(directory / PROMPT_NAME, whole)
-    except OSError as error:
-        raise RunError(
-            f"{directory}: {error.strerror}; the agent needs a working directory"
-        ) from error
-    try:
-        live = await processes.hold(replace(spec, argv=called.argv))
-    except BaseException:
+        whole = f"{agent.definition.prompt}\n\n{prompt}".strip() + "\n"
+        prompt_file = run.directory / PROMPT_NAME
+        if agent.runner is RunnerKind.MODEL:
+            called = Called((sys.executable, *MODEL), Answers.MODEL, wants_file=False, keeps=True)
+            spec = self._model_spec(spec, agent, prompt, policy, wanted or "")
+        else:
+            command = registry.command_of(agent)
+            called = call(
+                command, model=wanted, policy=policy, work=spec.cwd, prompt_file=prompt_file
+            )
+            stdin = b"" if called.wants_file else whole.encode("utf-8", "replace")
+            spec = replace(spec, stdin=stdin)
+        try:
+            run.directory.mkdir(0o700, parents=True, exist_ok=True)
+            _remove(run.directory / RESULT_NAME)
+            how = {"answers": called.answers.value, "model": wanted}
+            _write(run.directory / ANSWER_NAME, json.dumps(how))
+            if called.wants_file:
+                _write(prompt_file, whole)
+        except OSError as error:
+            raise RunError(
+                f"{run.directory}: {error.strerror}; the agent needs a working directory"
+            ) from error
+        try:
+            live = await self.processes.hold(replace(spec, argv=called.argv))
+        except BaseException:
+            _remove(prompt_file)
+            raise
+        return AgentRun(live, spec, called, wanted)
+
+    def _model_spec(
+        self, spec: Spec, agent: Agent, prompt: str, policy: ToolPolicy, model: str
+    ) -> Spec:
+        """Return the spec with the order for the program that calls the model."""
+        provider, environ = self.registry.provider, self.place.environ
+        environment = dict(spec.environment)
+        if provider.key in environ and not provider.is_named:
+            environment[provider.key] = environ[provider.key]
+        hidden = {each.decode("utf-8", "surrogateescape") for each in spec.secrets}
+        order = ModelOrder(
+            agent=agent.name,
+            model=model,
+            url=provider.url,
+            key=provider.key,
+            system=agent.definition.prompt,
+            prompt=prompt,
+            tools=policy.data(),
+            result=str(spec.directory / RESULT_NAME),
+            secrets=tuple(name for name, value in environment.items() if value in hidden),
+            steps=provider.steps,
+            tokens=provider.tokens,
+        )
+        return replace(spec, environment=environment, stdin=order.encoded())
+
+    async def look_back(self, run: Run, agent: Agent | None = None) -> Ended | Unreleased | None:
+        """Return how a run of an earlier engine ended; *agent* is whose secrets are masked."""
+        directory = self.place.directory_of(run)
+        ended = await self.processes.look_back(directory, run.number)
         _remove(directory / PROMPT_NAME)
-        raise
-    return AgentRun(live, spec, called, model=wanted)
+        if ended is None or ended is UNRELEASED:
+            return None if ended is None else Unreleased()
+        try:
+            said = json.loads((directory / ANSWER_NAME).read_bytes())
+            answers, model = Answers(said["answers"]), said.get("model")
+        except (OSError, ValueError, RecursionError, TypeError, LookupError):
+            return ended
+        secrets = () if agent is None else await hidden_of(agent, self.place)
+        result = await asyncio.to_thread(_result, directory, answers, secrets)
+        return _with_result(ended, result, model if isinstance(model, str) else None)
 
 
-def _model_spec(
-    spec: Spec,
-    provider: Provider,
-    place: RunSettings,
-    *,
-    agent: Agent,
-    prompt: str,
-    policy: ToolPolicy,
-    model: str,
-) -> Spec:
-    """Return the spec with the order for the program that calls the model."""
-    environment = dict(spec.environment)
-    if provider.key in place.environ and not provider.is_named:
-        environment[provider.key] = place.environ[provider.key]
-    hidden = {each.decode("utf-8", "surrogateescape") for each in spec.secrets}
-    order = ModelOrder(
-        agent=agent.name,
-        model=model,
-        url=provider.url,
-        key=provider.key,
-        system=agent.definition.prompt,
-        prompt=prompt,
-        tools=policy.data(),
-        result=str(spec.directory / RESULT_NAME),
-        secrets=tuple(name for name, value in environment.items() if value in hidden),
-        steps=provider.steps,
-        tokens=provider.tokens,
-    )
-    return replace(spec, environment=environment, stdin=order.encoded())
-
-
+@dataclass(slots=True, eq=False)
 class AgentRun:
     """A run of an agent; its end carries what the agent answered."""
 
-    def __init__(self, live: Held, spec: Spec, called: Called, *, model: str | None = None) -> None:
-        self._live = live
-        self._directory = spec.directory
-        self._secrets = spec.secrets
-        self._model = model
-        self.called = called
-        self.answer = ""  # once it has ended, all that the agent answered
+    live: Held
+    spec: Spec
+    called: Called
+    model: str | None = None
+    answer: str = ""  # once it has ended, all that the agent answered
 
     @property
     def process(self) -> Process:
-        return self._live.process
+        return self.live.process
 
     def go(self) -> None:
-        self._live.go()
+        self.live.go()
 
     def cancel(self, reason: str) -> None:
-        self._live.cancel(reason)
+        self.live.cancel(reason)
 
     async def ended(self) -> Ended:
         """Return how it ended and what the agent answered, once nothing of it is left."""
-        ended = await self._live.ended()
-        _remove(self._directory / PROMPT_NAME)
-        answers = self.called.answers
-        result = await asyncio.to_thread(_result, self._directory, answers, self._secrets)
+        ended = await self.live.ended()
+        directory, answers = self.spec.directory, self.called.answers
+        _remove(directory / PROMPT_NAME)
+        result = await asyncio.to_thread(_result, directory, answers, self.spec.secrets)
         self.answer = result.text
-        return _with_result(ended, result, self._model)
-
-
-async def look_back_agent(
-    processes: Processes, directory: Path, run: int, *, secrets: tuple[bytes, ...] = ()
-) -> Ended | Literal[EarlierRun.UNRELEASED] | None:
-    """Return how a run of an agent ended that an engine before this one made; None is unknown."""
-    ended = await processes.look_back(directory, run)
-    _remove(directory / PROMPT_NAME)
-    if ended is None or ended is UNRELEASED:
-        return ended
-    try:
-        said = json.loads((directory / ANSWER_NAME).read_bytes())
-        answers, model = Answers(said["answers"]), said.get("model")
-    except (OSError, ValueError, RecursionError, TypeError, LookupError):
-        return ended
-    result = await asyncio.to_thread(_result, directory, answers, secrets)
-    return _with_result(ended, result, model if isinstance(model, str) else None)
+        return _with_result(ended, result, self.model)
 
 
 def _with_result(ended: Ended, result: Result, model: str | None) -> Ended:
@@ -473,38 +454,30 @@ def _remove(path: Path) -> None:
         os.remove(path)
 
 
+@dataclass(eq=False)
 class BlockAgents:
     """Answers to the agent blocks of workflows: each block is a run of the agent it names.
 
-    *find* gives an agent as it is defined now, with its registry, or raises AgentNotFoundError.
+    *find* gives an agent as it is defined now, with its host, or raises AgentNotFoundError.
     """
 
-    def __init__(
-        self,
-        find: Callable[[str], Awaitable[tuple[Registry, Agent]]],
-        processes: Processes,
-        place: RunSettings,
-    ) -> None:
-        self._find = find
-        self._processes = processes
-        self._place = place
-        self._turns: dict[str, asyncio.Lock] = {}
+    find: Callable[[str], Awaitable[tuple[AgentHost, Agent]]]
+    _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def why_held(self, plan: Plan) -> str | None:
         """Return which secret cannot be read that an agent of a workflow needs, if so."""
         for name in {name for _, name in agent_blocks(plan) if name}:
             try:
-                registry, agent = await self._find(name)
+                host, agent = await self.find(name)
             except AgentNotFoundError:
                 continue  # its block says so
-            asked = asked_for(registry, agent)
-            if (why := await why_held(self._place, asked, agent.environment)) is not None:
+            if (why := await host.why_held(agent)) is not None:
                 return f"the agent {name}: {why}"
         return None
 
     async def check(self, name: str) -> None:
-        registry, agent = await self._find(name)
-        obstacle = await why_unable(registry, agent, self._place)
+        host, agent = await self.find(name)
+        obstacle = await host.why_unable(agent)
         if obstacle is not None:
             raise RunError(obstacle)
 
@@ -520,19 +493,11 @@ class BlockAgents:
     ) -> bytes:
         """Return the answer of an agent; one that begins with NO-WORK is like any other."""
         await self.check(name)
-        registry, agent = await self._find(name)
+        host, agent = await self.find(name)
         # An agent has one live run, so blocks take turns.
         async with self._turns.setdefault(name, asyncio.Lock()):
-            held = await hold_agent(
-                registry,
-                agent,
-                prompt,
-                run=Part(run, directory),
-                processes=self._processes,
-                place=self._place,
-                timeout=agent.definition.timeout or timeout,
-                facts=facts,
-            )
+            part, limit = Part(run, directory), agent.definition.timeout or timeout
+            held = await host.hold(agent, prompt, run=part, timeout=limit, facts=facts)
             held.go()
             try:
                 ended = await held.ended()

@@ -31,11 +31,7 @@ from horae.core.ports import (
 from horae.core.receipt import BAD, FINAL, NEVER_STARTED, OPEN, Reason, ReasonCode, Receipt, Status
 from horae.errors import HoraeError
 from horae.files.git.repository import edit_and_commit
-from horae.files.git.trees import Trees
 from horae.files.read import LIMIT, PlanFileError, read_plan
-from horae.process.processes import UNRELEASED
-from horae.process.run_settings import facts_of
-from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board import dispatch
 from horae.sources.board.recycle import Recycled, Stays, trigger_of
 from horae.sources.board.rules import moment
@@ -58,10 +54,9 @@ if TYPE_CHECKING:
     from horae.core.gate import Gate
     from horae.core.ports import Clock, Held, Job, Ledger, Listed, Run
     from horae.core.receipt import Filed
+    from horae.files.git.trees import Trees
     from horae.files.read import StrPath
-    from horae.process.processes import Processes
-    from horae.process.run_settings import RunSettings
-    from horae.sources.agents.runner import Agent, Registry
+    from horae.sources.agents.runner import Agent, AgentHost, Registry
     from horae.sources.board.dispatch import Assignment
     from horae.sources.board.rules import Changes
     from horae.sources.board.task import Task
@@ -305,20 +300,15 @@ class Dispatcher:
 class DispatchRunner:
     """Makes the runs of dispatched tasks; *heard* is called whenever one is over."""
 
-    processes: Processes
-    place: RunSettings
+    agents: AgentHost
     board: CommittedBoard
     roster: Roster | None
     _: KW_ONLY
-    registry: Registry
     ledger: Ledger
     clock: Clock
+    trees: Trees
     timeout: timedelta | None = None
-    trees: Trees | None = None
     heard: Callable[[], None] | None = None
-
-    def __post_init__(self) -> None:
-        self._trees = self.trees or Trees(self.place.root, self.place.data)
 
     async def hold(self, job: Job) -> Held:
         """Make the run of a task that waits for its go, and claim the task in its file."""
@@ -326,7 +316,7 @@ class DispatchRunner:
         if errand is None:
             raise RunError("the entry is not a task of the board")
         agent, timeout = await asyncio.to_thread(self._who, job.filed, errand)
-        obstacle = await why_unable(self.registry, agent, self.place)
+        obstacle = await self.agents.why_unable(agent)
         if obstacle is not None:
             raise HeldBackError(obstacle)
         try:
@@ -338,19 +328,15 @@ class DispatchRunner:
         if isinstance(card, str):
             words = f"task #{errand.task} was not started: {card}"
             return _EditRun(Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_STARTED, words)))
-        file = card.path.removeprefix(f"{self.place.root}/")
-        facts = facts_of(job, self.place, timeout=timeout, api=agent.definition.api)
+        file = card.path.removeprefix(f"{self.agents.place.root}/")
         try:
-            tree = await self._trees.make(errand.member)
-            run = await hold_agent(
-                self.registry,
+            tree = await self.trees.make(errand.member)
+            run = await self.agents.hold(
                 replace(agent, directory=tree.path),
                 dispatch.prompt(card.task, file=file),
-                run=job.run,
-                processes=self.processes,
-                place=self.place,
+                run=job,
                 timeout=timeout,
-                facts={**facts, "HORAE_TASK": str(errand.task)},
+                facts={"HORAE_TASK": str(errand.task)},
             )
         except (LauncherLostError, LedgerError):
             raise  # it is asked for again, and knows its own claim
@@ -360,23 +346,20 @@ class DispatchRunner:
         return _Working(self, errand, run)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        directory = self.place.directory_of(run)
-        found = await look_back_agent(self.processes, directory, run.number)
-        if found is UNRELEASED:
-            return Unreleased()
-        errand = None if found is None else await self._errand(filed)
-        return found if found is None or errand is None else await self.over(errand, found)
+        found = await self.agents.look_back(run)
+        errand = await self._errand(filed) if isinstance(found, Ended) else None
+        return await self.over(errand, found) if errand and isinstance(found, Ended) else found
 
     async def obstacle(self, filed: Filed) -> str | None:
         errand = await self._errand(filed)
         if errand is None:
             return None
         agent, _ = await asyncio.to_thread(self._who, filed, errand)
-        return await why_unable(self.registry, agent, self.place)
+        return await self.agents.why_unable(agent)
 
     async def over(self, errand: Errand, how: Ended) -> Ended:
         """Deliver the work of a run and move its task on; return the end with the facts of both."""
-        brought = await self._trees.deliver(errand.member)
+        brought = await self.trees.deliver(errand.member)
         facts = {**how.facts, "task": errand.task, **brought.facts()}
         # What was not merged cleanly is left for a person to review, on its branch.
         facts |= await self._move(errand, how.outcome, how.reason, branch=brought.branch)
@@ -418,7 +401,7 @@ class DispatchRunner:
             raise RunError(f"{errand.member} is not a member of the crew")
         agent = self.roster.agent(member)
         own = member.timeout or agent.definition.timeout
-        return agent, own or self.timeout or self.place.timeout
+        return agent, own or self.timeout or self.agents.place.timeout
 
     async def _claim(self, errand: Errand, run: Run, timeout: timedelta) -> Card | str:
         """Claim a task in its file, or return why it is not to be done any more."""

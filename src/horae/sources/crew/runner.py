@@ -12,9 +12,9 @@ import logging
 import os
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from errno import EINVAL
-from functools import partial
+from functools import cached_property, partial
 from itertools import count, islice
 from pathlib import Path
 from stat import S_ISREG
@@ -38,9 +38,6 @@ from horae.files.git.repository import Git, UpdateRefusal, edit_and_commit, is_r
 from horae.files.git.trees import Trees, why_left
 from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read
-from horae.process.processes import UNRELEASED
-from horae.process.run_settings import facts_of
-from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.rules import blocked_text, moment
 from horae.sources.crew.briefing import Appointment, BoardTask, hand, is_idle, prompt, survey
 from horae.sources.crew.diary import (
@@ -83,9 +80,8 @@ if TYPE_CHECKING:
     from horae.core.ports import Clock, Held, Job, Ledger, Run
     from horae.core.receipt import Filed
     from horae.org.plan import Plan
-    from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
-    from horae.sources.agents.runner import Agent, Registry
+    from horae.sources.agents.runner import Agent, AgentHost
     from horae.sources.board.tasks import CommittedBoard
     from horae.sources.crew.briefing import Handed
     from horae.sources.crew.lifecycle import Lifecycle, State
@@ -116,32 +112,25 @@ class Keeping:
     has_files: bool = True
 
 
+@dataclass(frozen=True, eq=False)
 class KeeperRunner:
-    def __init__(
-        self,
-        processes: Processes,
-        place: RunSettings,
-        keeping: Keeping,
-        *,
-        registry: Registry,
-        ledger: Ledger,
-        clock: Clock,
-        trees: Trees | None = None,
-        board: CommittedBoard | None = None,
-        term: int = 1,
-        is_gone: Callable[[str], bool] = lambda _: False,
-    ) -> None:
-        self._is_gone = is_gone  # whether a machine is not there, of a cluster
-        self._processes = processes
-        self._place = place
-        self._keeping = keeping
-        self._roster = Roster(keeping.manifest)
-        self._trees = trees or Trees(place.root, place.data)
-        self._registry = registry
-        self._ledger = ledger
-        self._clock = clock
-        self._board = board
-        self._term = term
+    agents: AgentHost
+    keeping: Keeping
+    _: KW_ONLY
+    ledger: Ledger
+    clock: Clock
+    trees: Trees
+    board: CommittedBoard | None = None
+    term: int = 1
+    is_gone: Callable[[str], bool] = lambda _: False  # whether a machine of a cluster is lost
+
+    @property
+    def _place(self) -> RunSettings:
+        return self.agents.place
+
+    @cached_property
+    def _roster(self) -> Roster:
+        return Roster(self.keeping.manifest)
 
     async def hold(self, job: Job) -> Held:
         try:
@@ -152,7 +141,7 @@ class KeeperRunner:
             raise RunError(str(error)) from error
 
     async def _hold(self, job: Job) -> Held:
-        now = self._clock.now()
+        now = self.clock.now()
         last_run = self._state(last_run_file(self._suffix(_member(job.text))))
         await self._mirror(last_run, seconds_text(now))
         pulled = await self._pull()
@@ -167,7 +156,7 @@ class KeeperRunner:
         kept = {
             name: why
             for name, why in memory.troubles.items()
-            if name == _DELIVERY or ((left := machine_left(name)) and self._is_gone(left))
+            if name == _DELIVERY or ((left := machine_left(name)) and self.is_gone(left))
         }
         memory = replace(begun(memory, made, now=now), troubles={**kept, **pulled})
         story = _Tick(self, member, lifecycle, memory, made.beat, made.state, made.reason, told)
@@ -176,36 +165,29 @@ class KeeperRunner:
             return story
         if obstacle is not None:
             raise HeldBackError(obstacle)
-        tree = await self._trees.make(member.name)
+        tree = await self.trees.make(member.name)
         if tree.trouble:
             troubles = {**memory.troubles, "tree": tree.trouble}
             story.memory = replace(memory, troubles=troubles)
         await asyncio.to_thread(self._note, job, story)
         known = write_memory(going(remembered, lifecycle, now=now))
-        await self._ledger.remember(job.filed.entry, known, term=self._term)
+        await self.ledger.remember(job.filed.entry, known, term=self.term)
         timeout = member.timeout or agent.definition.timeout
-        timeout = timeout or self._keeping.timeout or self._place.timeout
-        story.run = await hold_agent(
-            self._registry,
-            replace(agent, directory=tree.path),
-            prompt(told, mode=member.mode or self._keeping.mode, state=story.state),
-            run=job.run,
-            processes=self._processes,
-            place=self._place,
-            timeout=timeout,
-            facts=facts_of(job, self._place, timeout=timeout, api=agent.definition.api),
-        )
+        timeout = timeout or self.keeping.timeout or self._place.timeout
+        told_as = prompt(told, mode=member.mode or self.keeping.mode, state=story.state)
+        agent = replace(agent, directory=tree.path)
+        story.run = await self.agents.hold(agent, told_as, run=job, timeout=timeout)
         return story
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         """Return how a tick of an earlier engine ended, from its note; None is unknown."""
         directory = self._place.directory_of(run)
-        found = await look_back_agent(self._processes, directory, run.number)
-        if found is UNRELEASED:
-            return Unreleased()
+        found = await self.agents.look_back(run)
+        if isinstance(found, Unreleased):
+            return found
         text = await asyncio.to_thread(_text_of, directory / NOTE_NAME, most=_LONGEST_NOTE)
         note = read_note(text or "")
-        says = await self._ledger.text(filed.digest)
+        says = await self.ledger.text(filed.digest)
         if note is None or says is None:
             return found
         try:
@@ -222,7 +204,7 @@ class KeeperRunner:
 
     async def obstacle(self, filed: Filed) -> str | None:
         """Return why a tick that is held back would be so again; None if it would not."""
-        says = await self._ledger.text(filed.digest)
+        says = await self.ledger.text(filed.digest)
         return None if says is None else (await self._who(filed, says))[2]
 
     async def began(self, story: _Tick) -> None:
@@ -239,7 +221,7 @@ class KeeperRunner:
         if story.state is not None:
             facts["state"] = story.state.name
         if story.beat is Beat.WAKE:
-            brought = await self._trees.deliver(story.member.name)
+            brought = await self.trees.deliver(story.member.name)
             facts.update(brought.facts())
             troubles = {name: why for name, why in memory.troubles.items() if name != _DELIVERY}
             if brought.undelivered is not None:
@@ -250,27 +232,27 @@ class KeeperRunner:
             day = await asyncio.to_thread(self._lifecycle, story.member)
         except RunError:
             day = story.lifecycle
-        memory = ended(memory, story.beat, day, how.outcome, now=self._clock.now())
+        memory = ended(memory, story.beat, day, how.outcome, now=self.clock.now())
         memory = mirrored(memory, name=self._suffix(story.member))
         is_counted = how.is_counted and story.beat is not Beat.GATED
         return replace(how, facts=facts, memory=write_memory(memory), is_counted=is_counted)
 
     async def rest(self, story: _Tick) -> Ended:
         """Write the page of a rest from what is known; one in which nothing happened has none."""
-        now = self._clock.now()
+        now = self.clock.now()
         facts = await self._facts(story.memory.rested_at, story.told)
         if is_quiet(facts):
             words = "nothing has happened since the last rest"
             return Ended(Status.NO_WORK, Reason(ReasonCode.REST_QUIET, words))
-        text = rest_text(facts, agent=story.member.name, now=now, zone_name=self._keeping.zone_name)
+        text = rest_text(facts, agent=story.member.name, now=now, zone_name=self.keeping.zone_name)
         words = await self._write_page(rest_file(now), text, f"{_REST}{story.member.name}")
         story.memory = replace(story.memory, carry=carry_of(text))
         return Ended(Status.DONE, Reason(ReasonCode.REST_WRITTEN, words))
 
     async def settle(self, filed: Filed) -> None:
-        if filed.work is not Work.TICK or filed.status not in ENDS or not self._keeping.has_files:
+        if filed.work is not Work.TICK or filed.status not in ENDS or not self.keeping.has_files:
             return
-        known = await self._ledger.entry(filed.entry)
+        known = await self.ledger.entry(filed.entry)
         if known is None or not known.memory:
             return
         memory = read_memory(known.memory)
@@ -290,13 +272,13 @@ class KeeperRunner:
         async def read(text: str) -> tuple[Member, Agent, str | None]:
             member = _member(text)
             agent = await asyncio.to_thread(self._roster.agent, member)
-            return member, agent, await why_unable(self._registry, agent, self._place)
+            return member, agent, await self.agents.why_unable(agent)
 
         found = await read(says)
-        known = None if found[2] is None else await self._ledger.entry(filed.entry)
+        known = None if found[2] is None else await self.ledger.entry(filed.entry)
         if known is None or known.mark.body == filed.digest:
             return found
-        now_says = await self._ledger.text(known.mark.body)
+        now_says = await self.ledger.text(known.mark.body)
         return found if now_says is None else await read(now_says)
 
     async def _remembered(
@@ -304,7 +286,7 @@ class KeeperRunner:
     ) -> AgentMemory:
         """Return what an agent remembers; what a person wrote into its files is taken over."""
         memory = read_memory("" if job.listed is None else job.listed.memory)
-        if lifecycle is None or not self._keeping.has_files:
+        if lifecycle is None or not self.keeping.has_files:
             return memory
 
         def look_at_files() -> TakenOver:
@@ -321,16 +303,16 @@ class KeeperRunner:
         for kind, names in (("state_edited", taken.edited), ("state_set_aside", taken.bad)):
             for name in names:
                 facts = {"agent": member.name, "file": name}
-                now, entry = self._clock.now(), job.filed.entry
-                await self._ledger.note(kind, now=now, term=self._term, entry=entry, facts=facts)
+                now, entry = self.clock.now(), job.filed.entry
+                await self.ledger.note(kind, now=now, term=self.term, entry=entry, facts=facts)
         return taken.memory
 
     async def _pull(self) -> dict[str, str]:
         """Bring the plan root up to date; whatever comes of it, the tick goes on."""
         root = self._place.root
-        if not self._keeping.gitops or not is_repository(root):
+        if not self.keeping.gitops or not is_repository(root):
             return {}
-        pulled = await Git(root, local=self._trees.local).pull()
+        pulled = await Git(root, local=self.trees.local).pull()
         is_trouble = pulled.is_left_alone and pulled.why is not UpdateRefusal.NO_ORIGIN
         return {"pull": why_left(pulled)} if is_trouble else {}
 
@@ -346,7 +328,7 @@ class KeeperRunner:
 
     async def _told(self, member: Member, memory: AgentMemory, now: datetime) -> Handed:
         plans = await asyncio.to_thread(self._plans)
-        keeping = self._keeping
+        keeping = self.keeping
         return hand(
             survey(plans, await self._tasks(member.name), zone_name=keeping.zone_name),
             agent=member.name,
@@ -359,10 +341,10 @@ class KeeperRunner:
 
     async def _tasks(self, name: str) -> list[BoardTask]:
         """Return the board as an agent sees it; what cannot be read its own source says."""
-        if self._board is None:
+        if self.board is None:
             return []
         try:
-            cards = await self._board.read()
+            cards = await self.board.read()
         except (HoraeError, OSError):
             return []
         found = [BoardTask(number, "", "archived") for number in sorted(cards.archived)]
@@ -395,10 +377,10 @@ class KeeperRunner:
     async def _appointments(self) -> list[Appointment]:
         """Return what the engine keeps and comes next, each with its last receipt."""
         found = []
-        for known in await self._ledger.coming(limit=MOST):
+        for known in await self.ledger.coming(limit=MOST):
             if known.source != "org":
                 continue
-            page = await self._ledger.receipts(entry=known.number, limit=1)
+            page = await self.ledger.receipts(entry=known.number, limit=1)
             last = page.receipts[0] if page.receipts else None
             status = "" if last is None else last.status.value
             planned_at = None if last is None else last.receipt.planned_at
@@ -419,7 +401,7 @@ class KeeperRunner:
                 for each in found
                 if not (each.author == HORAE.name and each.subject.startswith(_REST))
             ]
-        page = await self._ledger.receipts(since=since, statuses=ENDS, limit=200)
+        page = await self.ledger.receipts(since=since, statuses=ENDS, limit=200)
         runs = [
             Ran(each.ended_at, each.title, each.status, each.receipt.reason)
             for each in page.receipts
@@ -429,10 +411,10 @@ class KeeperRunner:
         ]
         coming = [
             DiaryEntry(each.next_at, each.mark.title)
-            for each in await self._ledger.coming(limit=MOST)
+            for each in await self.ledger.coming(limit=MOST)
             if each.next_at is not None
         ]
-        cards = None if self._board is None else await self._board.read()
+        cards = None if self.board is None else await self.board.read()
         counts = Counter(() if cards is None else (task.status for task in cards.tasks))
         return DiaryFacts(commits, runs, counts, coming, told)
 
@@ -466,13 +448,13 @@ class KeeperRunner:
         mirror(directory / NOTE_NAME, write_note(note))
 
     async def _mirror(self, path: Path, text: str) -> None:
-        if self._keeping.has_files:
+        if self.keeping.has_files:
             await asyncio.to_thread(mirror, path, text)
 
     def _suffix(self, member: Member) -> str | None:
         """Return the name that an agent's files carry; a single keeper's carry none."""
-        is_keeper = member.definition == str(self._keeping.manifest)
-        return None if self._keeping.is_single and is_keeper else member.name
+        is_keeper = member.definition == str(self.keeping.manifest)
+        return None if self.keeping.is_single and is_keeper else member.name
 
     def _state(self, name: str) -> Path:
         return self._place.data / name

@@ -11,20 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horae.core.entry import Origin
-from horae.core.ports import HeldBackError, Unreleased
+from horae.core.ports import HeldBackError
 from horae.core.prompt import read_order
 from horae.core.scope import api_scopes
-from horae.process.processes import UNRELEASED
-from horae.process.run_settings import facts_of
 from horae.sources.agents.rules import AgentDefinition
-from horae.sources.agents.runner import (
-    Agent,
-    AgentNotFoundError,
-    hidden_of,
-    hold_agent,
-    look_back_agent,
-    why_unable,
-)
+from horae.sources.agents.runner import Agent, AgentHost, AgentNotFoundError
 from horae.sources.agents.source import NAME
 from horae.sources.triggers.rules import parse_tools
 from horae.timing.duration import parse_duration
@@ -32,12 +23,9 @@ from horae.timing.duration import parse_duration
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from horae.core.ports import Ended, Held, Job, Run
+    from horae.core.ports import Ended, Held, Job, Run, Unreleased
     from horae.core.receipt import Filed
     from horae.core.tool_policy import ToolPolicy
-    from horae.process.processes import Processes
-    from horae.process.run_settings import RunSettings
-    from horae.sources.agents.runner import Registry
     from horae.sources.triggers.store import AgentCard, TriggerStore
 
 
@@ -45,16 +33,14 @@ if TYPE_CHECKING:
 class PromptRunner:
     """Makes runs of triggers and of requests: an agent that is told what its order says."""
 
-    processes: Processes
-    place: RunSettings
-    registry: Callable[[], Registry]
+    host: Callable[[], AgentHost]  # as the plans define agents now
     triggers: TriggerStore
     text: Callable[[str], Awaitable[str | None]]  # what a digest stands for
 
     async def hold(self, job: Job) -> Held:
         filed, receipt = job.filed, job.filed.receipt
         order = read_order(job.text)
-        registry = self.registry()
+        host = self.host()
         try:
             agent = await self._agent(filed)
         except AgentNotFoundError as error:
@@ -64,45 +50,36 @@ class PromptRunner:
         if said.get("system"):
             agent = replace(agent, definition=replace(agent.definition, prompt=said["system"]))
         tools = policy_for(await self.triggers.agent(agent.name), order.enforced)
-        obstacle = await why_unable(registry, agent, self.place, tools=tools)
+        obstacle = await host.why_unable(agent, tools)
         if obstacle is not None:
             raise HeldBackError(obstacle)
-        timeout = filed.policy.timeout or agent.definition.timeout or self.place.timeout
-        return await hold_agent(
-            registry,
+        timeout = filed.policy.timeout or agent.definition.timeout or host.place.timeout
+        return await host.hold(
             agent,
             order.prompt(key=receipt.key, planned_at=receipt.planned_at),
-            run=job.run,
-            processes=self.processes,
-            place=self.place,
+            run=job,
             timeout=timeout,
-            facts=facts_of(job, self.place, timeout=timeout, api=agent.definition.api),
             tools=tools,
             model=said.get("model"),
         )
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         """Return how a run ended that an engine before this one made; None is unknown."""
-        agent = await self._agent(filed)
-        secrets = await hidden_of(agent, self.place)
-        found = await look_back_agent(
-            self.processes, self.place.directory_of(run), run.number, secrets=secrets
-        )
-        return Unreleased() if found is UNRELEASED else found
+        return await self.host().look_back(run, await self._agent(filed))
 
     async def obstacle(self, filed: Filed) -> str | None:
         """Return why a prompt that is held back would be so again; None if it would not."""
         agent = await self._agent(filed)
         text = await self.text(filed.digest)
         tools = policy_for(await self.triggers.agent(agent.name), read_order(text or "").enforced)
-        return await why_unable(self.registry(), agent, self.place, tools=tools)
+        return await self.host().why_unable(agent, tools)
 
     async def _agent(self, filed: Filed) -> Agent:
         if not filed.agents:  # made for one request
             return unnamed(filed.origin)
         [name] = filed.agents
         card = await self.triggers.agent(name)
-        return self.registry().get(name) if card is None else agent_of(card)
+        return self.host().registry.get(name) if card is None else agent_of(card)
 
 
 def unnamed(origin: Origin) -> Agent:
