@@ -24,22 +24,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 from zoneinfo import ZoneInfo
 
-from horae.timing.cron_fields import (
-    ANY_DAY,
-    DAY,
-    FIRST_YEAR,
-    HOURS,
-    MINUTES,
-    MONTH,
-    SECONDS,
-    WEEKDAY,
-    YEAR,
-    CronError,
-    FieldError,
-    located,
-    mask_of,
-    split_fields,
-)
+from horae.timing.cron_fields import FIRST_YEAR, CronError, read_masks
 from horae.timing.cron_words import ALL_DAYS, Meaning, words_of
 from horae.timing.zone import changes, zone as find_zone
 
@@ -56,6 +41,8 @@ _LONGEST_WAIT: Final = 41
 _PATIENCE: Final = 150
 # No zone changes its clock twice within three days.
 _QUIET: Final = timedelta(days=3)
+_SHORT: Final = timedelta(seconds=90)  # how far back a last moment is looked for at first
+_DAWN: Final = datetime(1, 6, 1, tzinfo=UTC)  # in the year that is left out, in every zone
 
 
 @final
@@ -76,18 +63,10 @@ class Cron:
     )  # fmt: skip
 
     def __init__(self, expression: str, zone: str = "UTC") -> None:
-        second, minute, hour, day, month, weekday, year = split_fields(expression)
-        self._starred = "*" in minute or "*" in hour or "*" in second
-        try:
-            self._seconds = mask_of(SECONDS, second)
-            self._minutes = mask_of(MINUTES, minute)
-            self._hours = mask_of(HOURS, hour)
-            days = 0 if day in ANY_DAY else mask_of(DAY, day)
-            self._months = mask_of(MONTH, month)
-            weekdays = 0 if weekday in ANY_DAY else mask_of(WEEKDAY, weekday)
-            self._years = 0 if year == "*" else mask_of(YEAR, year) >> FIRST_YEAR
-        except FieldError as refused:
-            raise located(expression, refused) from None
+        texts, masks = read_masks(expression)
+        self._starred = any("*" in text for text in texts[:3])
+        self._seconds, self._minutes, self._hours, days, self._months, weekdays, years = masks
+        self._years = years >> FIRST_YEAR
         self._first_second = _lowest(self._seconds)
         self._first_minute = _lowest(self._minutes)
         self._first_hour = _lowest(self._hours)
@@ -119,7 +98,6 @@ class Cron:
 
     @property
     def has_star_time(self) -> bool:
-        """Whether the rule follows the wall clock through a change, gap and fold alike."""
         return self._starred
 
     @property
@@ -139,7 +117,27 @@ class Cron:
 
     def prev(self, before: datetime) -> datetime | None:
         """Return the last moment strictly before another, in the zone of the rule."""
-        return self._before(self._local(before, "prev"))
+        end = in_utc(self._local(before, "prev"))
+        start, span, found = end, _SHORT, None
+        # Look further and further back, until the next moment from there lies before the end.
+        while found is None or found >= end:
+            if start <= _DAWN:
+                return None
+            start = end - span if end - _DAWN > span else _DAWN
+            span *= 8
+            found = self._after(start.astimezone(self._tzinfo))
+        if self._starred and not self._years and end.year - found.year > _PATIENCE:
+            return None
+        # Between the last moment known and the end lie no more than those after the middle.
+        high = end
+        while (later := self._after(found)) is not None and later < end:
+            middle = in_utc(later) + (high - later) / 2
+            found, ahead = later, self._after(middle.astimezone(self._tzinfo))
+            if ahead is not None and ahead < end:
+                found = ahead
+            else:
+                high = middle
+        return found
 
     def upcoming(self, after: datetime, n: int) -> list[datetime]:
         return list(islice(self._moments(self._local(after, "upcoming")), n))
@@ -237,32 +235,6 @@ class Cron:
             return moment
         return self._fixed_after(local, wall)
 
-    def _before(self, local: datetime) -> datetime | None:
-        if not 1 < local.year < 9999:
-            if local.year == 1:
-                return None
-            local = datetime(9999, 1, 1, tzinfo=self._tzinfo)
-
-        wall = self._wall_before(local)
-        zone = self._tzinfo
-        if zone is UTC:
-            return wall
-        if wall is None:
-            # No wall time is earlier, but the one before a change may come once more.
-            return (self._starred_before if self._starred else self._fixed_before)(local, None)
-
-        # As a rule the clock does not change in between, and one look shows it.
-        moment = _with_offset_at(local, wall, zone)
-        if self._starred:
-            if moment == wall and local - wall < _QUIET:
-                return moment
-            return self._starred_before(local, wall)
-        if moment != wall:
-            moment = _with_offset_at(wall, wall, zone)
-        if moment == wall and not moment.fold and not local.fold:
-            return moment
-        return self._fixed_before(local, wall)
-
     def _fixed_after(self, local: datetime, wall: datetime | None) -> datetime | None:
         """Return the moment of the first time of day that has not had its turn."""
         if local.fold and (seam := _seam(local)):
@@ -275,19 +247,6 @@ class Cron:
             return wall
         return seam.at.astimezone(self._tzinfo)
 
-    def _fixed_before(self, local: datetime, wall: datetime | None) -> datetime | None:
-        """Return the moment of the last time of day that has had its turn."""
-        if local.fold and (seam := _seam(local)):
-            wall = self._wall_before(seam.high)
-        while wall is not None:
-            seam = _seam(wall)
-            if seam is None or not seam.is_gap:
-                return wall
-            if seam.at < local:
-                return seam.at.astimezone(self._tzinfo)
-            wall = self._wall_before(seam.low)
-        return None
-
     def _starred_after(self, local: datetime, wall: datetime | None) -> datetime | None:
         """Return the next moment at which the wall shows a time of the rule, in another pass."""
         if not local.fold and (seam := _seam(local)):
@@ -299,21 +258,6 @@ class Cron:
             if wall.year - local.year > _PATIENCE:
                 return None
             wall = self._wall_after(seam.high - SECOND)
-        return wall
-
-    def _starred_before(self, local: datetime, wall: datetime | None) -> datetime | None:
-        """Return the last moment at which the wall showed a time of the rule, in another pass."""
-        if local.fold and (seam := _seam(local)):
-            # The first pass ends where the change leads away from.
-            wall = self._wall_before(seam.high)
-            if wall is not None and wall >= seam.low:
-                return wall
-        while wall is not None and (seam := _seam(wall)):
-            if not seam.is_gap:
-                return wall.replace(fold=1)
-            if local.year - wall.year > _PATIENCE:
-                return None
-            wall = self._wall_before(seam.low)
         return wall
 
     def _wall_after(self, wall: datetime) -> datetime | None:
@@ -361,51 +305,10 @@ class Cron:
             return self._first_of(wall.year, wall.month, day, wall.tzinfo)
         return self._in_later_month(wall)
 
-    def _wall_before(self, wall: datetime) -> datetime | None:
-        """Return the last wall time of the rule that is earlier."""
-        day = wall.day
-        hour = wall.hour
-        minute = wall.minute
-        second = wall.second if not wall.microsecond else wall.second + 1
-
-        second = (self._seconds & (1 << second) - 1).bit_length() - 1
-        if second < 0:
-            second = self._seconds.bit_length() - 1
-            minute -= 1
-
-        top = (self._minutes & (1 << minute + 1) - 1).bit_length() - 1
-        if top < minute or top < 0:
-            second = self._seconds.bit_length() - 1
-            minute = top
-            if top < 0:
-                minute = self._minutes.bit_length() - 1
-                hour -= 1
-
-        top = (self._hours & (1 << hour + 1) - 1).bit_length() - 1
-        if top < hour or top < 0:
-            second = self._seconds.bit_length() - 1
-            minute = self._minutes.bit_length() - 1
-            hour = top
-            if top < 0:
-                hour = self._hours.bit_length() - 1
-                day -= 1
-
-        earlier = self._days_in(wall.year, wall.month) & (1 << day + 1) - 1
-        if earlier >> day:
-            return datetime(wall.year, wall.month, day, hour, minute, second, 0, wall.tzinfo)
-        if earlier:
-            return self._last_of(wall.year, wall.month, earlier.bit_length() - 1, wall.tzinfo)
-        return self._in_earlier_month(wall)
-
     def _first_of(self, year: int, month: int, day: int, zone: tzinfo | None) -> datetime:
         return datetime(
             year, month, day, self._first_hour, self._first_minute, self._first_second, 0, zone
         )
-
-    def _last_of(self, year: int, month: int, day: int, zone: tzinfo | None) -> datetime:
-        hour = self._hours.bit_length() - 1
-        minute = self._minutes.bit_length() - 1
-        return datetime(year, month, day, hour, minute, self._seconds.bit_length() - 1, 0, zone)
 
     def _in_later_month(self, wall: datetime) -> datetime | None:
         year, month, years = wall.year, wall.month, self._years
@@ -424,24 +327,6 @@ class Cron:
                 year, month = year + 1, first
             if year <= last and (days := self._days_in(year, month)):
                 return self._first_of(year, month, _lowest(days), wall.tzinfo)
-        return None
-
-    def _in_earlier_month(self, wall: datetime) -> datetime | None:
-        year, month, years = wall.year, wall.month, self._years
-        final_month = self._months.bit_length() - 1
-        first = FIRST_YEAR + _lowest(years) if years else year - _LONGEST_WAIT
-        first = max(first, 2)
-        while year >= first:
-            earlier = self._months & (1 << month) - 1
-            if earlier:
-                month = earlier.bit_length() - 1
-            elif years:
-                left, month = years & (1 << max(0, year - FIRST_YEAR)) - 1, final_month
-                year = FIRST_YEAR + left.bit_length() - 1 if left else 1
-            else:
-                year, month = year - 1, final_month
-            if year >= first and (days := self._days_in(year, month)):
-                return self._last_of(year, month, days.bit_length() - 1, wall.tzinfo)
         return None
 
     def _days_in(self, year: int, month: int) -> int:

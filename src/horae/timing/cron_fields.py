@@ -69,32 +69,32 @@ class CronField(NamedTuple):
     high: int
     values: dict[str, int]
     whole: int
-    names: Sequence[str] = ()
+    names: Sequence[str]
+    ignored: Sequence[str]  # what says nothing, in place of all values
 
 
 def _field(
-    word: str, low: int, high: int, names: Sequence[str] = (), *, first: int = 0
+    word: str, low: int, high: int, names: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> CronField:
     values = {f"{n:02}": n for n in range(low, min(high, 9) + 1)}
     values |= {str(n): n for n in range(low, high + 1)}
-    for n, name in enumerate(names, first):
+    for n, name in enumerate(names, low):
         values |= {name[:3]: n, name: n}
-    return CronField(word, low, high, values, (2 << high) - (1 << low), names)
+    return CronField(word, low, high, values, (2 << high) - (1 << low), names, ignored)
 
 
 SECONDS: Final = _field("second", 0, 59)
 MINUTES: Final = _field("minute", 0, 59)
 HOURS: Final = _field("hour", 0, 23)
-DAY: Final = _field("day of month", 1, 31)
-MONTH: Final = _field("month", 1, 12, MONTHS, first=1)
-WEEKDAY: Final = _field("weekday", 0, 7, WEEKDAYS)
-YEAR: Final = _field("year", FIRST_YEAR, _LAST_YEAR)
+DAY: Final = _field("day of month", 1, 31, ignored=("*", "?"))
+MONTH: Final = _field("month", 1, 12, MONTHS)
+WEEKDAY: Final = _field("weekday", 0, 7, WEEKDAYS, ignored=("*", "?"))
+YEAR: Final = _field("year", FIRST_YEAR, _LAST_YEAR, ignored=("*",))
 _FIELDS: Final = (SECONDS, MINUTES, HOURS, DAY, MONTH, WEEKDAY, YEAR)
-ANY_DAY: Final = ("*", "?")
 
 
 class FieldError(Exception):
-    """A part of a field that cannot be read; `located` says where the field stands."""
+    """A part of a field that cannot be read; `read_masks` says where the field stands."""
 
     def __init__(self, field: CronField, part: str, reason: str) -> None:
         super().__init__(reason)
@@ -124,6 +124,25 @@ def split_fields(expression: str) -> Sequence[str]:
             return parts
         case _:
             raise _miscounted(expression)
+
+
+def read_masks(expression: str) -> tuple[Sequence[str], list[int]]:
+    """Return the seven fields, and the mask of each: 0 where a day field or the year is ignored."""
+    texts = split_fields(expression)
+    try:
+        return texts, [
+            0 if text in field.ignored else mask_of(field, text)
+            for field, text in zip(_FIELDS, texts, strict=True)
+        ]
+    except FieldError as error:
+        refused = error
+    tokens = list(re.finditer(r"\S+", expression))
+    token = tokens[_FIELDS.index(refused.field) - (1 if len(tokens) == 5 else 0)]
+    if token[0].upper().startswith(("TZ=", "CRON_TZ=")):
+        refused.reason = f"{token[0]!r} is a time zone; set it separately, not in the expression"
+    column = token.start() + refused.offset + 1
+    word, reason = refused.field.word, refused.reason
+    raise CronError(expression, field=word, reason=reason, column=column, width=refused.width)
 
 
 def mask_of(field: CronField, text: str) -> int:
@@ -248,20 +267,6 @@ def _special_weekday(item: str) -> int:
     if nth in ("1", "2", "3", "4", "5"):
         return 1 << 8 + number + 7 * (int(nth) - 1)
     raise FieldError(WEEKDAY, item, f"{item!r} must end with #1 to #5; {day}L is the last")
-
-
-def located(expression: str, refused: FieldError) -> CronError:
-    tokens = list(re.finditer(r"\S+", expression))
-    token = tokens[_FIELDS.index(refused.field) - (1 if len(tokens) == 5 else 0)]
-    if token[0].upper().startswith(("TZ=", "CRON_TZ=")):
-        refused.reason = f"{token[0]!r} is a time zone; set it separately, not in the expression"
-    return CronError(
-        expression,
-        field=refused.field.word,
-        reason=refused.reason,
-        column=token.start() + refused.offset + 1,
-        width=refused.width,
-    )
 
 
 def _miscounted(expression: str) -> CronError:
