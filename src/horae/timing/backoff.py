@@ -21,22 +21,16 @@ def delay_after(base: timedelta, streak: int) -> timedelta:
     >>> breather = timedelta(seconds=45)
     >>> [delay_after(breather, n).seconds for n in range(8)]
     [45, 60, 120, 240, 480, 960, 1800, 1800]
-
-    The cap is on the backoff, so an hourly keeper stays hourly.
-
-    >>> delay_after(timedelta(hours=1), 9)
-    datetime.timedelta(seconds=3600)
     """
     if streak <= 0:
         return base
-
-    # Clamp before doubling: one idle day would overflow timedelta.
+    # Clamp before doubling: one idle day would overflow timedelta. The cap is on the backoff,
+    # so an hourly keeper stays hourly.
     doublings = min(streak - 1, 5)
     return max(base, min(IDLE_FLOOR * (1 << doublings), IDLE_CAP))
 
 
 def delay_after_failures(base: timedelta, failures: int) -> timedelta:
-    """Return the wait before the next tick, after so many failures in a row."""
     return delay_after(base, failures - PATIENCE)
 
 

@@ -51,9 +51,6 @@ class Cron:
 
     Moments come out in the zone of the rule. Compare them in UTC: Python compares two datetimes
     of one zone by their wall time, and in an autumn night a later moment can have an earlier one.
-
-    >>> Cron("@daily") == Cron("0 0 * * *")
-    True
     """
 
     __slots__ = (
@@ -116,7 +113,6 @@ class Cron:
         return self._after(self._local(after, "next"))
 
     def prev(self, before: datetime) -> datetime | None:
-        """Return the last moment strictly before another, in the zone of the rule."""
         end = in_utc(self._local(before, "prev"))
         start, span, found = end, _SHORT, None
         # Look further and further back, until the next moment from there lies before the end.
@@ -248,7 +244,6 @@ class Cron:
         return seam.at.astimezone(self._tzinfo)
 
     def _starred_after(self, local: datetime, wall: datetime | None) -> datetime | None:
-        """Return the next moment at which the wall shows a time of the rule, in another pass."""
         if not local.fold and (seam := _seam(local)):
             # The second pass begins where the change leads back to.
             wall = self._wall_after(seam.low - SECOND)
@@ -330,12 +325,11 @@ class Cron:
         return None
 
     def _days_in(self, year: int, month: int) -> int:
-        """Return the days of a month on which the rule holds, a bit for each."""
         if not self._months >> month & 1:
             return 0
         if self._years and not (year >= FIRST_YEAR and self._years >> year - FIRST_YEAR & 1):
             return 0
-        length = _length(year, month)
+        length = month_length(year, month)
         days = self._days
         if self._weekdays or self._odd_weekdays or self._odd_days:
             first = date(year, month, 1).isoweekday() % 7
@@ -364,7 +358,7 @@ _STAYING: Final = tuple(
 _FIVE_WEEKS: Final = (1 << 35) - 1
 
 
-def _length(year: int, month: int) -> int:
+def month_length(year: int, month: int) -> int:
     if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
         return 29
     return _LENGTHS[month]

@@ -35,8 +35,6 @@ _LAST_YEAR: Final = 2199
 
 
 class CronError(ScheduleError):
-    """A cron expression that cannot be read."""
-
     code = "cron"
 
     def __init__(
@@ -51,12 +49,7 @@ class CronError(ScheduleError):
         super().__init__(f"cron {shown!r}: {field} {reason}")
 
     def caret(self) -> str:
-        """Return two lines: the expression, and a caret under the part that is wrong.
-
-        >>> print(CronError("0 24 * * *", field="hour", reason="…", column=3, width=2).caret())
-        0 24 * * *
-          ^^
-        """
+        """Return two lines: the expression, and a caret under the part that is wrong."""
         start = max(0, self.column - 1 - _SHOWN // 2)
         line = "".join(c if c.isprintable() else " " for c in self.expression[start:])[:_SHOWN]
         indent = self.column - 1 - start
@@ -197,11 +190,7 @@ def _item(field: CronField, item: str) -> int:
 
 
 def _series(low: int, high: int, step: int) -> int:
-    """Return the bits from low to high, a step apart.
-
-    >>> f"{_series(1, 10, 3):b}"
-    '10010010010'
-    """
+    """Return the bits from low to high, a step apart."""
     count = (high - low) // step + 1
     if count == 1:
         return 1 << low

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ALL_DAYS: Final = (1 << 32) - 2
+_DAYS: Final = [day.capitalize() for day in (*WEEKDAYS, WEEKDAYS[0])]
 
 
 class Meaning(NamedTuple):
@@ -136,7 +137,7 @@ def _day_words(rule: Meaning, *, is_daily: bool) -> str:
         found.append(f"on {_weekday_words(rule.weekdays)} {months}".rstrip())
     if rule.odd_weekdays:
         odd = [
-            f"the {_ORDINALS[bit // 7 + 1] if bit < 35 else 'last'} {_weekday(bit % 7)}"
+            f"the {_ORDINALS[bit // 7 + 1] if bit < 35 else 'last'} {_DAYS[bit % 7]}"
             for bit in bits(rule.odd_weekdays)
         ]
         found.append(f"on {_and(odd)} {of}")
@@ -185,8 +186,8 @@ def _weekday_words(weekdays: int) -> str:
     from_monday = [day for day in from_sunday if day] + [7] * (weekdays & 1)
     for days in (from_monday, from_sunday):
         if len(days) > 2 and _stride(days) == 1:
-            return f"{_weekday(days[0])} to {_weekday(days[-1])}"
-    return _and([_weekday(day) + "s" for day in from_monday])
+            return f"{_DAYS[days[0]]} to {_DAYS[days[-1]]}"
+    return _and([_DAYS[day] + "s" for day in from_monday])
 
 
 def _year_words(rule: Meaning) -> str:
@@ -204,18 +205,9 @@ _ORDINALS: Final = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"
 
 
 def _ordinal(number: int) -> str:
-    """Return a number as a place in a row.
-
-    >>> [_ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 31)]
-    ['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '22nd', '23rd', '31st']
-    """
     if number // 10 == 1:
         return f"{number}th"
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
-
-
-def _weekday(day: int) -> str:
-    return WEEKDAYS[day % 7].capitalize()
 
 
 def _clock(hour: int, minute: int) -> str:
@@ -227,11 +219,6 @@ def _every(step: int, unit: str) -> str:
 
 
 def _and(words: Sequence[str], *, link: str = "and") -> str:
-    """Return words as a list in a sentence.
-
-    >>> _and(["a", "b", "c"])
-    'a, b and c'
-    """
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {link} {words[-1]}"
@@ -246,22 +233,14 @@ def _stride(values: Sequence[int]) -> int | None:
 
 
 def _cycle(values: Sequence[int], size: int) -> int | None:
-    """Return how far apart values are that go on evenly from one round to the next.
-
-    >>> _cycle([5, 20, 35, 50], 60), _cycle([0, 7, 14, 21, 28, 35, 42, 49, 56], 60)
-    (15, None)
-    """
+    """Return how far apart values are that go on evenly from one round to the next."""
     step, rest = divmod(size, len(values))
     is_even = not rest and list(values) == list(range(values[0], size, step))
     return step if is_even and values[0] < step else None
 
 
 def _runs(values: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last of each row of values without a hole.
-
-    >>> _runs([1, 2, 3, 7, 9, 10])
-    [(1, 3), (7, 7), (9, 10)]
-    """
+    """Return the first and last of each row of values without a hole."""
     runs: list[tuple[int, int]] = []
     for value in values:
         if runs and runs[-1][1] == value - 1:

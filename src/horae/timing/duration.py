@@ -80,15 +80,7 @@ def parse_duration(text: str, *, allow_zero: bool = False) -> timedelta:
 
 
 def parse_cadence(text: str) -> timedelta:
-    """Return the length of time of a member's `:INTERVAL:`; a bare number is milliseconds.
-
-    >>> parse_cadence("10m"), parse_cadence("45000")
-    (datetime.timedelta(seconds=600), datetime.timedelta(seconds=45))
-    >>> parse_cadence("3d")
-    Traceback (most recent call last):
-    horae.timing.duration.DurationError: duration '3d': must be a number with s, m or h, or
-    a bare number of milliseconds; write 72h
-    """
+    """Return the length of time of a member's `:INTERVAL:`; a bare number is milliseconds."""
     if match := _CADENCE.fullmatch(text):
         number, unit = match.groups()
         return _checked(text, [(number, unit or "ms")], allow_zero=False)

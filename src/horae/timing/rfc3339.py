@@ -108,24 +108,14 @@ def parse_rfc3339(text: str) -> datetime:
 
 
 def format_rfc3339(moment: datetime) -> str:
-    """Return the moment in UTC and whole seconds, as it stands in keys.
-
-    >>> format_rfc3339(parse_rfc3339("2026-03-25T09:00:00.5-04:00"))
-    '2026-03-25T13:00:00Z'
-    """
+    """Return the moment in UTC and whole seconds, as it stands in keys."""
     _require_aware(moment)
     # Not strftime: it writes the year 999 with three digits on some systems.
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def format_with_offset(moment: datetime) -> str:
-    """Return the moment with its own offset, and a fraction only if it has one.
-
-    >>> [format_with_offset(parse_rfc3339(f"2026-03-25T09:00:00{tail}"))
-    ...     for tail in ("Z", "+00:00", "-00:00", ".250-04:00")]
-    ['2026-03-25T09:00:00Z', '2026-03-25T09:00:00+00:00', '2026-03-25T09:00:00-00:00',
-     '2026-03-25T09:00:00.250000-04:00']
-    """
+    """Return the moment with its own offset, and a fraction only if it has one."""
     offset = _require_aware(moment)
     minutes, rest = divmod(abs(offset), timedelta(minutes=1))
     if rest:  # seconds, as before 1972
