@@ -57,16 +57,11 @@ _CALL: Final = {"linux": "renameat2", "darwin": "renameatx_np"}.get(sys.platform
 _rename_call: Final = getattr(ctypes.CDLL(None, use_errno=True), _CALL, None)
 
 
-class EditConflictError(PlanFileError):
+class EditConflictError(PlanFileError, code="edit_conflict", exit_code=Exit.CONFLICT):
     """A file that changed under the edit, or is in use; what others wrote stays."""
 
-    code = "edit_conflict"
-    exit_code = Exit.CONFLICT
 
-
-class SpliceError(HoraeError):
-    code = "splice"
-
+class SpliceError(HoraeError, code="splice"):
     def __init__(self, number: int, splice: Splice, reason: str) -> None:
         self.number = number
         self.start = splice.start

@@ -38,9 +38,7 @@ _DIRECTORY: Final[int] = _READ | getattr(os, "O_DIRECTORY", 0)
 _HAS_DIRECTORY_DESCRIPTORS: Final = os.open in os.supports_dir_fd
 
 
-class PlanFileError(HoraeError):
-    code = "plan_file"
-
+class PlanFileError(HoraeError, code="plan_file"):
     def __init__(
         self, path: str, reason: str, *, line: int | None = None, column: int | None = None
     ) -> None:
@@ -57,10 +55,7 @@ class PlanFileError(HoraeError):
         return self._raw_path
 
 
-class PlanMissingError(PlanFileError):
-    code = "plan_missing"
-    exit_code = Exit.NOT_FOUND
-
+class PlanMissingError(PlanFileError, code="plan_missing", exit_code=Exit.NOT_FOUND):
     def __init__(self, path: str, reason: str = "does not exist") -> None:
         super().__init__(path, reason)
 

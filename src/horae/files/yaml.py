@@ -30,9 +30,7 @@ MAX_INDENT: Final = 1_000  # columns before the first word of a line
 Data: TypeAlias = "str | list[Data] | YamlMap | None"
 
 
-class YamlError(HoraeError):
-    code = "yaml"
-
+class YamlError(HoraeError, code="yaml"):
     def __init__(
         self,
         reason: str,

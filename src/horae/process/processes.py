@@ -88,10 +88,7 @@ _LIMITS: Final = {
 }
 
 
-class OldRunsError(HoraeError):
-    code = "old_runs"
-    exit_code = Exit.TEMPORARY
-
+class OldRunsError(HoraeError, code="old_runs", exit_code=Exit.TEMPORARY):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(

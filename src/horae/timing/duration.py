@@ -41,9 +41,7 @@ _WORDS: Final = {
 }
 
 
-class DurationError(ScheduleError):
-    code = "duration"
-
+class DurationError(ScheduleError, code="duration"):
     def __init__(self, text: str, *, reason: str, suggestion: str | None = None) -> None:
         self.text = text
         self.reason = reason

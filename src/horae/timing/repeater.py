@@ -42,20 +42,16 @@ _FULL_NAMES: Final = frozenset(day.lower() for day in _DAYS)
 _SHORT_NAMES: Final = frozenset(day[:3].lower() for day in _DAYS)
 
 
-class TimestampError(ScheduleError):
-    code = "timestamp"
-    _thing = "timestamp"
-
+class TimestampError(ScheduleError, code="timestamp"):
     def __init__(self, text: str, *, reason: str) -> None:
         self.text = text
         self.reason = reason
         shown = text if len(text) <= 60 else text[:60] + "…"
-        super().__init__(f"{self._thing} {shown!r}: {reason}")
+        super().__init__(f"{self.code} {shown!r}: {reason}")
 
 
-class RepeaterError(TimestampError):
-    code = "repeater"
-    _thing = "repeater"
+class RepeaterError(TimestampError, code="repeater"):
+    pass
 
 
 class RepeaterKind(StrEnum):

@@ -46,9 +46,7 @@ _RANGES: Final = (
 _SECOND: Final = timedelta(seconds=1)
 
 
-class Rfc3339Error(ScheduleError):
-    code = "rfc3339"
-
+class Rfc3339Error(ScheduleError, code="rfc3339"):
     def __init__(self, text: str, *, part: str, column: int, reason: str) -> None:
         self.text = text
         self.part = part

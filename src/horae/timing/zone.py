@@ -38,9 +38,7 @@ _DAWN = datetime.min.replace(tzinfo=UTC)
 _DUSK = datetime.max.replace(tzinfo=UTC)
 
 
-class ZoneError(ScheduleError):
-    code = "zone"
-
+class ZoneError(ScheduleError, code="zone"):
     def __init__(self, name: str, *, reason: str, suggestion: str | None = None) -> None:
         self.name = name
         self.reason = reason

@@ -22,10 +22,7 @@ NAME: Final = "horae-settings.json"
 _LONGEST: Final = 32 << 20  # bytes: as many arrivals as are remembered, each as large as may be
 
 
-class ArrivalsError(HoraeError):
-    code = "settings_note"
-    exit_code = Exit.VERIFICATION
-
+class ArrivalsError(HoraeError, code="settings_note", exit_code=Exit.VERIFICATION):
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
         self.reason = reason

@@ -87,30 +87,23 @@ _CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s'\"]*@")
 _QUERY: Final = re.compile(r"(?i)([?&][\w-]*(?:token|key|secret|password)[\w-]*=)[^&\s'\"]+")
 
 
-class GitError(HoraeError):
-    code = "git"
-
+class GitError(HoraeError, code="git"):
     def __init__(self, place: str, reason: str) -> None:
         self.place = place
         self.reason = masked(reason)
         super().__init__(f"{place}: {self.reason}")
 
 
-class GitTimeoutError(GitError):
-    code = "git_timeout"
-    exit_code = Exit.TIMED_OUT
+class GitTimeoutError(GitError, code="git_timeout", exit_code=Exit.TIMED_OUT):
+    pass
 
 
-class GitRefusedError(GitError):
+class GitRefusedError(GitError, code="git_refused", exit_code=Exit.VERIFICATION):
     """A repository that could make git run something, or that git itself does not trust."""
 
-    code = "git_refused"
-    exit_code = Exit.VERIFICATION
 
-
-class GitBusyError(GitError):
-    code = "git_busy"
-    exit_code = Exit.CONFLICT
+class GitBusyError(GitError, code="git_busy", exit_code=Exit.CONFLICT):
+    pass
 
 
 class Author(NamedTuple):

@@ -208,9 +208,8 @@ async def _whole(path: Path) -> AsyncIterator[Path]:
         await asyncio.to_thread(remove_tree, new)
 
 
-class ClusterError(HoraeError):
-    code = "cluster"
-    exit_code = Exit.USAGE
+class ClusterError(HoraeError, code="cluster", exit_code=Exit.USAGE):
+    pass
 
 
 @dataclass(frozen=True, slots=True)
