@@ -86,7 +86,6 @@ def _seen_from(root: str, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
 
 
 def _check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> Iterator[Diagnostic]:
-    """Yield the alerts of something that is nowhere in the directories that are named."""
     alerts = []
     for name, plan in plans:
         for index, each in enumerate(plan.headlines):
@@ -141,7 +140,6 @@ def _names_beside(paths: Sequence[str]) -> set[str]:
 
 
 def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnostic]:
-    """Yield the commands of a plan whose program, or a secret that it needs, is not there."""
     calling = [
         index
         for index, each in enumerate(plan.headlines)
@@ -230,7 +228,6 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
 
 
 def _check_crew(config: Config) -> Iterator[Diagnostic]:
-    """Yield what is odd in the crew, or the single keeper, and the agents that cannot run."""
     if config.crew_def is None and config.keeper_def is None:
         return
     from horae.context import find_agents
@@ -260,7 +257,6 @@ def _check_board(root: str, tasks: str, *, now: datetime) -> Iterable[Diagnostic
 
 
 def _check_triggers(root: str) -> Iterator[Diagnostic]:
-    """Yield what is odd in the files of agents and triggers, as applying them would find it."""
     from horae.cli.trigger_access import TriggerAccess
     from horae.sources.triggers.apply import judge_files
     from horae.sources.triggers.source import EmptyFolderError, read_folder

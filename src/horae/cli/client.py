@@ -52,8 +52,6 @@ class FarError(HoraeError):
 
 
 class IdleEngineError(HoraeError):
-    """An engine that runs and starts nothing now."""
-
     code = "engine_idle"
 
     def __init__(self, reason: str) -> None:
@@ -62,8 +60,6 @@ class IdleEngineError(HoraeError):
 
 
 class Far:
-    """The engine of a data directory, as others see it."""
-
     def __init__(self, directory: Path, *, pid: int | None = None) -> None:
         self._directory = directory
         self._pid = pid
@@ -79,7 +75,6 @@ class Far:
         return True
 
     def idle(self) -> IdleEngineError | None:
-        """Return why the engine starts nothing; None if it does, or does not answer."""
         wire = self._wire(CONNECT)
         try:
             wire.request("GET", "/readyz", headers={**self._headers(), "Connection": "close"})
@@ -108,7 +103,6 @@ class Far:
             return json.loads(answer.read())
 
     def stream(self, *path: object, **query: object) -> Iterator[bytes]:
-        """Yield an answer as it comes, however long that takes."""
         with self._answer("GET", _target(path, query), patience=None) as answer:
             while part := answer.read1(CHUNK):
                 yield part
@@ -122,7 +116,6 @@ class Far:
         headers: Mapping[str, bytes] | None = None,
         patience: float | None = ANSWER,
     ) -> Iterator[HTTPResponse]:
-        """Give the answer to one request, or raise what the engine says against it."""
         wire = self._wire(patience)
         given: dict[str, bytes | str] = {
             **self._headers(),
@@ -165,8 +158,6 @@ class Far:
 
 
 class FarLeader(Far):
-    """The leader of a cluster, as seen from a machine where no member runs."""
-
     def __init__(
         self, directory: Path, *, name: str, address: str, secret: str, actor: str
     ) -> None:

@@ -90,8 +90,6 @@ def refuse_no_root(root: StrPath, data: Path) -> None:
 
 
 class Place(NamedTuple):
-    """A plan root with its settings: where its ledger is, and its zone."""
-
     config: Config
     zone: ZoneInfo
     root: str
@@ -123,8 +121,6 @@ class Place(NamedTuple):
 
 
 class CommandClock(SystemClock):
-    """A clock that stands where --at put it, else the machine's."""
-
     def __init__(self, at: datetime | None = None) -> None:
         self._at = at
 
@@ -134,7 +130,6 @@ class CommandClock(SystemClock):
 
 @asynccontextmanager
 async def opened(opening: Awaitable[AnyLedger]) -> AsyncIterator[AnyLedger]:
-    """Give a ledger that is being opened, and close it at the end."""
     ledger = await opening
     try:
         yield ledger
@@ -214,7 +209,6 @@ def ask(place: Place, work: Callable[[BookLedger], Awaitable[T]]) -> T:
 
 
 def read(place: Place, work: Callable[[Service], Awaitable[T]], *, at: datetime | None = None) -> T:
-    """Return the answer of the service; an engine that runs is not disturbed."""
     return ask(place, lambda ledger: work(_service(ledger, place, at=at, is_reader=True)))
 
 
@@ -251,7 +245,6 @@ def through(far: Far, place: Place, work: Callable[[Service], Awaitable[T]]) -> 
 
 
 async def _with_the_lock(place: Place, work: Callable[[BookLedger], Awaitable[T]]) -> T:
-    """Change the ledger in this process; one that is shared needs no lock."""
     if place.store is not None:
         opening = reader_of(place)
     else:
@@ -291,7 +284,6 @@ def _service(
 
 
 def _refuse_name(place: Place, address: str) -> None:
-    """Raise an error for a task whose number several files of the board have."""
     if address.startswith("task:"):  # all else needs no board
         from horae.sources.board.commands import board_at
         from horae.sources.board.tasks import refuse_double
@@ -407,7 +399,6 @@ def engine_at(place: Place) -> Far | None:
 
 
 def _patience(since: str, *, now: datetime) -> float:
-    """Return for how many seconds to wait for the process that has had a lock since a time."""
     try:
         age = now - parse_rfc3339(since)
     except ScheduleError:
@@ -437,7 +428,6 @@ def leader_of(place: Place, store: str) -> Far | None:
 
 
 def engine_of(place: Place) -> EngineFacts:
-    """Return whether an engine has the ledger, and its process."""
     holder = holder_of(place.directory)
     directory = str(place.directory)
     if holder is None:
@@ -447,7 +437,6 @@ def engine_of(place: Place) -> EngineFacts:
 
 
 def say_source(engine: EngineFacts) -> None:
-    """Print on stderr, if no engine runs, that the ledger may not know the newest plan files."""
     if not engine.is_running:
         words = "entries as last read from the plan files (no engine is running)"
         echo(f"horae: {words}; `horae next` reads the files", err=True)
@@ -458,7 +447,6 @@ def new_id() -> str:
 
 
 def parse_until(text: str, *, now: datetime, where: ZoneInfo) -> datetime:
-    """Return when something ends: a length of time from now, or a time."""
     with suppress(DurationError):  # then it is a time
         return now + parse_duration(text)
     return parse_moment(text, where, or_length="2h")

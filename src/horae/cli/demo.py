@@ -167,7 +167,6 @@ def write_plan(root: Path, *, listen: str | None = None) -> None:
 
 
 def _walk(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:
-    """Yield the files of the demo with the names that they have in a plan root."""
     for each in sorted(folder.iterdir(), key=lambda found: found.name):
         name = above + _OWN_NAMES.get(each.name, each.name)
         if each.is_file():
@@ -190,7 +189,6 @@ def _free_address(root: Path) -> str | None:
 
 
 def _tour(root: Path, page: str) -> str:
-    """Return the first lines of the demo, with commands that work in any terminal."""
     ours = Path(sys.argv[0]).absolute()
     here = ours if ours.name == "horae" else Path(sys.executable)
     found = which("horae", path=os.environ["PATH"].rpartition(os.pathsep)[0])

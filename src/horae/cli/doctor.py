@@ -77,8 +77,6 @@ _STYLES: Final = {Grade.OK: "green", Grade.WARN: "yellow", Grade.FAIL: "bold red
 
 
 class Check(NamedTuple):
-    """One thing that was looked at: how it is, and what to do about it."""
-
     grade: Grade
     name: str
     found: str
@@ -201,8 +199,6 @@ def has_log_fault(version: tuple[int, ...]) -> bool:
 
 
 class ClockReading(NamedTuple):
-    """What two clocks show at one moment."""
-
     wall: datetime
     passed: float  # seconds since whenever; nobody can set it
 
@@ -277,7 +273,6 @@ def check_git(said: str | None, *, is_needed: bool) -> Check:
 
 
 def check_programs(path: str) -> Check:
-    """Return whether another program has the name of one of ours, by where shells look."""
     clashes = []
     for name in _PROGRAMS:
         places = dict.fromkeys(each for each in path.split(os.pathsep) if each)
@@ -500,7 +495,6 @@ def _check_backups(place: Place) -> Check:
 
 
 def _check_secrets(place: Place) -> Iterator[Check]:
-    """Look whether the secrets can be read that are named, or kept; no command is called."""
     names = [f"${{{name}}}" for name in place.config.secrets]
     kept = len(list(place.directory.glob(f"{FOLDER}/*")))
     if not names and not kept:
@@ -517,7 +511,6 @@ def _check_secrets(place: Place) -> Iterator[Check]:
 
 
 def _check_runs(place: Place) -> Iterator[Check]:
-    """Look at how surely runs are ended, and what they can be kept from using."""
     if can_kill_trees():
         yield _ok("runs", "all processes of a run end with it")
     else:

@@ -175,8 +175,6 @@ def systemd(
 
 
 class EntryExport:
-    """The entries of plans, on their way to another scheduler."""
-
     def __init__(
         self, paths: tuple[str, ...], *, program: str, at: str | None, tz: str | None
     ) -> None:
@@ -201,7 +199,6 @@ class EntryExport:
                 self.refuse(item, _ENDS if is_tick else what, "`horae up` runs it")
 
     def _is_inside(self, entry: Entry) -> bool:
-        """Tell whether `horae run` finds an entry in the plan root, or refuse it."""
         file = os.path.abspath(entry.origin.file)
         is_inside = entry.origin.file == "-" or file.startswith(os.path.join(self._root, ""))
         if not is_inside:
@@ -309,7 +306,6 @@ def _say(origin: Origin, what: str) -> None:
 
 
 def _save(path: str, lines: Iterable[str]) -> None:
-    """Put a calendar into a file that is new, or holds a calendar, unless it is too large."""
     from horae.files.edit import Splice, create, edit  # not on Windows
 
     data = bytearray()

@@ -23,8 +23,6 @@ HINTS: Final = 3  # near names that a message lists at most
 
 
 class Section(StrEnum):
-    """Where `horae --help` lists a command."""
-
     EVERYDAY = "Everyday"
     WRITE = "Write plans"
     WORK = "Agents and work"
@@ -227,7 +225,6 @@ class SharedGroup(click.Group):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each command with the first line of its help, whole."""
         rows = []
         for word in self.list_commands(ctx):
             each = self.get_command(ctx, word)
@@ -274,7 +271,6 @@ class LazyGroup(SharedGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the commands with their lines of the table, without loading one."""
         rows = self.rows()
         sections = {row.section for _, row in rows if row.section is not None}
         if not sections:
@@ -334,7 +330,6 @@ def _renamed(ctx: click.Context, args: list[str]) -> list[str]:
 
 
 def _full(name: str, rest: list[str]) -> str:
-    """Return a command's name, with the command of a group that was renamed as a whole."""
     is_group = name in COMMANDS and (not COMMANDS[name].place or name == "task")
     is_group = is_group or name in {"board", "store"}
     word = rest[0] if rest and is_group and not rest[0].startswith("-") else ""

@@ -147,7 +147,6 @@ def apscheduler(asked: ImportRequest, text: str, path: str) -> Reading:
 
 
 def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> int:
-    """Read, prove, report and write; 1 says that something was not taken."""
     plan, code = read(_plan_text(asked.into)), int(Exit.OK)
     titles = {each.title for each in plan.headlines}
     known = meanings(plan)
@@ -199,7 +198,6 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> 
 def _obstacle(
     imported: ImportedJob, twin: Headline | None, asked: ImportRequest, *, is_idle: bool
 ) -> str:
-    """Return why a job is not written although its times match, if it is not."""
     if is_idle:
         return "the job that it follows is not imported"
     if twin is not None:
@@ -290,7 +288,6 @@ def _append(path: str, text: str) -> None:
 
 
 def _add_tasks(directory: str, found: list[ImportedJob], now: datetime) -> Iterator[str]:
-    """Write a task for each job, which comes back from its next time on."""
     from horae.sources.board.tasks import Board
 
     board = Board(os.path.abspath(directory))
@@ -310,7 +307,6 @@ def _add_tasks(directory: str, found: list[ImportedJob], now: datetime) -> Itera
 
 
 def _plan_text(path: str | None) -> str:
-    """Return the text of the plan to append to; empty if there is none yet."""
     if path is not None and not path.endswith(".org"):
         raise PlanFileError(path, "is not a plan; name a file that ends in .org")
     try:

@@ -66,8 +66,6 @@ class LogHandler(logging.Handler):
 
 
 class PlainFormatter(logging.Formatter):
-    """A line for people: the time, the level or what happened, and the message."""
-
     def __init__(self, zone_name: str) -> None:
         super().__init__()
         self._zone_name = zone_name
@@ -91,8 +89,6 @@ def plain_line(at: datetime, zone_name: str, word: str, text: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """A line for programs: one JSON object."""
-
     def format(self, record: logging.LogRecord) -> str:
         data: dict[str, object] = {
             "at": key_time(_at(record)),
@@ -107,6 +103,5 @@ class JsonFormatter(logging.Formatter):
 
 
 def _at(record: logging.LogRecord) -> datetime:
-    """Return when something happened: an event has its own time."""
     at = getattr(record, "at", None)
     return at if isinstance(at, datetime) else datetime.fromtimestamp(record.created, UTC)

@@ -165,7 +165,6 @@ def restore(file: str, *, place: Place, output: Output) -> None:
 
 
 def _restore(output: Output, place: Place, file: Path) -> None:
-    """Make a backup the ledger, and say where the one from before is, and what is missing."""
     had_one = place.path.exists()
     with acting(f"cli:{user_name(os.getuid())}"):  # the run that it is in may be of no ledger
         old = asyncio.run(restore_ledger(place.directory, file, now=SystemClock().now()))
@@ -207,7 +206,6 @@ def missing_secrets(place: Place) -> list[str]:
 
 
 def backups_in(home: Path) -> list[Path]:
-    """Return the backups in a directory, the newest first."""
     found = [each for each in home.glob("*.db") if each.is_file()] if home.is_dir() else []
     return sorted(found, key=lambda each: (each.stat().st_mtime_ns, each.name), reverse=True)
 
@@ -264,7 +262,6 @@ def prune(before: str, *, dry_run: bool, place: Place, output: Output) -> None:
 
 
 def _age(text: str, place: Place, *, now: datetime) -> datetime:
-    """Return the time that lies so far back, or that is named."""
     years = _YEARS.fullmatch(text.strip())
     if years is not None:
         year = max(1, now.year - int(years[1]))

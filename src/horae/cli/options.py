@@ -34,7 +34,6 @@ def flag(spelling: str, text: str, *, name: str = "") -> Callable[[_AnyCommand],
 
 
 def text_or_file(text: str | None, file: str | None) -> str | None:
-    """Return the prompt that an option gives, as text or as a file."""
     from horae.files.read import read_plan
 
     if text is not None and file is not None:
@@ -68,7 +67,6 @@ seconds_option = click.option(
 def number_option(
     *names: str, most: int, default: int | None = None, text: str = "Show at most N."
 ) -> Callable[[_Command], _Command]:
-    """Return an option that takes a number from 1 to *most*."""
     return click.option(
         *names,
         default=default,
@@ -80,8 +78,6 @@ def number_option(
 
 
 def as_place(command: _Command) -> _Command:
-    """Give a command the argument `place`, made of its options --root and --data."""
-
     @wraps(command)
     def called(*args: Any, root: str, data: str | None, **given: Any) -> Any:
         from horae.cli.connection import Place  # loads the ledger

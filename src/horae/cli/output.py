@@ -59,8 +59,6 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 class Form(StrEnum):
-    """What stdout gets."""
-
     TABLE = "table"
     JSON = "json"
     JSONL = "jsonl"
@@ -99,8 +97,6 @@ def asked_form(args: Sequence[str]) -> Form:
 
 
 class Output(NamedTuple):
-    """How one call of a command prints."""
-
     form: Form
 
     @classmethod
@@ -150,7 +146,6 @@ def print_error(error: ErrorData, *, kind: str = "error") -> None:
 
 
 def print_json(data: object) -> None:
-    """Print data as JSON that people can read, too."""
     click.echo(json_text(data, indent=2))
 
 
@@ -159,7 +154,6 @@ def print_line(data: object) -> None:
 
 
 def print_answer(output: Output, data: object, text: str | Callable[[], None]) -> None:
-    """Print one answer: as text for people, else as JSON."""
     match output.form:
         case Form.TABLE:
             echo(text) if isinstance(text, str) else text()
@@ -170,7 +164,6 @@ def print_answer(output: Output, data: object, text: str | Callable[[], None]) -
 
 
 def print_rows(output: Output, rows: Sequence[object], text: Callable[[], None]) -> None:
-    """Print a list of answers: as text for people, else as JSON."""
     if output.form is not Form.JSONL:
         print_answer(output, rows, text)
         return
@@ -197,7 +190,6 @@ def print_table(
 
 
 def safe(text: str, style: str = "") -> Text:
-    """Return text for a table, with nothing in it that a terminal would obey."""
     from rich.text import Text  # only for people
 
     return Text(clean(text).replace("\n", "\\n"), style=style)

@@ -53,8 +53,6 @@ class When(NamedTuple):
 
 
 class PlanView:
-    """All that has a time in the files and the directories that were named, seen once."""
-
     def __init__(self, paths: Sequence[str], output: Output, when: When) -> None:
         self._ledgers = Ledgers(paths, output, zone_name=when.zone)
         self._beside = beside(paths, output, now=when.now, ledgers=self._ledgers)
@@ -84,8 +82,6 @@ class PlanView:
 
 
 class PlanRootEntries(NamedTuple):
-    """What there is beside plans: entries, tasks that wait for a time, and the exit code."""
-
     items: tuple[Entry | Unarmed, ...] = ()
     tasks: tuple[Task, ...] = ()
     exit_code: int = Exit.OK
@@ -152,7 +148,6 @@ class _Root:
         self.exit_code: int = Exit.OK
 
     def board(self) -> Iterator[Entry | Unarmed]:
-        """Yield the tasks that come back; those that wait for a time are in `tasks` then."""
         tasks = find_boards([self._root]).get(self._root)
         if tasks is None:
             return
@@ -166,7 +161,6 @@ class _Root:
         yield from (replace(item, origin=self._placed(item.origin)) for item in found.items)
 
     def triggers(self) -> Iterator[Entry | Unarmed]:
-        """Yield the triggers that files define; those that cannot be used are in `broken` then."""
         path = f"{self._root}/{TRIGGERS}"
         if not os.path.isdir(path):
             return
@@ -232,11 +226,9 @@ class _Root:
         yield from (each.item for each in scan.entries)
 
     def _placed(self, origin: Origin) -> Origin:
-        """Return an origin with its file as seen from the current directory."""
         return origin if self._root == "." else replace(origin, file=f"{self._root}/{origin.file}")
 
     def _say(self, error: HoraeError) -> None:
-        """Print what cannot be read; the first such error decides the exit code."""
         self._output.say(error)
         self.exit_code = self.exit_code or error.exit_code
 
@@ -261,7 +253,6 @@ class KnownEntries:
         self._by_address = {each.mark.address: each for each in self._there}
 
     def items(self, file: str | None = None) -> Iterator[Entry | Unarmed]:
-        """Yield what the engine fires, or lists as not armed; of one file or of all."""
         from horae.sources.board.recycle import is_net
 
         for each in self._there:
@@ -322,7 +313,6 @@ class KnownEntries:
                 yield self._placed(item)
 
     def _placed(self, item: Entry | Unarmed) -> Entry | Unarmed:
-        """Return an item with its file as seen from the current directory."""
         file = item.origin.file
         if os.path.isabs(file):
             name = _near(file)
@@ -361,7 +351,6 @@ class Ledgers:
         return {} if known is None else known.pauses()
 
     def of_file(self, file: str) -> KnownEntries | None:
-        """Return what is known of the root that a plan file belongs to."""
         root = self._root_of(file)
         return None if root is None else self.of_root(root)
 
@@ -384,7 +373,6 @@ class Ledgers:
         return _ticks(entry) and not any(each.ticks(entry.origin) for each in known)
 
     def _root_of(self, file: str) -> str | None:
-        """Return the plan root of a file: a directory that was named, else the nearest above."""
         if file == "-":
             return None
         whole = os.path.abspath(file)
@@ -516,7 +504,6 @@ class WrittenEntry:
         }
 
     def data(self) -> dict[str, Any]:
-        """Return it as plain data, in the shape of an answer of the ledger."""
         answer = {"at": None, "said": self.said, "moment": False, "estimate": False}
         return {
             "at": stamp(self.now, self.zone),
@@ -567,7 +554,6 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
 
 
 def _called(source: PlanText, word: str, place: Place) -> Iterator[Entry | Unarmed]:
-    """Yield what goes by a word in one plan: entries, and headlines that never fire."""
     wanted = {word.casefold()}
     file, _, line = word.rpartition(":")
     if file:

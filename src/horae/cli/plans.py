@@ -100,7 +100,6 @@ def query(
 
 
 def _overdue(at: str | None, root: str) -> Callable[[Headline, States], bool]:
-    """Return a test whether a headline is still open after its deadline."""
     from horae.cli.moments import moment_and_zone  # loads zones
     from horae.org.deadline import is_overdue
 
@@ -201,7 +200,6 @@ def _grow(tree: Tree, world: World) -> None:
 
 
 def _print_data(sources: Sources, output: Output, data: Callable[[PlanText], object]) -> int:
-    """Print what each plan gives: alone, as a list of files, or a line per file."""
     if output.form is Form.JSONL:
         for source in sources:
             print_line({"file": source.name, "data": data(source)})

@@ -65,13 +65,10 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
 
 
 class _Speaker(NamedTuple):
-    """Prints on stderr what could not be done: as text, or as JSON where that is the form."""
-
     name: str
     form: Form
 
     def say(self, code: str, *lines: str, kind: str = "error") -> None:
-        """Print what is no error of ours, under a word for programs."""
         if self.form is not Form.TABLE:
             print_error({"code": code, "message": "; ".join(lines), "facts": {}}, kind=kind)
             return
@@ -86,7 +83,6 @@ class _Speaker(NamedTuple):
         echo(f"{self.name}: {error}" + (f"\n{caret()}" if caret else ""), err=True)
 
     def say_usage(self, error: click.ClickException) -> None:
-        """Print what is wrong with the command line, and where to read how it is right."""
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             echo(error.format_message(), err=True)  # the whole help: nothing is left to add
             return

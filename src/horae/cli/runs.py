@@ -121,7 +121,6 @@ def _run_entry(
     key: str | None = None,
     raw: bool,
 ) -> int:
-    """Run an entry now, by the engine or in this process."""
     far = engine_at(place)
     if far is None:
         from horae.app import run_once
@@ -311,7 +310,6 @@ def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
 
 
 async def _meant(service: Service, what: str, *, is_going: bool = False) -> RunLine:
-    """Return the run of a number, else that of an entry."""
     if what.isascii() and what.isdecimal():
         number = int(what[:19])
         if number >= 2**63:
@@ -404,7 +402,6 @@ def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iter
 def run_here(
     place: Place, work: Callable[[App], Coroutine[None, None, Filed]], output: Output, *, raw: bool
 ) -> int:
-    """Run something in this very process, show its output, and return the exit code."""
     from horae.app import build
 
     refuse_no_root(place.root, place.directory)
@@ -461,16 +458,10 @@ class Screen:
 
 
 def _safe(text: str) -> str:
-    r"""Return output as a terminal may be given it; lines and tabs stay.
-
-    >>> print(_safe("a\tb\x1b[2J"))
-    a	b\x1b[2J
-    """
     return "\t".join(map(clean, text.split("\t")))
 
 
 def print_end(output: Output, told: Mapping[str, Any]) -> int:
-    """Print how a receipt ended, and return the exit code that belongs to that."""
     status, reason = Status(told["status"]), told["reason"]
     if output.is_text:  # beside what its run has put out
         again = ""

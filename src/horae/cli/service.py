@@ -37,8 +37,6 @@ class ServiceFileError(HoraeError):
 
 
 class _ServiceFile(NamedTuple):
-    """A file for a service manager: where it belongs, what is in it, and what to do next."""
-
     path: str
     text: str
     steps: tuple[str, ...]
@@ -149,7 +147,6 @@ def put(path: str, text: str, *, force: bool) -> str:
 
 
 def _take_away(path: str, *, force: bool) -> str:
-    """Remove a file, and return what was done; a file that was edited by hand stays."""
     from horae.files.edit import remove  # not on Windows
 
     try:

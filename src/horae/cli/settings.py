@@ -28,8 +28,6 @@ class _Show(click.Command):
 
 
 class _Settings(SharedGroup):
-    """Commands about the settings; any other word is the name of one to show."""
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = self.take_shared(ctx, args)
         is_ours = args[:1] in ([each] for each in ("trust", "--help", "-h"))

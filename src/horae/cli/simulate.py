@@ -65,8 +65,6 @@ _RAN: Final = frozenset(
 
 @dataclass(slots=True)
 class PlanHistory:
-    """What ledgers know of some plans: entries by their address, and how long their runs took."""
-
     scanned: tuple[Scanned, ...] = ()
     entries: dict[str, Entry] = field(default_factory=dict)
     lengths: dict[Origin, timedelta] = field(default_factory=dict)
@@ -95,7 +93,6 @@ class PlanHistory:
         return history
 
     async def ledger(self, now: datetime) -> SqliteLedger:
-        """Return a ledger in memory that has the pauses and last ends of the entries."""
         ledger = await SqliteLedger.in_memory()
         if not self.entries:
             return ledger
@@ -307,7 +304,6 @@ def _outage(text: str, place: ZoneInfo) -> Outage:
 
 
 def _print_days(days: Days) -> None:
-    """Print each day, and under it what did not run on time."""
     simulation, name = days.simulation, days.place.key
     end = simulation.start + simulation.length
     echo(f"{moment_text(simulation.start, name)} to {moment_text(end, name)}")

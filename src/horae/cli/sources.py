@@ -37,7 +37,6 @@ class Sources:
 
     @property
     def is_single(self) -> bool:
-        """Tell whether exactly one file was named, so that its data can stand alone."""
         return len(self._paths) == 1 and not _is_directory(self._paths[0])
 
     def __iter__(self) -> Iterator[PlanText]:
@@ -72,7 +71,6 @@ class Sources:
             yield from self._one(plan, root=root)
 
     def _say(self, error: HoraeError) -> None:
-        """Say what cannot be read; the first such error decides the exit code."""
         self._output.say(error)
         self.exit_code = self.exit_code or error.exit_code
 

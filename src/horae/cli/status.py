@@ -142,7 +142,6 @@ def _as_the_engine_knows(stands: StatusReport, engine: Far, *, limit: int) -> St
 
 
 def print_status(stands: StatusReport) -> None:
-    """Print the status, a part for each kind of thing that there is."""
     engine = stands.engine
     who = f"process {engine.pid}" if engine.pid else "a process"
     since = f", since {in_zone(engine.since, stands.zone)}" if engine.since else ""
@@ -304,7 +303,6 @@ def _planned(line: ReceiptLine) -> str:
 
 
 def _rest(line: EntryLine) -> str:
-    """Return by whom an entry is paused, since when, until when, and why."""
     return f"paused{pause_words(line.pause, zone_name=line.zone)}" if line.pause else ""
 
 
@@ -332,7 +330,6 @@ class EntryRow:
         return all(word in text for word in words.casefold().split())
 
     def sort_key(self, name: str) -> tuple[Any, ...]:
-        """Return what a list is sorted by; times that are not known come last."""
         data = self.data
         title = (data["title"].casefold(), data["file"], data["line"])
         match name:
@@ -428,7 +425,6 @@ def list_(
 
 
 async def _known(service: Service, *, with_gone: bool) -> list[EntryRow]:
-    """Return the entries that a ledger knows, each with its newest started or final receipt."""
     rows = []
     for line in (await service.entries(limit=_MOST_ENTRIES, with_gone=with_gone)).entries:
         found = await service.history(str(line.number), statuses=_GOING | FINAL, limit=1)
@@ -451,7 +447,6 @@ async def _known(service: Service, *, with_gone: bool) -> list[EntryRow]:
 
 
 def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRow]:
-    """Yield the entries of plan files that no engine has read."""
     from horae.cli.plan_root import PlanView, When, WrittenEntry, source_of
 
     view = PlanView((place.root,), output, When(now, place.zone.key))
@@ -604,7 +599,6 @@ def _why_by_engine(said: WhyReport, place: Place, engine: EngineFacts) -> WhyRep
 
 
 def _print_doubles(place: Place, output: Output, said: WhyReport) -> None:
-    """Print what else in the plans has the same name, and why it is not armed."""
     from horae.cli.plan_root import look_up
 
     entry = said.entry
@@ -797,7 +791,6 @@ def _print_backfill(done: BackfillResult) -> None:
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Callable[[int, int], None]]:
-    """Show on a terminal how far a backfill is that takes more than one step."""
     if not output.is_text or not sys.stderr.isatty():
         yield lambda *_: None
         return

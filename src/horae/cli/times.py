@@ -55,8 +55,6 @@ _days_option = number_option("--days", default=7, most=3660, text="How many days
 
 
 class AgendaFire(NamedTuple):
-    """A scheduled time of an entry; ordered by time, then by where it is written."""
-
     at: datetime
     file: str
     line: int
@@ -211,7 +209,6 @@ class AgendaLine(NamedTuple):
     times: int = 1
 
     def day(self, place: ZoneInfo) -> date:
-        """Return the day that the line belongs to; midnight ends the day of a deadline."""
         at = self.at - timedelta(seconds=1) if self.what == "deadline" else self.at
         return local(at, place).date()
 
@@ -409,7 +406,6 @@ def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headli
 def _explained(
     item: Entry | Unarmed, headline: Headline, now: datetime
 ) -> tuple[dict[str, object], list[str]]:
-    """Return all that can be said of a rule, as data and as lines."""
     written = rule_text(headline)
     is_rule = item.origin.file == "-"  # alone, without a plan
     data: dict[str, object] = {

@@ -41,7 +41,6 @@ class TriggerAccess:
         return asyncio.run(asking())
 
     def write(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
-        """Carry out a change: through the engine that runs, else in this process."""
         is_alone = False
 
         async def through(far: Far) -> T:
@@ -62,7 +61,6 @@ class TriggerAccess:
 
     @asynccontextmanager
     async def _reader(self) -> AsyncIterator[BookLedger]:
-        """Open the ledger to read it; where there is none yet, an empty one."""
         known = self.place.is_known
         async with reader_of(self.place) if known else opened(SqliteLedger.in_memory()) as ledger:
             yield ledger
@@ -92,7 +90,6 @@ class RemoteTriggers(Triggers):
 
 
 def _remote(method: str) -> Callable[..., Awaitable[dict[str, Any]]]:
-    """Return a method of the service that the engine carries out."""
     local = getattr(Triggers, method)
 
     @wraps(local)

@@ -224,7 +224,6 @@ async def take_part(
 async def _log_problems(
     problems: Callable[[], Awaitable[Iterable[str]]], known: Iterable[str]
 ) -> None:
-    """Log each problem as soon as it exists, and not again while it stays."""
     logged = set(known)
     while True:
         await asyncio.sleep(_REFRESH)
@@ -338,7 +337,6 @@ def _watched_every() -> timedelta:
 
 
 def _notify(state: str) -> None:
-    """Tell systemd how we are, if it asked to be told."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -370,7 +368,6 @@ async def _log_events(
 
 
 async def _log_beginning(app: App) -> None:
-    """Log once which agent ticks first and when, and what could not run."""
     while app.engine.turned_at is None:
         await asyncio.sleep(_REFRESH / 5)
     facts = app.facts()

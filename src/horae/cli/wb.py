@@ -119,7 +119,6 @@ def _run(verb: str, file: str, given: str, *, wrapped: bool) -> int:
 def _answer(
     verb: str, file: str, give: Callable[[str], object], *, wrapped: bool, is_finding: bool = False
 ) -> int:
-    """Print what *give* says of a file; findings, if there are any, make the exit code 1."""
     try:
         text = decoded("-", sys.stdin.buffer.read()) if file == "-" else read_plan(file).text
         data = give(text)
