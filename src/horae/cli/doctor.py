@@ -21,16 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from horae.app import ReaderError
+from horae.cli import maintenance
 from horae.cli.connection import NoLedgerError, Place, read, refuse_loss
-from horae.cli.maintenance import (
-    BACKUPS,
-    BackupError,
-    backups_in,
-    damage_of,
-    missing_secrets,
-    restore_newest,
-    size_text,
-)
 from horae.cli.options import place_options
 from horae.cli.output import Output, form_options, print_rows, print_table, safe
 from horae.config import secrets_of, untrusted
@@ -108,8 +100,8 @@ def doctor(*, restores: bool, place: Place, output: Output) -> int:
         if _check_ledger(place).grade is Grade.OK and place.path.exists():
             reason = "the ledger is intact, so nothing was restored"
             remedy = "to restore a backup anyway: horae restore FILE"
-            raise BackupError(str(place.path), reason, remedy=remedy)
-        restore_newest(output, place)
+            raise maintenance.BackupError(str(place.path), reason, remedy=remedy)
+        maintenance.restore_newest(output, place)
         return Exit.OK
     found = list(examine(place))
     rows = [(safe(each.grade, style=_STYLES[each.grade]), *each[1:]) for each in found]
@@ -439,7 +431,7 @@ def check_disk(free: int) -> Check:
     >>> check_disk(3 * 2**20).grade.value, check_disk(5 * 2**30).found
     ('fail', '5.0 GiB free')
     """
-    found = f"{size_text(free)} free"
+    found = f"{maintenance.size_text(free)} free"
     if free < 16 * _MIB:
         return _fail("disk", found, "free disk space; until then no run starts")
     if free < 512 * _MIB:
@@ -466,7 +458,9 @@ def _check_ledger(place: Place) -> Check:
         return _fail("ledger", error.reason, remedy)
     except LedgerError as error:
         return _fail("ledger", error.reason, error.remedy)
-    return _ok("ledger", f"{place.path} is intact, {size_text(place.path.stat().st_size)}")
+    return _ok(
+        "ledger", f"{place.path} is intact, {maintenance.size_text(place.path.stat().st_size)}"
+    )
 
 
 def _check_ledger_clock(place: Place) -> Check:
@@ -484,11 +478,11 @@ def _check_ledger_clock(place: Place) -> Check:
 
 
 def _check_backups(place: Place) -> Check:
-    home = place.directory / BACKUPS
-    found = backups_in(home)
+    home = place.directory / maintenance.BACKUPS
+    found = maintenance.backups_in(home)
     if not found:
         return _warn("backups", f"no backup in {home}", "run `horae backup`")
-    whole = next((each for each in found if damage_of(each) is None), None)
+    whole = next((each for each in found if maintenance.damage_of(each) is None), None)
     if whole is None:
         return _fail("backups", f"none of {len(found)} backups is intact", "run `horae backup`")
     return _ok("backups", f"{len(found)} found; the newest intact one is {whole.name}")
@@ -502,7 +496,7 @@ def _check_secrets(place: Place) -> Iterator[Check]:
     secrets = secrets_of(place.config, may_call=False)
     wrong = [str(error) for name in names if (error := secrets.why_not([name]))]
     with suppress(HoraeError):  # what is wrong with the ledger is said elsewhere
-        wrong += missing_secrets(place)
+        wrong += maintenance.missing_secrets(place)
     found = f"{len(names)} defined in [secrets], {kept} stored in {place.directory / FOLDER}"
     if not wrong:
         yield _ok("secrets", found)

@@ -15,17 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from horae.cli import connection
 from horae.cli.client import EngineUnreachableError, Far
-from horae.cli.connection import (
-    Place,
-    ask,
-    engine_at,
-    leader_of,
-    new_id,
-    read,
-    refuse_no_root,
-    through,
-)
+from horae.cli.connection import Place, read
 from horae.cli.options import data_option, option, place_options, root_option
 from horae.cli.output import Output, clean, echo, form_options, print_answer
 from horae.core.actor import own_run
@@ -121,7 +113,7 @@ def _run_entry(
     key: str | None = None,
     raw: bool,
 ) -> int:
-    far = engine_at(place)
+    far = connection.engine_at(place)
     if far is None:
         from horae.app import run_once
 
@@ -133,7 +125,7 @@ def _run_entry(
         return run_here(place, lambda app: run_once(app, entry, note=note), output, raw=raw)
     run_number = own_run(place.directory)  # of the run inside which this command runs
     parent = int(run_number) if run_number else None
-    asked = through(
+    asked = connection.through(
         far,
         place,
         lambda service: service.run_now(entry, note=note, parent_run=parent, idempotency_key=key),
@@ -180,7 +172,7 @@ def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: 
         raise RunStateError(told.title, reason)
     note = f"retry of receipt {receipt}"
     if filed.source == "trigger":
-        text = ask(place, lambda ledger: ledger.text(filed.digest))
+        text = connection.ask(place, lambda ledger: ledger.text(filed.digest))
         if text is not None:  # else it is pruned
             return _retry_trigger(place, filed, text, output)
     if filed.receipt.key.startswith("tick:"):
@@ -210,9 +202,9 @@ def _has_time(place: Place, filed: Filed) -> bool:
 def _retry_planned(
     place: Place, filed: Filed, output: Output, *, waits: bool | None, raw: bool
 ) -> int:
-    far = engine_at(place)
+    far = connection.engine_at(place)
     at, word = filed.receipt.planned_at, str(filed.entry)
-    name = f"retry-{filed.number}-{new_id()}"
+    name = f"retry-{filed.number}-{connection.new_id()}"
     if far is None:
         from horae.app import repeat_once
 
@@ -221,7 +213,7 @@ def _retry_planned(
         return run_here(
             place, lambda app: repeat_once(app, word, at=at, name=name), output, raw=raw
         )
-    done = through(
+    done = connection.through(
         far, place, lambda service: service.backfill(word, start=at, end=at + _TINY, name=name)
     )
     return follow(far, done.lines[0].data(), output, waits=waits, raw=raw)
@@ -261,7 +253,7 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
     holder = holder_of(place.directory)
     far = None if holder is None else Far(place.directory, pid=holder.pid)
     if holder is None and place.store is not None:
-        far = leader_of(place, place.store)
+        far = connection.leader_of(place, place.store)
     screen = Screen(raw=raw)
     if far is None or not far.answers():
         from horae.process.processes import LOG_NAME
@@ -300,7 +292,7 @@ def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
     Name the entry that is running, or the run by its number (in `horae why ENTRY`; the
     numbers in `horae history` are those of receipts).
     """
-    far = engine_at(place)
+    far = connection.engine_at(place)
     if far is None:
         raise _no_engine(place, "so there is nothing to cancel")
     found = read(place, lambda service: _meant(service, what, is_going=True))
@@ -404,7 +396,7 @@ def run_here(
 ) -> int:
     from horae.app import build
 
-    refuse_no_root(place.root, place.directory)
+    connection.refuse_no_root(place.root, place.directory)
 
     async def running() -> dict[str, Any]:
         async with build(place.config) as app:

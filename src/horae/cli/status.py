@@ -11,29 +11,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from horae.cli import connection, options
 from horae.cli.client import Far
-from horae.cli.connection import (
-    NoLedgerError,
-    Place,
-    engine_at,
-    engine_of,
-    new_id,
-    parse_until,
-    read,
-    refuse_no_root,
-    say_source,
-    write,
-)
+from horae.cli.connection import Place, read, write
 from horae.cli.moments import parse_moment
-from horae.cli.options import (
-    as_place,
-    at_option,
-    data_option,
-    number_option,
-    option,
-    place_options,
-    root_argument,
-)
+from horae.cli.options import option
 from horae.cli.output import (
     Form,
     Output,
@@ -46,23 +28,14 @@ from horae.cli.output import (
     safe,
 )
 from horae.config import untrusted
+from horae.core import explain, views
 from horae.core.clock import SystemClock
 from horae.core.decide import GRACE
 from horae.core.entry import Entry, Task
-from horae.core.explain import (
-    AskedMomentError,
-    at_the_gate,
-    filed_policy_words,
-    late,
-    length_text,
-    parse_ask,
-    requested_words,
-    run_words,
-)
+from horae.core.explain import length_text
 from horae.core.ports import LedgerError
 from horae.core.receipt import FINAL, Reason, Status
 from horae.core.text import QUOTED, in_zone, moment_text, pause_words
-from horae.core.views import EntryNotFoundError
 from horae.errors import HoraeError
 from horae.timing.zone import zone
 
@@ -73,21 +46,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from horae.core.explain import WhyAnswer
     from horae.core.service import Service
-    from horae.core.views import (
-        AgentLine,
-        BackfillResult,
-        EngineFacts,
-        EntryLine,
-        History,
-        PauseResult,
-        ReceiptLine,
-        StatusReport,
-        WhyReport,
-    )
 
-_T = TypeVar("_T", "ReceiptLine", "EntryLine")
+_T = TypeVar("_T", views.ReceiptLine, views.EntryLine)
 
 _PATIENCE: Final = 5.0  # seconds for an engine to say what only it knows
 _MOST: Final = 1000  # that it tells of at a time
@@ -98,13 +59,13 @@ _entry = click.argument("entry", metavar="ENTRY")
 
 
 @click.command()
-@number_option("-n", "limit", default=20, most=10_000)
-@at_option
-@place_options
+@options.number_option("-n", "limit", default=20, most=10_000)
+@options.at_option
+@options.place_options
 @form_options
 def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
     """Show what is running, waiting, next and failing."""
-    engine = engine_of(place)
+    engine = connection.engine_of(place)
     if not engine.is_running:  # else it says so itself
         waiting = untrusted(place.config).waiting
         engine = replace(engine, problems=tuple(f"settings: {each}" for each in waiting))
@@ -112,11 +73,13 @@ def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
     if at is None and engine.is_running and engine.pid is not None:
         stands = _as_the_engine_knows(stands, Far(place.directory, pid=engine.pid), limit=limit)
     if at is None and output.is_text:
-        say_source(engine)
+        connection.say_source(engine)
     print_answer(output, stands.data(), lambda: print_status(stands))
 
 
-def _as_the_engine_knows(stands: StatusReport, engine: Far, *, limit: int) -> StatusReport:
+def _as_the_engine_knows(
+    stands: views.StatusReport, engine: Far, *, limit: int
+) -> views.StatusReport:
     """Return the status with what no ledger holds: what cannot be read, what is in the way.
 
     Without an answer of the engine the status stays; an engine that hangs is a problem itself.
@@ -141,7 +104,7 @@ def _as_the_engine_knows(stands: StatusReport, engine: Far, *, limit: int) -> St
     return replace(stands, engine=facts, waiting=tuple(waiting), problems=problems)
 
 
-def print_status(stands: StatusReport) -> None:
+def print_status(stands: views.StatusReport) -> None:
     engine = stands.engine
     who = f"process {engine.pid}" if engine.pid else "a process"
     since = f", since {in_zone(engine.since, stands.zone)}" if engine.since else ""
@@ -153,7 +116,7 @@ def print_status(stands: StatusReport) -> None:
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
     echo(", ".join([armed, *counts]))
 
-    def receipts(lines: Iterable[ReceiptLine]) -> list[tuple[str, ...]]:
+    def receipts(lines: Iterable[views.ReceiptLine]) -> list[tuple[str, ...]]:
         return [_receipt_row(each) for each in _in_zone(lines, stands.zone)]
 
     going = "running" if engine.is_running else "running when the engine exited"
@@ -207,7 +170,7 @@ def part(title: str, rows: Iterable[Iterable[str]], *, style: str = "") -> list[
 
 
 def drawn(
-    root: str, stands: StatusReport, obstacles: Mapping[int, str], lines: Iterable[str]
+    root: str, stands: views.StatusReport, obstacles: Mapping[int, str], lines: Iterable[str]
 ) -> RenderableType:
     """Return the live screen of `horae up`: now, next, running, late, and the last events."""
     from rich.console import Group
@@ -224,7 +187,7 @@ def drawn(
     ]
     troubled = []
     for each in (*stands.late, *stands.missed, *stands.failed):
-        receipt, by = each.filed.receipt, f", {length_text(each.late)} late" if each.late else ""
+        receipt, by = (each.filed.receipt, f", {length_text(each.late)} late" if each.late else "")
         when = moment_text(receipt.planned_at, each.zone)
         troubled.append((when, each.title, f"{receipt.status}{by}: {receipt.reason}"))
     ages = [(what, f"for {length_text(stands.at - f.receipt.start_at)}") for what, f in running]
@@ -250,7 +213,7 @@ def _in_zone(lines: Iterable[_T], zone_name: str) -> Iterator[_T]:
         yield replace(each, zone=zone_name) if each.zone == "UTC" else each
 
 
-def agent_row(agent: AgentLine, stands: StatusReport) -> tuple[str, ...]:
+def agent_row(agent: views.AgentLine, stands: views.StatusReport) -> tuple[str, ...]:
     """Return an agent as a row: its name, next tick, place in its lifecycle, and last tick."""
     entry, place = agent.entry, agent.place
     zone_name = stands.zone if entry.zone == "UTC" else entry.zone
@@ -283,18 +246,18 @@ def agent_row(agent: AgentLine, stands: StatusReport) -> tuple[str, ...]:
     return agent.name, doing, day, went
 
 
-def _where(line: EntryLine) -> str:
+def _where(line: views.EntryLine) -> str:
     return f"{line.title}  {line.origin}"
 
 
-def _receipt_row(line: ReceiptLine) -> tuple[str, ...]:
+def _receipt_row(line: views.ReceiptLine) -> tuple[str, ...]:
     receipt = line.filed.receipt
     times = f" ({line.times} times)" if line.times > 1 else ""
     what = f"{line.title}  {line.filed.origin}"
     return _planned(line), what, f"{receipt.status}{times}", in_zone(receipt.reason, line.zone)
 
 
-def _planned(line: ReceiptLine) -> str:
+def _planned(line: views.ReceiptLine) -> str:
     receipt = line.filed.receipt
     text = moment_text(receipt.planned_at, line.zone)
     if receipt.through_at is None:
@@ -302,7 +265,7 @@ def _planned(line: ReceiptLine) -> str:
     return f"{text} to {moment_text(receipt.through_at, line.zone)}, {receipt.count} times"
 
 
-def _rest(line: EntryLine) -> str:
+def _rest(line: views.EntryLine) -> str:
     return f"paused{pause_words(line.pause, zone_name=line.zone)}" if line.pause else ""
 
 
@@ -354,7 +317,7 @@ class EntryRow:
 
 
 @click.command("list")
-@root_argument
+@options.root_argument
 @option(
     "--state",
     "Only entries in this state; repeat for several.",
@@ -378,9 +341,9 @@ class EntryRow:
     show_default=True,
 )
 @click.option("--all", "with_gone", is_flag=True, help="Also entries no longer in the plan files.")
-@at_option
-@data_option
-@as_place
+@options.at_option
+@options.data_option
+@options.as_place
 @form_options
 def list_(
     *,
@@ -406,9 +369,9 @@ def list_(
     try:
         found = read(place, lambda service: _known(service, with_gone=with_gone), at=now)
         if at is None and output.is_text:
-            say_source(engine_of(place))
-    except NoLedgerError:
-        refuse_no_root(place.root, place.directory)
+            connection.say_source(connection.engine_of(place))
+    except connection.NoLedgerError:
+        connection.refuse_no_root(place.root, place.directory)
         found = list(_written(place, output, now=now or SystemClock().now()))
     rows = [
         row
@@ -473,10 +436,10 @@ def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRo
     multiple=True,
     type=click.Choice([each.value for each in Status]),
 )
-@number_option("-n", "limit", default=50, most=10_000)
+@options.number_option("-n", "limit", default=50, most=10_000)
 @click.option("--cursor", type=int, metavar="N", help="Only receipts before this number.")
-@at_option
-@place_options
+@options.at_option
+@options.place_options
 @form_options
 def history(
     entry: str | None,
@@ -510,12 +473,12 @@ def history(
     print_rows(output, rows, lambda: _print_history(found, place.zone.key))
 
 
-def _print_history(found: History, zone_name: str) -> None:
+def _print_history(found: views.History, zone_name: str) -> None:
     rows = []
     for line in _in_zone(found.lines, zone_name):
         filed, reason = line.filed, in_zone(line.filed.receipt.reason, line.zone)
         how_late = length_text(line.late) if line.late > GRACE else ""
-        words = "; ".join(filter(None, (reason, requested_words(filed))))
+        words = "; ".join(filter(None, (reason, explain.requested_words(filed))))
         number = safe(str(filed.number), style="dim")
         rows.append((number, _planned(line), line.title, filed.status, how_late, words))
     names = ("receipt", "scheduled", "entry", "status", "late", "reason")
@@ -529,9 +492,9 @@ def _print_history(found: History, zone_name: str) -> None:
 
 @click.command()
 @click.argument("what", metavar="ENTRY[@TIME]")
-@number_option("-n", "limit", default=20, most=10_000)
-@at_option
-@place_options
+@options.number_option("-n", "limit", default=20, most=10_000)
+@options.at_option
+@options.place_options
 @form_options
 def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) -> None:
     """Show why an entry ran or did not run.
@@ -540,10 +503,10 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     or in RFC 3339. Without TIME the last and the next scheduled time are explained. For a
     headline that is not in the ledger, the reason is derived from the plan file.
     """
-    asked = parse_ask(what)
+    asked = explain.parse_ask(what)
     try:
         said = read(place, lambda service: service.why(asked, limit=limit), at=place.moment(at))
-    except (EntryNotFoundError, NoLedgerError, AskedMomentError) as error:
+    except (views.EntryNotFoundError, connection.NoLedgerError, explain.AskedMomentError) as error:
         from horae.cli.plan_root import look_up
 
         now = place.moment(at) or SystemClock().now()
@@ -552,17 +515,17 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
             word, _, when = asked.word.rpartition("@")
             is_entry = word.strip() and look_up(word.strip(), place, output, now=now)
             if asked.start is None and is_entry:
-                raise AskedMomentError(when.strip()) from None
-            if isinstance(error, NoLedgerError):
-                refuse_no_root(place.root, place.directory)
-                raise NoLedgerError(error.directory, word=asked.word) from None
+                raise explain.AskedMomentError(when.strip()) from None
+            if isinstance(error, connection.NoLedgerError):
+                connection.refuse_no_root(place.root, place.directory)
+                raise connection.NoLedgerError(error.directory, word=asked.word) from None
             raise
         for each in found[:1] if output.form is Form.JSON else found:
             print_answer(output, each.data(), each.print)
         return
     is_over = False
     if at is None:
-        engine = engine_of(place)
+        engine = connection.engine_of(place)
         said = _why_by_engine(said, place, engine)
         is_over = place.store is None and not engine.is_running
     print_answer(output, said.data(), lambda: _print_why(said, is_over=is_over))
@@ -570,7 +533,9 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         _print_doubles(place, output, said)
 
 
-def _why_by_engine(said: WhyReport, place: Place, engine: EngineFacts) -> WhyReport:
+def _why_by_engine(
+    said: views.WhyReport, place: Place, engine: views.EngineFacts
+) -> views.WhyReport:
     """Return a report with what only the engine knows, if it answers.
 
     This is what keeps waiting receipts from starting, and why a run of the entry could not start.
@@ -595,10 +560,12 @@ def _why_by_engine(said: WhyReport, place: Place, engine: EngineFacts) -> WhyRep
     cannot_run = said.cannot_run
     if engine.pid is not None and said.entry.is_armed:
         cannot_run = ask("why", entry=str(said.entry.number), limit=1).get("cannot_run") or ""
-    return replace(said, answers=at_the_gate(said.answers, obstacles), cannot_run=cannot_run)
+    return replace(
+        said, answers=explain.at_the_gate(said.answers, obstacles), cannot_run=cannot_run
+    )
 
 
-def _print_doubles(place: Place, output: Output, said: WhyReport) -> None:
+def _print_doubles(place: Place, output: Output, said: views.WhyReport) -> None:
     from horae.cli.plan_root import look_up
 
     entry = said.entry
@@ -609,7 +576,7 @@ def _print_doubles(place: Place, output: Output, said: WhyReport) -> None:
             each.print()
 
 
-def _print_why(said: WhyReport, *, is_over: bool) -> None:
+def _print_why(said: views.WhyReport, *, is_over: bool) -> None:
     """Print what there is to say about an entry's times; *is_over*: no engine is running."""
     entry = said.entry
     echo(f"{entry.title}  {entry.origin}  entry {entry.number}")
@@ -640,7 +607,7 @@ def _print_why(said: WhyReport, *, is_over: bool) -> None:
         echo("\nnot all are shown; increase -n")
 
 
-def _print_answer(answer: WhyAnswer, zone_name: str, *, is_over: bool) -> None:
+def _print_answer(answer: explain.WhyAnswer, zone_name: str, *, is_over: bool) -> None:
     at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
     filed = answer.filed
     is_quoted = filed is not None and filed.receipt.reason.code in QUOTED
@@ -650,18 +617,18 @@ def _print_answer(answer: WhyAnswer, zone_name: str, *, is_over: bool) -> None:
     receipt = filed.receipt
     if receipt.through_at is not None:
         echo(f"  covers {receipt.count} times up to {moment_text(receipt.through_at, zone_name)}")
-    by = late(filed)
+    by = explain.late(filed)
     how_late = f", {length_text(by)} after its scheduled time" if by > GRACE else ""
     echo(f"  receipt created {moment_text(filed.decided_at, zone_name)}{how_late}")
-    if by_whom := requested_words(filed):
+    if by_whom := explain.requested_words(filed):
         echo(f"  {by_whom}")
     if receipt.status is Status.WAITING and receipt.start_at > filed.decided_at:
         echo(f"  starts at {moment_text(receipt.start_at, zone_name)} or later")
     commit = f", commit {filed.commit[:12]}" if filed.commit else ""
     echo(f"  receipt {filed.number} (key {receipt.key}), from {filed.origin}{commit}")
-    echo(f"  {filed_policy_words(filed, zone_name=zone_name)}")
+    echo(f"  {explain.filed_policy_words(filed, zone_name=zone_name)}")
     for run in answer.runs:
-        echo(f"  {run_words(run, zone_name, is_over=is_over)}")
+        echo(f"  {explain.run_words(run, zone_name, is_over=is_over)}")
 
 
 # pause, resume and backfill
@@ -671,7 +638,7 @@ def _print_answer(answer: WhyAnswer, zone_name: str, *, is_over: bool) -> None:
 @_entry
 @click.option("--note", default="", metavar="TEXT", help="The reason, shown with the entry.")
 @click.option("--until", metavar="T", help="Resume at this time, or after a duration such as 2h.")
-@place_options
+@options.place_options
 @form_options
 def pause(entry: str, *, note: str, until: str | None, place: Place, output: Output) -> None:
     """Pause an entry until it is resumed.
@@ -679,10 +646,10 @@ def pause(entry: str, *, note: str, until: str | None, place: Place, output: Out
     No run of the entry starts while it is paused.
     """
 
-    async def asked(service: Service) -> PauseResult:
+    async def asked(service: Service) -> views.PauseResult:
         about = await service.entry(entry)
         now, where = SystemClock().now(), zone(about.zone)
-        end = None if until is None else parse_until(until, now=now, where=where)
+        end = None if until is None else connection.parse_until(until, now=now, where=where)
         return await service.pause(entry, note=note, until=end)
 
     done = write(place, asked)
@@ -693,7 +660,7 @@ def pause(entry: str, *, note: str, until: str | None, place: Place, output: Out
 
 @click.command()
 @_entry
-@place_options
+@options.place_options
 @form_options
 def resume(entry: str, *, place: Place, output: Output) -> None:
     """Resume a paused entry.
@@ -713,7 +680,7 @@ def resume(entry: str, *, place: Place, output: Output) -> None:
 @click.option("--to", "end", metavar="T", help="The end of the period, exclusive; default: now.")
 @option("--id NAME", "A name for this backfill: the same name creates no run twice.", name="name")
 @click.option("--dry-run", is_flag=True, help="List the scheduled times, and run nothing.")
-@place_options
+@options.place_options
 @form_options
 def backfill(
     entry: str,
@@ -730,10 +697,10 @@ def backfill(
     The runs start in order, oldest first. Times are in the zone of the entry, or in RFC 3339. A
     period with more than 10,000 scheduled times is refused.
     """
-    named = name or new_id()
+    named = name or connection.new_id()
     filed = 0
 
-    async def asked(service: Service) -> BackfillResult:
+    async def asked(service: Service) -> views.BackfillResult:
         where = zone((await service.entry(entry)).zone)
         with _progress(output) as show:
 
@@ -759,11 +726,11 @@ def backfill(
             echo(f"horae: {filed:,} receipts are created; {again}", err=True)
         raise
     print_answer(output, done.data(), lambda: _print_backfill(done))
-    if done.moments and not dry_run and output.is_text and engine_at(place) is None:
+    if done.moments and not dry_run and output.is_text and connection.engine_at(place) is None:
         echo("horae: no engine is running; `horae up` starts the runs", err=True)
 
 
-def _print_backfill(done: BackfillResult) -> None:
+def _print_backfill(done: views.BackfillResult) -> None:
     entry, count = done.entry, len(done.moments)
     first, last = (moment_text(each, entry.zone) for each in (done.start, done.end))
     name = f"{entry.title} (entry {entry.number})"

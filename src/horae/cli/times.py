@@ -17,17 +17,9 @@ import click
 from horae.cli.options import at_option, number_option, option, paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
 from horae.cli.plan_root import Ledgers, PlanView, When
+from horae.core import entry as rules
 from horae.core.due import due as due_lines
-from horae.core.entry import (
-    AfterRule,
-    CadenceRule,
-    Entry,
-    OnDemandRule,
-    Origin,
-    Task,
-    Unarmed,
-    cron_rule,
-)
+from horae.core.entry import AfterRule, Entry, OnDemandRule, Task, Unarmed
 from horae.core.explain import stamp
 from horae.core.project import Moment, project, seams
 from horae.core.text import clock_text, moment_text, no_time_left, pause_words, wall_text, words
@@ -120,8 +112,8 @@ def next_(
     if expression is not None:
         if paths:
             raise click.UsageError("--cron goes without files.")
-        rule = cron_rule(expression, zone_name=when.zone if tz else "UTC")
-        entry = Entry("", Origin("", 0), expression, rule, zone=rule.crons[0].zone)
+        rule = rules.cron_rule(expression, zone_name=when.zone if tz else "UTC")
+        entry = Entry("", rules.Origin("", 0), expression, rule, zone=rule.crons[0].zone)
         _print_fires(islice(_fires(entry, when.now, None), count), output, is_bare=True)
         return 0
     seen = PlanView(paths, output, when)
@@ -169,7 +161,7 @@ def _fires(entry: Entry, after: datetime, view: PlanView | None) -> Iterator[Age
     moments = project(entry, after, after + _FAR)
     is_guess = view is not None and view.is_guess(entry)
     origin = entry.origin
-    for moment in islice(moments, 1) if isinstance(entry.rule, CadenceRule) else moments:
+    for moment in islice(moments, 1) if isinstance(entry.rule, rules.CadenceRule) else moments:
         is_estimate = is_guess or moment.is_estimate
         yield AgendaFire(moment.at, origin.file, origin.line, entry, moment, is_estimate)
 

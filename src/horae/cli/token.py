@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from horae.cli import connection
 from horae.cli.client import EngineUnreachableError
-from horae.cli.connection import (
-    CommandClock,
-    NoLedgerError,
-    Place,
-    ask,
-    engine_at,
-    open_shared,
-    opened,
-    refuse_loss,
-    write_with,
-)
+from horae.cli.connection import CommandClock, Place, ask
 from horae.cli.group import SharedGroup
 from horae.cli.options import option, place_options
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
@@ -30,15 +21,7 @@ from horae.core.scope import OPERATOR, check_token_name, parse_scopes, scope_wor
 from horae.errors import HoraeError
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
-from horae.web.keys import (
-    TokenFileError,
-    add_token,
-    all_tokens,
-    new_token,
-    read_token,
-    revoke_token,
-    write_token,
-)
+from horae.web import keys
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -77,7 +60,9 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
     wanted = parse_scopes(scopes)
 
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        made, said = await add_token(BookTokens(ledger), name, wanted, now=CommandClock().now())
+        made, said = await keys.add_token(
+            BookTokens(ledger), name, wanted, now=CommandClock().now()
+        )
         return {**made.data(), "token": said}
 
     said = {"name": name, "scopes": ",".join(scope_words(wanted))}
@@ -93,7 +78,7 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
 def list_(*, place: Place, output: Output) -> None:
     """List the tokens, their scopes and their last use."""
     _refuse_no_data(place)
-    found = ask(place, lambda ledger: all_tokens(place.directory, BookTokens(ledger)))
+    found = ask(place, lambda ledger: keys.all_tokens(place.directory, BookTokens(ledger)))
     rows: list[dict[str, Any]] = [each.data() for each in found]
     cells = []
     for row in rows:
@@ -114,7 +99,7 @@ def revoke(name: str, *, place: Place, output: Output) -> None:
     """
 
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        await revoke_token(BookTokens(ledger), name, now=CommandClock().now())
+        await keys.revoke_token(BookTokens(ledger), name, now=CommandClock().now())
         return {"revoked": name}
 
     done = _write(place, ("tokens", name, "revoke"), {}, alone)
@@ -166,21 +151,21 @@ def new(*, place: Place) -> None:
     token at once. Tokens with a name are kept.
     """
     _refuse_no_data(place)
-    far = engine_at(place)
+    far = connection.engine_at(place)
     if far is not None:
         far.post("token")
     else:
-        made = new_token()
+        made = keys.new_token()
         if place.store is not None:
             asyncio.run(_share(place.store, made))
-        write_token(place.directory, made)
+        keys.write_token(place.directory, made)
         with suppress(HoraeError):  # what is left of them in a ledger lets nobody in any more
             _end(place, "all")
     echo("horae: the token is replaced, and the old one is no longer valid")
 
 
 async def _share(store: str, made: str) -> None:
-    async with opened(open_shared(store)) as ledger:
+    async with connection.opened(connection.open_shared(store)) as ledger:
         await ledger.share_token(made, now=CommandClock().now())
 
 
@@ -192,9 +177,9 @@ def show(*, place: Place) -> None:
     Send it in the header `Authorization: Bearer`.
     """
     _refuse_no_data(place)
-    found = read_token(place.directory)
+    found = keys.read_token(place.directory)
     if found is None:
-        raise TokenFileError(str(place.directory), "there is no token yet")
+        raise keys.TokenFileError(str(place.directory), "there is no token yet")
     echo(found)
 
 
@@ -210,7 +195,7 @@ def open_(*, only_print: bool, calendar: bool, place: Place) -> None:
     has it; `horae token new` replaces it.
     """
     _refuse_no_data(place)
-    far = engine_at(place)
+    far = connection.engine_at(place)
     if far is None:
         reason = "no engine is running; start it with `horae up`"
         raise EngineUnreachableError(str(place.directory), reason)
@@ -226,7 +211,7 @@ def open_(*, only_print: bool, calendar: bool, place: Place) -> None:
 
 def _refuse_no_data(place: Place) -> None:
     if not place.directory.is_dir():
-        raise NoLedgerError(str(place.directory))
+        raise connection.NoLedgerError(str(place.directory))
 
 
 def _write(
@@ -236,8 +221,8 @@ def _write(
     alone: Callable[[BookLedger], Awaitable[dict[str, Any]]],
 ) -> dict[str, Any]:
     _refuse_no_data(place)
-    refuse_loss(place)
-    return write_with(place, lambda far: far.post(*path, body=said), alone)
+    connection.refuse_loss(place)
+    return connection.write_with(place, lambda far: far.post(*path, body=said), alone)
 
 
 def _end(place: Place, session: str) -> dict[str, Any]:

@@ -186,11 +186,7 @@ def worker(*, root: str, data: str | None, form: str, level: str, seconds: float
 
 
 async def take_part(
-    config: Config,
-    *,
-    seconds: float | None,
-    may_lead: bool = True,
-    empty_plan: bool = False,
+    config: Config, *, seconds: float | None, may_lead: bool = True, empty_plan: bool = False
 ) -> int:
     from horae.cluster.node import open_member
 
