@@ -23,8 +23,8 @@ import click
 from horae.app import ReaderError
 from horae.cli import maintenance
 from horae.cli.connection import NoLedgerError, Place, read, refuse_loss
-from horae.cli.options import place_options
-from horae.cli.output import Output, form_options, print_rows, print_table, safe
+from horae.cli.options import answer_options
+from horae.cli.output import Output, print_rows, print_table, safe
 from horae.config import secrets_of, untrusted
 from horae.core.clock import SystemClock
 from horae.core.ports import LedgerDamagedError, LedgerError
@@ -88,8 +88,7 @@ _ok, _warn, _fail = (partial(Check, grade) for grade in Grade)
 
 @click.command()
 @click.option("--restore", "restores", is_flag=True, help="Restore the newest intact backup.")
-@place_options
-@form_options
+@answer_options
 def doctor(*, restores: bool, place: Place, output: Output) -> int:
     """Check the installation and the ledger.
 

@@ -12,9 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-import click
-
-from horae.cli.options import option
+from horae.cli.options import choice_option
 from horae.cli.output import echo, json_text
 from horae.core.entry import key_time
 from horae.timing.zone import zone
@@ -27,13 +25,8 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FIELDS: Final = ("source", "entry", "receipt", "run")  # that a record may carry
 
 
-level_option = option(
-    "--log-level",
-    "The least important lines to write.",
-    name="level",
-    type=click.Choice(LEVELS),
-    default="info",
-    show_default=True,
+level_option = choice_option(
+    "--log-level", "The least important lines to write.", LEVELS, name="level", default="info"
 )
 
 

@@ -14,7 +14,7 @@ import click
 
 from horae.cli.connection import Place, ask, open_shared, opened, refuse_loss, write
 from horae.cli.moments import parse_moment
-from horae.cli.options import data_option, option, place_options, root_option
+from horae.cli.options import answer_options, data_option, option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
 from horae.cluster.lease import node_data
 from horae.config import load, secrets_of
@@ -95,8 +95,7 @@ class NoNodeError(HoraeError):
 
 @click.command()
 @click.argument("file", metavar="[FILE|DIR]", required=False)
-@place_options
-@form_options
+@answer_options
 def backup(file: str | None, *, place: Place, output: Output) -> None:
     """Write a verified copy of the ledger.
 
@@ -129,8 +128,7 @@ def backup(file: str | None, *, place: Place, output: Output) -> None:
 
 @click.command()
 @click.argument("file", metavar="FILE")
-@place_options
-@form_options
+@answer_options
 def restore(file: str, *, place: Place, output: Output) -> None:
     """Restore the ledger from a backup.
 
@@ -237,8 +235,7 @@ def size_text(size: int) -> str:
 @click.command()
 @option("--before T", "The age, such as 90d or 1y, or a time.", default="1y", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
-@place_options
-@form_options
+@answer_options
 def prune(before: str, *, dry_run: bool, place: Place, output: Output) -> None:
     """Remove the details of old receipts.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, Final, TypeAlias, TypeVar
 
 import click
+
+from horae.cli.output import form_options
 
 _Command: TypeAlias = Callable[..., Any]
 _AnyCommand = TypeVar("_AnyCommand", bound=_Command)
@@ -48,33 +50,34 @@ def _default_root() -> str:
     return os.path.join(data, tenant) if data else "."
 
 
-root_option = click.option(
-    "--root",
-    default=_default_root,
-    metavar="DIR",
-    help="The plan root, the directory of horae.toml.",
+root_option = option(
+    "--root DIR", "The plan root, the directory of horae.toml.", default=_default_root
 )
-data_option = click.option(
-    "--data", metavar="DIR", help="The data directory; default: .horae in the plan root."
-)
-tz_option = click.option("--tz", metavar="ZONE", help="The time zone, such as Europe/Berlin.")
-at_option = click.option("--at", metavar="TIME", help="Use this time instead of the current time.")
-seconds_option = click.option(
-    "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds."
-)
+data_option = option("--data DIR", "The data directory; default: .horae in the plan root.")
+tz_option = option("--tz ZONE", "The time zone, such as Europe/Berlin.")
+at_option = option("--at TIME", "Use this time instead of the current time.")
+seconds_option = option("--seconds N", "Stop after N seconds.", type=click.FloatRange(min=0))
 
 
 def number_option(
     *names: str, most: int, default: int | None = None, text: str = "Show at most N."
-) -> Callable[[_Command], _Command]:
-    return click.option(
-        *names,
+) -> Callable[[_AnyCommand], _AnyCommand]:
+    kind, is_shown = click.IntRange(1, most), default is not None
+    return option(
+        f"{names[0]} N",
+        text,
+        name="".join(names[1:]),
         default=default,
-        show_default=default is not None,
-        type=click.IntRange(1, most),
-        metavar="N",
-        help=text,
+        show_default=is_shown,
+        type=kind,
     )
+
+
+def choice_option(
+    spelling: str, text: str, values: Iterable[str], *, default: str | None = None, **more: Any
+) -> Callable[[_AnyCommand], _AnyCommand]:
+    kind, is_shown = click.Choice([*map(str, values)]), default is not None
+    return option(spelling, text, type=kind, default=default, show_default=is_shown, **more)
 
 
 def as_place(command: _Command) -> _Command:
@@ -90,6 +93,11 @@ def as_place(command: _Command) -> _Command:
 def place_options(command: _Command) -> _Command:
     """Give a command --root and --data, as the argument `place`."""
     return root_option(data_option(as_place(command)))
+
+
+def answer_options(command: _Command) -> _Command:
+    """Give a command --root and --data, and the forms of its answer, as `place` and `output`."""
+    return place_options(form_options(command))
 
 
 def root_argument(command: _Command) -> _Command:

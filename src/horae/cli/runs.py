@@ -18,7 +18,7 @@ import click
 from horae.cli import connection
 from horae.cli.client import EngineUnreachableError, Far
 from horae.cli.connection import Place, read
-from horae.cli.options import data_option, option, place_options, root_option
+from horae.cli.options import answer_options, data_option, option, place_options, root_option
 from horae.cli.output import Output, clean, echo, form_options, print_answer
 from horae.core.actor import own_run
 from horae.core.clock import SystemClock
@@ -155,8 +155,7 @@ def follow(
 @click.argument("receipt", type=click.IntRange(1, 2**63 - 1))
 @_waits_option
 @raw_option
-@place_options
-@form_options
+@answer_options
 def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: Output) -> int:
     """Run the entry of a receipt again.
 
@@ -284,8 +283,7 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
 @click.command()
 @click.argument("what", metavar="RUN|ENTRY")
 @click.option("--reason", default="", metavar="TEXT", help="The reason, shown with the receipt.")
-@place_options
-@form_options
+@answer_options
 def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
     """Cancel a run and all processes it started.
 

@@ -9,7 +9,7 @@ import click
 
 from horae.cli.connection import Place, engine_at
 from horae.cli.group import SharedGroup
-from horae.cli.options import place_options, root_option
+from horae.cli.options import answer_options, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
 from horae.config import UnconfirmedSetting, confirm, load, meant_setting, untrusted
 from horae.errors import Exit
@@ -85,8 +85,7 @@ def _text(value: object) -> str:
 
 @config.command()
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@place_options
-@form_options
+@answer_options
 def trust(*, yes: bool, place: Place, output: Output) -> int:
     """Trust changed settings that start programs.
 

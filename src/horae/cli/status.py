@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -53,16 +54,17 @@ _T = TypeVar("_T", views.ReceiptLine, views.EntryLine)
 _PATIENCE: Final = 5.0  # seconds for an engine to say what only it knows
 _MOST: Final = 1000  # that it tells of at a time
 _MOST_ENTRIES: Final = 1_000_000  # that are listed
+_SOURCES: Final = ("org", "board", "trigger", "crew")
 _GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 
 _entry = click.argument("entry", metavar="ENTRY")
+_several = partial(options.choice_option, multiple=True)
 
 
 @click.command()
 @options.number_option("-n", "limit", default=20, most=10_000)
 @options.at_option
-@options.place_options
-@form_options
+@options.answer_options
 def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
     """Show what is running, waiting, next and failing."""
     engine = connection.engine_of(place)
@@ -318,27 +320,16 @@ class EntryRow:
 
 @click.command("list")
 @options.root_argument
-@option(
-    "--state",
-    "Only entries in this state; repeat for several.",
-    name="states",
-    multiple=True,
-    type=click.Choice([each.value for each in EntryState]),
-)
-@option(
-    "--source",
-    "Only entries from this source; repeat for several.",
-    name="sources",
-    multiple=True,
-    type=click.Choice(["org", "board", "trigger", "crew"]),
+@_several("--state", "Only entries in this state; repeat for several.", EntryState, name="states")
+@_several(
+    "--source", "Only entries from this source; repeat for several.", _SOURCES, name="sources"
 )
 @click.option("--search", default="", metavar="WORDS", help="Only entries with all these words.")
-@option(
+@options.choice_option(
     "--sort",
     "Sort by title, next time, last time (newest first), state or file.",
-    type=click.Choice(["title", "next", "last", "state", "file"]),
+    ["title", "next", "last", "state", "file"],
     default="title",
-    show_default=True,
 )
 @click.option("--all", "with_gone", is_flag=True, help="Also entries no longer in the plan files.")
 @options.at_option
@@ -429,18 +420,16 @@ def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRo
 @click.argument("entry", metavar="[ENTRY]", required=False)
 @click.option("--since", metavar="T", help="Only receipts scheduled at T or later.")
 @click.option("--until", metavar="T", help="Only receipts scheduled at T or earlier.")
-@option(
+@_several(
     "--status STATUS",
     f"Only receipts with this status: {', '.join(Status)}. Repeat for several.",
+    Status,
     name="statuses",
-    multiple=True,
-    type=click.Choice([each.value for each in Status]),
 )
 @options.number_option("-n", "limit", default=50, most=10_000)
 @click.option("--cursor", type=int, metavar="N", help="Only receipts before this number.")
 @options.at_option
-@options.place_options
-@form_options
+@options.answer_options
 def history(
     entry: str | None,
     *,
@@ -494,8 +483,7 @@ def _print_history(found: views.History, zone_name: str) -> None:
 @click.argument("what", metavar="ENTRY[@TIME]")
 @options.number_option("-n", "limit", default=20, most=10_000)
 @options.at_option
-@options.place_options
-@form_options
+@options.answer_options
 def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) -> None:
     """Show why an entry ran or did not run.
 
@@ -638,8 +626,7 @@ def _print_answer(answer: explain.WhyAnswer, zone_name: str, *, is_over: bool) -
 @_entry
 @click.option("--note", default="", metavar="TEXT", help="The reason, shown with the entry.")
 @click.option("--until", metavar="T", help="Resume at this time, or after a duration such as 2h.")
-@options.place_options
-@form_options
+@options.answer_options
 def pause(entry: str, *, note: str, until: str | None, place: Place, output: Output) -> None:
     """Pause an entry until it is resumed.
 
@@ -660,8 +647,7 @@ def pause(entry: str, *, note: str, until: str | None, place: Place, output: Out
 
 @click.command()
 @_entry
-@options.place_options
-@form_options
+@options.answer_options
 def resume(entry: str, *, place: Place, output: Output) -> None:
     """Resume a paused entry.
 
@@ -680,8 +666,7 @@ def resume(entry: str, *, place: Place, output: Output) -> None:
 @click.option("--to", "end", metavar="T", help="The end of the period, exclusive; default: now.")
 @option("--id NAME", "A name for this backfill: the same name creates no run twice.", name="name")
 @click.option("--dry-run", is_flag=True, help="List the scheduled times, and run nothing.")
-@options.place_options
-@form_options
+@options.answer_options
 def backfill(
     entry: str,
     *,

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from horae.cli.options import at_option, number_option, option, paths_argument, tz_option
+from horae.cli.options import (
+    at_option,
+    choice_option,
+    number_option,
+    option,
+    paths_argument,
+    tz_option,
+)
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
 from horae.cli.plan_root import Ledgers, PlanView, When
 from horae.core import entry as rules
@@ -71,12 +78,11 @@ class AgendaFire(NamedTuple):
 @number_option("-n", "count", default=10, most=100_000)
 @option("--cron EXPR", "Show the times of this expression instead of plans.", name="expression")
 @click.option("--from", "start", metavar="T", help="The same as --at.")
-@option(
+@choice_option(
     "--view",
     "`agenda`: day by day; `due`: what is overdue, due and coming.",
-    type=click.Choice(["times", "agenda", "due"]),
+    ["times", "agenda", "due"],
     default="times",
-    show_default=True,
 )
 @number_option("--days", most=3660, text="For --view agenda and due: how many days; default: 7.")
 @at_option

@@ -14,8 +14,8 @@ from horae.cli import connection
 from horae.cli.client import EngineUnreachableError
 from horae.cli.connection import CommandClock, Place, ask
 from horae.cli.group import SharedGroup
-from horae.cli.options import option, place_options
-from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
+from horae.cli.options import answer_options, option, place_options
+from horae.cli.output import Output, echo, print_answer, print_rows, print_table
 from horae.core.access import end_sessions
 from horae.core.scope import OPERATOR, check_token_name, parse_scopes, scope_words
 from horae.errors import HoraeError
@@ -49,8 +49,7 @@ def token() -> None:
     multiple=True,
     required=True,
 )
-@place_options
-@form_options
+@answer_options
 def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> None:
     """Create a token and print it.
 
@@ -73,8 +72,7 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
 
 
 @token.command("list")
-@place_options
-@form_options
+@answer_options
 def list_(*, place: Place, output: Output) -> None:
     """List the tokens, their scopes and their last use."""
     _refuse_no_data(place)
@@ -90,8 +88,7 @@ def list_(*, place: Place, output: Output) -> None:
 
 @token.command()
 @click.argument("name")
-@place_options
-@form_options
+@answer_options
 def revoke(name: str, *, place: Place, output: Output) -> None:
     """Revoke a token.
 
@@ -107,8 +104,7 @@ def revoke(name: str, *, place: Place, output: Output) -> None:
 
 
 @token.command()
-@place_options
-@form_options
+@answer_options
 def sessions(*, place: Place, output: Output) -> None:
     """List the browser sessions.
 
@@ -130,8 +126,7 @@ def sessions(*, place: Place, output: Output) -> None:
 
 @token.command("end-session")
 @click.argument("session", metavar="ID|all")
-@place_options
-@form_options
+@answer_options
 def end_session(session: str, *, place: Place, output: Output) -> None:
     """End a browser session, or all of them.
 

@@ -19,7 +19,15 @@ import click
 from horae.cli.client import Far
 from horae.cli.connection import BRIEF, EmptyRootError, Place, read, refuse_no_root
 from horae.cli.log import EVENTS, level_option, logging_to, plain_line
-from horae.cli.options import as_place, data_option, flag, option, root_argument, seconds_option
+from horae.cli.options import (
+    as_place,
+    choice_option,
+    data_option,
+    flag,
+    option,
+    root_argument,
+    seconds_option,
+)
 from horae.cli.output import Output, console, echo, form_options, print_answer
 from horae.config import load
 from horae.core.actor import ENGINE, acting, actor_words, user_name
@@ -71,11 +79,11 @@ _SHOWN: Final = 5  # runs that progress names
 @click.command()
 @root_argument
 @data_option
-@option(
+@choice_option(
     "--log",
     "The form of the log; default: a screen on a terminal, else plain.",
+    ["screen", "plain", "json"],
     name="form",
-    type=click.Choice(["screen", "plain", "json"]),
 )
 @level_option
 @seconds_option
@@ -161,14 +169,7 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
 @click.command()
 @root_argument
 @data_option
-@option(
-    "--log",
-    "The form of the log.",
-    name="form",
-    type=click.Choice(["plain", "json"]),
-    default="plain",
-    show_default=True,
-)
+@choice_option("--log", "The form of the log.", ["plain", "json"], name="form", default="plain")
 @level_option
 @seconds_option
 def worker(*, root: str, data: str | None, form: str, level: str, seconds: float | None) -> int:
