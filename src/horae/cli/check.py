@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -13,7 +15,7 @@ from horae.cli.options import at_option, paths_argument, tz_option
 from horae.cli.output import Output, console, form_options, print_rows, safe
 from horae.cli.plan_root import TRIGGERS, find_boards, roots_of
 from horae.cli.sources import Sources, plan_root
-from horae.config import known_names, load, secrets_of
+from horae.config import Config, known_names, load, secrets_of
 from horae.core.command import CommandError, Unready, call_of, shell_syntax
 from horae.core.decide import AfterError, parse_after
 from horae.core.headline import agent_blocks, is_entry
@@ -22,18 +24,13 @@ from horae.errors import Exit, HoraeError
 from horae.extras.drift.check import check_drift
 from horae.files.read import PlanFileError
 from horae.org.check.finding import SectionFinding, place_of
-from horae.org.plan import Diagnostic, Severity
+from horae.org.plan import Diagnostic, Plan, Severity
 from horae.org.world import every, worlds
 from horae.process.ready import unread, why_unready
 from horae.sources.plans.check import CheckClock, check_plans
 from horae.sources.workflows.languages import language_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from horae.config import Config
-    from horae.org.plan import Plan
     from horae.sources.triggers.service import Triggers
 
 _SHOWN: Final = 80

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +17,6 @@ from horae.errors import ErrorData, Exit, HoraeError
 from horae.web import ACTOR, RUN, SCOPES, address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 CONNECT: Final = 5.0  # seconds

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,17 +21,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from horae.cli.client import LONG, EngineUnreachableError, Far, FarLeader
 from horae.cli.moments import parse_moment
 from horae.cli.output import echo
-from horae.config import load
+from horae.config import Config, load
 from horae.core.actor import acting, own_actor, own_run, user_name
 from horae.core.clock import SystemClock, machine_zone
-from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
+from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Listed, Pruned
 from horae.core.service import Service
 from horae.core.views import BackfillResult, EngineFacts, PauseResult, ReceiptLine
 from horae.errors import Exit, HoraeError, ScheduleError
-from horae.files.read import names_of
+from horae.files.read import StrPath, names_of
 from horae.sources.crew.tick import agent_state
 from horae.store import database
-from horae.store.ledger import ANYBODY
+from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.lock import DataLockedError, holder_of
 from horae.store.sql import migrations
 from horae.store.sqlite import SqliteLedger
@@ -39,14 +40,9 @@ from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
     from zoneinfo import ZoneInfo
 
-    from horae.config import Config
     from horae.core.command import Unready
-    from horae.core.ports import Listed
-    from horae.files.read import StrPath
-    from horae.store.ledger import BookLedger
     from horae.store.postgres import PostgresLedger
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from importlib.resources import files
@@ -35,7 +36,6 @@ from horae.process.launcher import allow_descriptors
 from horae.web.serve import ListenError, listen_tcp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
     from horae.app import App

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import zoneinfo
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -25,7 +26,7 @@ from horae.cli import maintenance
 from horae.cli.connection import NoLedgerError, Place, read, refuse_loss
 from horae.cli.options import answer_options
 from horae.cli.output import Output, print_rows, print_table, safe
-from horae.config import secrets_of, untrusted
+from horae.config import Config, secrets_of, untrusted
 from horae.core.clock import SystemClock
 from horae.core.ports import LedgerDamagedError, LedgerError
 from horae.core.secret import FOLDER
@@ -46,9 +47,6 @@ from horae.timing.duration import format_duration
 from horae.web.serve import ListenError, listen_tcp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from horae.config import Config
     from horae.store.pg_wire import DatabaseAddress
 
 GIT: Final = (2, 38)  # merges without a working tree since then

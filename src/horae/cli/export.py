@@ -6,7 +6,8 @@ import os.path
 import shlex
 import sys
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -20,10 +21,10 @@ from horae.cli.plan_root import Ledgers, beside
 from horae.cli.service import put
 from horae.cli.sources import Sources, plan_root
 from horae.core.clock import machine_zone
-from horae.core.entry import CadenceRule, Entry, Unarmed, Work
+from horae.core.entry import CadenceRule, Entry, Origin, Unarmed, Work
 from horae.core.text import pause_words
 from horae.errors import Exit
-from horae.extras.exporters.schedule import makes_good, to_calendar, to_crontab
+from horae.extras.exporters.schedule import ExportedRule, makes_good, to_calendar, to_crontab
 from horae.extras.exporters.units import timer_pair
 from horae.extras.importers.rule import UnfitError
 from horae.files.read import LIMIT, PlanFileError, PlanMissingError, read_plan
@@ -32,12 +33,7 @@ from horae.sources.plans.arming import entries_of
 from horae.web.ics import MOST, calendar, is_cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from datetime import datetime
     from zoneinfo import ZoneInfo
-
-    from horae.core.entry import Origin
-    from horae.extras.exporters.schedule import ExportedRule
 
 _DAYS: Final = 365
 _ENDS: Final = "its times depend on when its ticks end"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,8 +15,6 @@ from horae.cli.options import take_shared
 from horae.cli.output import Form, asked_form, echo, print_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from horae.errors import ErrorData
 
 _SHARED: Final = "horae.shared_options"  # in the context: options before the command

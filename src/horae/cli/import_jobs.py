@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from functools import partial, wraps
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,15 +21,19 @@ from horae.cli.sources import plan_root
 from horae.core.entry import CronRule, OnceRule, key_time
 from horae.core.text import moment_text, words
 from horae.errors import Exit, HoraeError
-from horae.extras.importers.job import ImportedJob, clone_of, import_job, in_words, meanings
+from horae.extras.importers.job import (
+    ImportedJob,
+    Proofs,
+    Reading,
+    clone_of,
+    import_job,
+    in_words,
+    meanings,
+)
 from horae.files.read import LIMIT, PlanFileError, PlanMissingError, decoded, read_plan
 from horae.org.document import read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from datetime import datetime
-
-    from horae.extras.importers.job import Proofs, Reading
     from horae.org.plan import Headline
 
 _ALREADY: Final = " already has this job as "

@@ -8,17 +8,15 @@ stdout, everything else to stderr, as text or as one JSON object per line.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from horae.cli.options import choice_option
 from horae.cli.output import echo, json_text
 from horae.core.entry import key_time
 from horae.timing.zone import zone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EVENTS: Final = "horae.events"  # the logger of what is in the ledger
 LEVELS: Final = ("debug", "info", "warning", "error")

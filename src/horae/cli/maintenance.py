@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import Awaitable, Callable
 from contextlib import closing
+from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -28,9 +30,6 @@ from horae.store.sqlite import PATIENCE, restore as restore_ledger
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from datetime import datetime
-
     from horae.store.moving import Moved
     from horae.store.postgres import PostgresLedger
 

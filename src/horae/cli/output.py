@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import wraps
 from itertools import takewhile
@@ -18,15 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from horae.errors import Exit, HoraeError
+from horae.errors import ErrorData, Exit, HoraeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from rich.console import Console
     from rich.text import Text
 
-    from horae.errors import ErrorData
     from horae.org.plan import Diagnostic
 
 # What a terminal would obey instead of showing it: control characters, and signs that turn

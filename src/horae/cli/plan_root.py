@@ -10,14 +10,26 @@ last ticked, so without one its ticks are estimates, as if the engine started no
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.cli.moments import moment_and_zone
-from horae.cli.output import echo
+from horae.cli.output import Output, echo
 from horae.cli.sources import PlanText, Sources, plan_root
 from horae.config import known_names, load
-from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, OnDemandRule, Origin, Unarmed
+from horae.core.entry import (
+    AfterRule,
+    CadenceRule,
+    CronRule,
+    Entry,
+    OnDemandRule,
+    Origin,
+    Pause,
+    Task,
+    Unarmed,
+)
 from horae.core.explain import stamp
 from horae.core.guarded import FILE
 from horae.core.project import next_moment
@@ -26,12 +38,7 @@ from horae.errors import Exit, HoraeError
 from horae.sources.plans.arming import entries_of, scan_plan, tasks_of, unfired
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-    from datetime import datetime
-
     from horae.cli.connection import Place
-    from horae.cli.output import Output
-    from horae.core.entry import Pause, Task
     from horae.core.ports import Listed
     from horae.core.views import EngineFacts
 

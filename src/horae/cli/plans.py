@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -17,15 +18,12 @@ from horae.cli.output import (
     print_table,
     safe,
 )
-from horae.cli.sources import Sources, plan_root
+from horae.cli.sources import PlanText, Sources, plan_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from rich.text import Text
     from rich.tree import Tree
 
-    from horae.cli.sources import PlanText
     from horae.org.plan import Headline, States
     from horae.org.timestamp import Timestamp
     from horae.org.world import World

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
 from horae.cli.output import Form, asked_form, echo, print_error
 from horae.errors import Exit, HoraeError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Package that not every installation has -> the extra that brings it.
 _EXTRAS: Final = {"psycopg": "postgres", "pgqueuer": "postgres"}

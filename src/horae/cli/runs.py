@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from codecs import getincrementaldecoder
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from io import IncrementalNewlineDecoder
@@ -23,21 +24,18 @@ from horae.cli.output import Output, clean, echo, form_options, print_answer
 from horae.core.actor import own_run
 from horae.core.clock import SystemClock
 from horae.core.prompt import read_order
-from horae.core.receipt import FINAL, HELD_BACK, OPEN, ReasonCode, Status, is_planned
+from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status, is_planned
 from horae.core.text import moment_text
-from horae.core.views import EntryNotFoundError, RunNotFoundError, RunStateError
+from horae.core.views import EntryNotFoundError, RunLine, RunNotFoundError, RunStateError
 from horae.errors import Exit
 from horae.files.read import PlanMissingError
 from horae.store.lock import holder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
     from pathlib import Path
 
     from horae.app import App
-    from horae.core.receipt import Filed
     from horae.core.service import Service
-    from horae.core.views import RunLine
 
 _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import get_completion_class
@@ -16,9 +17,6 @@ from horae.cli.output import echo
 from horae.errors import Exit, HoraeError
 from horae.extras.exporters.units import EngineUnit, is_untouched, launchd_plist, systemd_unit
 from horae.files.read import PlanMissingError, read_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _ABSENT: Final = "not installed:"
 _NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
@@ -11,7 +12,7 @@ from functools import partial
 from itertools import groupby
 from statistics import median
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 import click
 
@@ -19,15 +20,15 @@ from horae.cli.connection import ask, opened
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.options import number_option, option, paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
-from horae.cli.plan_root import Ledgers
+from horae.cli.plan_root import KnownEntries, Ledgers
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
 from horae.core.decide import GRACE
-from horae.core.entry import Entry
+from horae.core.entry import Entry, Origin
 from horae.core.explain import stamp
 from horae.core.gate import Capacity
-from horae.core.receipt import Status
-from horae.core.source import Scan
+from horae.core.receipt import Filed, Status
+from horae.core.source import Scan, Scanned
 from horae.core.text import clock_text, moment_text, wall_text
 from horae.errors import Exit
 from horae.extras.simulate import Outage, Simulation
@@ -38,16 +39,10 @@ from horae.timing.duration import DurationError, format_duration, parse_duration
 from horae.timing.zone import local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import TextIO
     from zoneinfo import ZoneInfo
 
     from rich.progress import Progress
 
-    from horae.cli.plan_root import KnownEntries
-    from horae.core.entry import Origin
-    from horae.core.receipt import Filed
-    from horae.core.source import Scanned
     from horae.store.ledger import BookLedger
 
 _ORG: Final = "org"  # the source that plans are of

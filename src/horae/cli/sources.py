@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from horae.config import load
@@ -13,8 +14,6 @@ from horae.files.read import PlanMissingError, decoded, find_plans, read_plan
 from horae.org.document import read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from horae.cli.output import Output
     from horae.org.plan import Plan
 

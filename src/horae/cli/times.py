@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from heapq import merge
@@ -25,7 +26,7 @@ from horae.cli.options import (
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
 from horae.cli.plan_root import Ledgers, PlanView, When
 from horae.core import entry as rules
-from horae.core.due import due as due_lines
+from horae.core.due import DueLine, due as due_lines
 from horae.core.entry import AfterRule, Entry, OnDemandRule, Task, Unarmed
 from horae.core.explain import stamp
 from horae.core.project import Moment, project, seams
@@ -38,10 +39,8 @@ from horae.timing.cron import Cron
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from zoneinfo import ZoneInfo
 
-    from horae.core.due import DueLine
     from horae.org.plan import Headline
 
 _FEW: Final = 4  # so many fires of one entry on one day have a line each

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import webbrowser
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,9 +25,6 @@ from horae.store.sessions import BookSessions
 from horae.web import keys
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from typing import Any
-
     from horae.store.ledger import BookLedger
 
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from horae.cli.connection import CommandClock, Place, opened, reader_of, write_with
 from horae.cli.output import Form, Output, echo
 from horae.config import secrets_of
 from horae.context import Context, find_agents
 from horae.sources.triggers.service import EDITS, RUNS, Triggers
-from horae.store.ledger import ANYBODY
+from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from typing import TypeVar
-
     from horae.cli.client import Far
-    from horae.store.ledger import BookLedger
 
     T = TypeVar("T")
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from time import monotonic, sleep
@@ -29,11 +30,11 @@ from horae.cli.options import (
     seconds_option,
 )
 from horae.cli.output import Output, console, echo, form_options, print_answer
-from horae.config import load
+from horae.config import Config, load
 from horae.core.actor import ENGINE, acting, actor_words, user_name
 from horae.core.clock import SystemClock, machine_zone
 from horae.core.entry import key_time
-from horae.core.ports import LedgerError, LedgerWholeError
+from horae.core.ports import Event, Ledger, LedgerError, LedgerWholeError
 from horae.core.receipt import FINAL, Status
 from horae.errors import Exit, HoraeError
 from horae.org.collector import calm_collector
@@ -45,11 +46,7 @@ from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-
     from horae.app import App
-    from horae.config import Config
-    from horae.core.ports import Event, Ledger
 
 _NEW_LEDGER: Final = """\
 A new ledger has no history, no pauses, and none of the triggers and agents that were created by \

@@ -12,8 +12,9 @@ worked; `--agent` asks for no prompts and no colour, of which there are none her
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -22,9 +23,6 @@ from horae.cli.output import json_text
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
 from horae.files.read import decoded, read_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
