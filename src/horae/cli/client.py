@@ -117,13 +117,9 @@ class Far:
         patience: float | None = ANSWER,
     ) -> Iterator[HTTPResponse]:
         wire = self._wire(patience)
-        given: dict[str, bytes | str] = {
-            **self._headers(),
-            **(headers or {}),
-            "Connection": "close",
-        }
+        given = {**self._headers(), **(headers or {}), "Connection": b"close"}
         if body is not None:
-            given["Content-Type"] = "application/json"
+            given["Content-Type"] = b"application/json"
         try:
             # Who refuses a request by its header answers and hangs up before the body has come.
             with suppress(BrokenPipeError, ConnectionResetError):
@@ -158,14 +154,9 @@ class Far:
 
 
 class FarLeader(Far):
-    def __init__(
-        self, directory: Path, *, name: str, address: str, secret: str, actor: str
-    ) -> None:
+    def __init__(self, directory: Path, name: str, address: str, secret: str, actor: str) -> None:
         super().__init__(directory)
-        self._name = name
-        self._address = address
-        self._secret = secret
-        self._actor = actor
+        self._name, self._address, self._secret, self._actor = name, address, secret, actor
 
     def _wire(self, patience: float | None) -> HTTPConnection:
         host, _, port = self._address.rpartition(":")
@@ -191,16 +182,11 @@ class _Wire(HTTPConnection):
         self._directory = directory
 
     def connect(self) -> None:
-        wire = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            wire.settimeout(CONNECT)
-            with address(self._directory) as near:
-                wire.connect(near)
-        except BaseException:
-            wire.close()
-            raise
-        wire.settimeout(self.timeout)
-        self.sock = wire
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CONNECT)
+        with address(self._directory) as near:
+            self.sock.connect(near)
+        self.sock.settimeout(self.timeout)
 
 
 def _own_token(directory: Path) -> dict[str, bytes]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from os.path import realpath, relpath
@@ -35,7 +35,6 @@ from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.lock import DataLockedError, holder_of
 from horae.store.sql import migrations
 from horae.store.sqlite import SqliteLedger
-from horae.timing.duration import DurationError, parse_duration
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 
@@ -116,12 +115,12 @@ class Place(NamedTuple):
         return None if text is None else parse_moment(text, self.zone)
 
 
+@dataclass
 class CommandClock(SystemClock):
-    def __init__(self, at: datetime | None = None) -> None:
-        self._at = at
+    at: datetime | None = None  # where --at put it
 
     def now(self) -> datetime:
-        return super().now() if self._at is None else self._at
+        return super().now() if self.at is None else self.at
 
 
 @asynccontextmanager
@@ -153,11 +152,9 @@ async def reader_of(place: Place) -> AsyncIterator[BookLedger]:
 
 
 def refuse_loss(place: Place) -> None:
-    """Raise an error if there is no ledger, or if there was one and it is not whole any more.
-
-    A reader must ask first: SQLite gives it a new log in place of one that was lost, and then
-    nobody could tell.
-    """
+    """Raise an error if there is no ledger, or if there was one and it is not whole any more."""
+    # A reader must ask first: SQLite gives it a new log in place of one that was lost, and then
+    # nobody could tell.
     if place.store is not None:
         return  # it is not here
     was_there = (place.directory / database.MARK).exists()
@@ -172,15 +169,10 @@ def refuse_loss(place: Place) -> None:
 
 
 async def _check_version(ledger: SqliteLedger) -> None:
-    """Raise an error unless a database is a ledger of our own version.
-
-    A reader cannot upgrade it, and a look at every page would take long.
-    """
+    """Raise an error unless a database is a ledger of our own version; a reader upgrades none."""
+    names = ("application_id", "user_version")
     application, version = await ledger.read(
-        lambda book: [
-            book.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("application_id", "user_version")
-        ]
+        lambda book: [book.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
     )
     ours = len(migrations())
     has = f"the schema has version {version}, and this horae"
@@ -219,11 +211,7 @@ def write(place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
 def write_with(
     place: Place, far: Callable[[Far], T], alone: Callable[[BookLedger], Awaitable[T]]
 ) -> T:
-    """Change something in a ledger.
-
-    This is the one place that knows who writes: the engine that has the lock, which is asked
-    to, else this command, with the lock in its own hand.
-    """
+    """Let the engine that has the lock change a ledger; without one this command takes it."""
     for tries_left in reversed(range(_TRIES)):
         engine = engine_at(place)
         if engine is not None:
@@ -237,7 +225,7 @@ def write_with(
 
 
 def through(far: Far, place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
-    return ask(place, lambda ledger: work(RemoteService(far, ledger=ledger, place=place)))
+    return ask(place, lambda ledger: work(_service(ledger, place, far=far)))
 
 
 async def _with_the_lock(place: Place, work: Callable[[BookLedger], Awaitable[T]]) -> T:
@@ -252,9 +240,14 @@ async def _with_the_lock(place: Place, work: Callable[[BookLedger], Awaitable[T]
 
 
 def _service(
-    ledger: BookLedger, place: Place, *, at: datetime | None = None, is_reader: bool = False
+    ledger: BookLedger,
+    place: Place,
+    *,
+    at: datetime | None = None,
+    is_reader: bool = False,
+    far: Far | None = None,
 ) -> Service:
-    """Return the service of a ledger; on one that is shared, a person may write in any term."""
+    """Return the service of a ledger, or of an engine that writes it for this command."""
 
     async def unready(entries: Iterable[Listed]) -> Mapping[int, Unready]:
         from horae.context import Context
@@ -263,42 +256,35 @@ def _service(
         context = Context(config, Path(place.root).absolute(), CommandClock(), ledger)
         return await context.readiness.of_entries(entries)
 
+    def refuse_name(address: str) -> None:
+        if address.startswith("task:"):  # all else needs no board
+            from horae.sources.board.commands import board_at
+            from horae.sources.board.tasks import refuse_double
+
+            refuse_double(board_at(place.root), address)
+
     # An engine that runs knows better what cannot run, and of another time nobody knows.
     is_asked = is_reader and at is None and holder_of(place.directory) is None
-    return Service(
-        ledger=ledger,
-        clock=CommandClock(at),
-        ids=new_id,
-        zone_name=place.zone.key,
-        term=1 if place.store is None else ANYBODY,
-        machines=getattr(ledger, "machines", None),
-        places=place.files,
-        unready=unready if is_asked else None,
-        refuse_name=partial(_refuse_name, place),
-        agent_state=agent_state,
-    )
-
-
-def _refuse_name(place: Place, address: str) -> None:
-    if address.startswith("task:"):  # all else needs no board
-        from horae.sources.board.commands import board_at
-        from horae.sources.board.tasks import refuse_double
-
-        refuse_double(board_at(place.root), address)
+    parts: dict[str, Any] = {
+        "ledger": ledger,
+        "clock": CommandClock(at),
+        "ids": new_id,
+        "zone_name": place.zone.key,
+        "term": 1 if place.store is None else ANYBODY,  # in a shared ledger, in any term
+        "machines": getattr(ledger, "machines", None),
+        "places": place.files,
+        "unready": unready if is_asked else None,
+        "refuse_name": refuse_name,
+        "agent_state": agent_state,
+    }
+    return Service(**parts) if far is None else RemoteService(far, **parts)
 
 
 class RemoteService(Service):
     """The service beside a running engine: it reads for itself, and asks the engine to write."""
 
-    def __init__(self, far: Far, *, ledger: BookLedger, place: Place) -> None:
-        super().__init__(
-            ledger=ledger,
-            clock=CommandClock(),
-            ids=new_id,
-            zone_name=place.zone.key,
-            places=place.files,
-            refuse_name=partial(_refuse_name, place),
-        )
+    def __init__(self, far: Far, **parts: Any) -> None:
+        super().__init__(**parts)
         self._far = far
 
     async def pause(self, word: str, *, note: str = "", until: Any = None) -> PauseResult:
@@ -352,10 +338,7 @@ def actor_at(place: Place) -> str:
 
 
 def record_edits(root: str, edits: Iterable[tuple[str, str]]) -> None:
-    """Record in the ledger of a plan root, if there is one, what was done to which files.
-
-    The edits are made: what keeps them from being recorded is said, and undoes none.
-    """
+    """Record in the ledger of a plan root, if there is one, what was done to which files."""
     place = Place.of(root=root, data=None)
     if not place.is_known:
         return
@@ -398,10 +381,9 @@ def _patience(since: str, *, now: datetime) -> float:
     try:
         age = now - parse_rfc3339(since)
     except ScheduleError:
-        return BRIEF.total_seconds()
+        age = STARTING
     # One that has not listened by now may hang. A clock that was set back says nothing.
-    left = STARTING if timedelta(0) <= age < STARTING else BRIEF
-    return left.total_seconds()
+    return (STARTING if timedelta(0) <= age < STARTING else BRIEF).total_seconds()
 
 
 def leader_of(place: Place, store: str) -> Far | None:
@@ -415,12 +397,11 @@ def leader_of(place: Place, store: str) -> Far | None:
             actor = await own_actor(ledger, place.directory)
         for each in members:
             if leader is not None and each.name == leader.holder and each.address:
-                where = {"name": each.name, "address": each.address}
-                return FarLeader(place.directory, **where, secret=secret, actor=actor)
+                far = FarLeader(place.directory, each.name, each.address, secret, actor)
+                return far if far.answers() else None
         return None
 
-    far = asyncio.run(asking())
-    return far if far is not None and far.answers() else None
+    return asyncio.run(asking())
 
 
 def engine_of(place: Place) -> EngineFacts:
@@ -438,11 +419,4 @@ def say_source(engine: EngineFacts) -> None:
         echo(f"horae: {words}; `horae next` reads the files", err=True)
 
 
-def new_id() -> str:
-    return token_hex(6)
-
-
-def parse_until(text: str, *, now: datetime, where: ZoneInfo) -> datetime:
-    with suppress(DurationError):  # then it is a time
-        return now + parse_duration(text)
-    return parse_moment(text, where, or_length="2h")
+new_id = partial(token_hex, 6)

@@ -17,9 +17,9 @@ from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.options import at_option, flag, number_option, paths_argument, tz_option
 from horae.cli.output import Output, echo
-from horae.cli.plan_root import Ledgers, beside
+from horae.cli.plan_root import PlanView, When
 from horae.cli.service import put
-from horae.cli.sources import Sources, plan_root
+from horae.cli.sources import plan_root
 from horae.core.clock import machine_zone
 from horae.core.entry import CadenceRule, Entry, Origin, Unarmed, Work
 from horae.core.text import pause_words
@@ -29,7 +29,6 @@ from horae.extras.exporters.units import timer_pair
 from horae.extras.importers.rule import UnfitError
 from horae.files.read import LIMIT, PlanFileError, PlanMissingError, read_plan
 from horae.sources.board.tasks import slug
-from horae.sources.plans.arming import entries_of
 from horae.web.ics import MOST, calendar, is_cut
 
 if TYPE_CHECKING:
@@ -75,11 +74,8 @@ def ics(
     """
     moment, where = moment_and_zone(at, tz=tz, root=plan_root(paths))
     start, end = _window(moment, where, since=since, days=days, until=until)
-    said = Output.of(None)
-    ledgers = Ledgers(paths, said, zone_name=where.key)
-    others = beside(paths, said, now=moment, ledgers=ledgers)
-    sources = Sources(paths, said, may_be_empty=not others.is_empty)
-    entries = list(_armed(chain(_items(sources, where.key, ledgers), others.items)))
+    view = PlanView(paths, Output.of(None), When(moment, where.key))
+    entries = list(_armed(chain(_items(view), view.beside)))
     for entry in entries:
         if entry.pause is not None and entry.pause.covers(moment):
             since = pause_words(entry.pause, zone_name=entry.zone)
@@ -93,7 +89,7 @@ def ics(
         sys.stdout.buffer.writelines(line.encode() for line in lines)
     else:
         _save(output, lines)
-    return sources.exit_code or others.exit_code or ledgers.exit_code
+    return view.exit_code
 
 
 _program_option = click.option(
@@ -179,16 +175,12 @@ class EntryExport:
         self.now, where = moment_and_zone(at, tz=tz, root=root)
         self.zone_name = where.key
         self._root = os.path.abspath(root)
-        said = Output.of(None)
-        others = beside(paths, said, now=self.now)
-        sources = Sources(paths, said, may_be_empty=not others.is_empty)
-        self.exit_code: int = sources.exit_code or others.exit_code
-        self.entries = [
-            each for each in _armed(_items(sources, where.key)) if self._is_inside(each)
-        ]
+        view = PlanView(paths, Output.of(None), When(self.now, where.key), has_ledgers=False)
+        self.exit_code = view.exit_code
+        self.entries = [each for each in _armed(_items(view)) if self._is_inside(each)]
         self._titles = Counter(entry.title.lower() for entry in self.entries)
         self._names: set[str] = set()
-        for item in others.items:
+        for item in view.beside:
             if isinstance(item, Entry):
                 is_tick = isinstance(item.rule, CadenceRule)
                 what = "only entries of plan files are exported"
@@ -265,20 +257,15 @@ def _window(
     return start, end
 
 
-def _items(
-    sources: Sources, zone_name: str, ledgers: Ledgers | None = None
-) -> Iterator[Entry | Unarmed]:
+def _items(view: PlanView) -> Iterator[Entry | Unarmed]:
     files: set[str] = set()
-    for source in sources:
+    for source in view.sources:
         file = source.name  # the same however it was typed, for its events go by it
         if file != "-":
             file = os.path.relpath(file).replace(os.sep, "/")
         if file not in files:
             files.add(file)
-            if ledgers is None:
-                yield from entries_of(source.plan, file=file, zone_name=zone_name)
-            else:
-                yield from ledgers.plan_items(source._replace(name=file))
+            yield from view.plan_items(source._replace(name=file))
 
 
 def _armed(items: Iterable[Entry | Unarmed]) -> Iterator[Entry]:

@@ -13,34 +13,28 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.cli.moments import moment_and_zone
 from horae.cli.output import Output, echo
 from horae.cli.sources import PlanText, Sources, plan_root
 from horae.config import known_names, load
-from horae.core.entry import (
-    AfterRule,
-    CadenceRule,
-    CronRule,
-    Entry,
-    OnDemandRule,
-    Origin,
-    Pause,
-    Task,
-    Unarmed,
-)
-from horae.core.explain import stamp
+from horae.core.clock import SystemClock
+from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, OnDemandRule, Origin, Unarmed
+from horae.core.explain import WhyAnswer
 from horae.core.guarded import FILE
 from horae.core.project import next_moment
 from horae.core.text import moment_text, no_time_left, words
+from horae.core.views import EngineFacts, EntryLine, WhyReport
 from horae.errors import Exit, HoraeError
 from horae.sources.plans.arming import entries_of, scan_plan, tasks_of, unfired
 
 if TYPE_CHECKING:
     from horae.cli.connection import Place
+    from horae.config import Config
+    from horae.core.entry import Pause, Task
     from horae.core.ports import Listed
-    from horae.core.views import EngineFacts
 
 TRIGGERS: Final = ".agentd"
 _DATA: Final = ".horae"
@@ -60,67 +54,209 @@ class When(NamedTuple):
 
 
 class PlanView:
-    def __init__(self, paths: Sequence[str], output: Output, when: When) -> None:
-        self._ledgers = Ledgers(paths, output, zone_name=when.zone)
-        self._beside = beside(paths, output, now=when.now, ledgers=self._ledgers)
-        self._sources = Sources(paths, output, may_be_empty=not self._beside.is_empty)
-        self._zone = when.zone
-        self.is_guess = self._ledgers.is_guess
+    """All that has a time in the files and the directories that were named, read once.
+
+    What cannot be read is said, and the rest goes on. With *is_engine_asked* False it goes by the
+    plan files also while an engine runs; without *has_ledgers* no ledger is read.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        output: Output,
+        when: When,
+        *,
+        is_engine_asked: bool = True,
+        has_ledgers: bool = True,
+    ) -> None:
+        self._paths, self._output, self._when = paths, output, when
+        self._is_engine_asked, self._has_ledgers = is_engine_asked, has_ledgers
+        self._roots = {os.path.abspath(each): each for each in roots_of(paths)}
+        self._known: dict[str, KnownEntries | None] = {}
+        self._tasks: list[Task] = []  # of boards, that wait for a time
+        self._beside_code = self.ledger_code = int(Exit.OK)
 
     @property
     def exit_code(self) -> int:
-        return self._sources.exit_code or self._beside.exit_code or self._ledgers.exit_code
+        """Return the exit code of the first error in the plans, else beside them."""
+        return self.sources.exit_code or self._beside_code or self.ledger_code
 
     def entries(self) -> Iterator[Entry]:
         return (item for item in self.items(with_tasks=False) if isinstance(item, Entry))
 
     def items(self, *, with_tasks: bool = True) -> Iterator[Entry | Task | Unarmed]:
         """Yield what fires, what is not armed, and tasks for people."""
-        for each in self._sources:
-            yield from self._ledgers.plan_items(each)
+        for each in self.sources:
+            yield from self.plan_items(each)
             if with_tasks:
-                yield from tasks_of(each.plan, file=each.name, zone_name=self._zone)
-        yield from self._beside.items
+                yield from tasks_of(each.plan, file=each.name, zone_name=self._when.zone)
+        yield from self.beside
         if with_tasks:
-            yield from self._beside.tasks
+            yield from self._tasks
 
+    @cached_property
+    def sources(self) -> Sources:
+        is_empty = not self.beside and not self._tasks and not self._beside_code
+        return Sources(self._paths, self._output, may_be_empty=not is_empty)
 
-# As it is written
+    @cached_property
+    def beside(self) -> list[Entry | Unarmed]:
+        """What stands beside plans; where an engine runs it is all that the engine fires."""
+        found: list[Entry | Unarmed] = []
+        for root in roots_of(self._paths):
+            known, broken = self.of_root(root), set[str]()
+            board = [*self._board(root)]
+            triggers, crew = [*self._triggers(root, broken)], [*self._crew(load(root))]
+            if known is None:
+                found += [*board, *triggers, *crew]
+            elif known.engine.is_running:
+                found += known.items()
+            else:
+                found += map(known.joined, [*board, *crew])
+                found += known.triggers(triggers, broken=broken)
+        return found
 
+    def _board(self, root: str) -> Iterator[Entry | Unarmed]:
+        tasks = find_boards([root]).get(root)
+        if tasks is None:
+            return
+        from horae.sources.board.source import hours_of
 
-class PlanRootEntries(NamedTuple):
-    items: tuple[Entry | Unarmed, ...] = ()
-    tasks: tuple[Task, ...] = ()
-    exit_code: int = Exit.OK
+        config = load(root)
+        limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
+        found = hours_of(root, now=self._when.now, tasks=tasks, **limits)
+        for problem in found.problems:
+            self._say(problem)
+        for each in found.gates:
+            self._tasks.append(replace(each, origin=_placed_origin(root, each.origin)))
+        yield from (_placed(root, item) for item in found.items)
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.items and not self.tasks and self.exit_code == Exit.OK
+    def _triggers(self, root: str, broken: set[str]) -> Iterator[Entry | Unarmed]:
+        """Yield the triggers that files define; files that cannot be used are added to *broken*."""
+        path = f"{root}/{TRIGGERS}"
+        if not os.path.isdir(path):
+            return
+        from horae.sources.triggers import rules
+        from horae.sources.triggers.apply import FilesError
+        from horae.sources.triggers.source import EmptyFolderError, read_folder
 
+        try:
+            folder = read_folder(path, environ=known_names(load(root)), base=root)
+        except EmptyFolderError:
+            return
+        except HoraeError as error:
+            self._say(error)
+            return
+        if folder.errors:
+            self._say(FilesError(folder.errors))
+        broken |= {*folder.broken, *folder.unread}
+        now = self._when.now
+        for file in folder.workflows:
+            try:
+                tools = None if file.tool_policy is None else dict(file.tool_policy)
+                own = (file.name, file.agent, dict(file.source), file.template or "")
+                rest = (rules.parse_tools(tools), dict(file.options), file.file, file.is_enabled)
+                definition = rules.TriggerDefinition(
+                    *own, file.poll_interval, file.is_enabled, *rest
+                )
+                trigger = rules.Trigger(file.name, rules.checked(definition), 1, now, now)
+                item = rules.scanned(trigger).item
+            except HoraeError as error:
+                broken.add(file.file)
+                origin, why = Origin(file.file, 1), str(error)
+                item = Unarmed(f"trigger:{file.name}", origin, file.name, why)
+            yield _placed(root, item)
 
-def beside(
-    paths: Sequence[str], output: Output, *, now: datetime, ledgers: Ledgers | None = None
-) -> PlanRootEntries:
-    """Return what stands beside the plans of the directories that are named; none is this one.
+    def _crew(self, config: Config) -> Iterator[Entry | Unarmed]:
+        """Yield the agents that tick, as if the engine started now."""
+        if config.crew_def is None and config.keeper_def is None:
+            return
+        import asyncio
 
-    What cannot be read is said, and the rest goes on. Where an engine runs it is all that the
-    engine fires, that of plans, too.
-    """
-    found = PlanRootEntries()
-    for root in roots_of(paths):
-        here = _Root(root, output, now)
-        known = None if ledgers is None else ledgers.of_root(root)
-        board, triggers, crew = tuple(here.board()), tuple(here.triggers()), tuple(here.crew())
+        from horae.context import crew_source
+
+        started_at = self._when.now.replace(second=0, microsecond=0)  # an estimate is not exact
+        source = crew_source(
+            config, started_at=started_at, place=_near, data=config.data, inline=True
+        )
+        assert source is not None, "the settings name one"
+        scan = asyncio.run(source.scan({}))
+        for problem in scan.problems:
+            self._say(problem)
+        yield from (each.item for each in scan.entries)
+
+    def _say(self, error: HoraeError) -> None:
+        self._output.say(error)
+        self._beside_code = self._beside_code or error.exit_code
+
+    def of_root(self, root: str, *, says: bool = True) -> KnownEntries | None:
+        """Return what is known of a plan root; None if it has no ledger."""
+        if root not in self._known:
+            self._known[root] = self._read(root, says=says) if self._has_ledgers else None
+        return self._known[root]
+
+    def of_file(self, file: str) -> KnownEntries | None:
+        """Return what is known of a file's plan root: one that was named, else the next above."""
+        if file == "-":
+            return None
+        whole = os.path.abspath(file)
+        for root in self._roots:
+            if whole.startswith(f"{root.rstrip(os.sep)}{os.sep}"):
+                return self.of_root(self._roots[root])
+        is_inside = whole.startswith(f"{os.getcwd()}{os.sep}")
+        here = os.path.dirname(os.path.relpath(file) if is_inside else file)
+        while not any(os.path.exists(os.path.join(here, name)) for name in (FILE, _DATA)):
+            if not here or not is_inside:
+                return None
+            here = os.path.dirname(here)
+        return self.of_root(here or ".")
+
+    def plan_items(self, source: PlanText) -> Iterator[Entry | Unarmed]:
+        """Yield the items of a plan file as they are known; those of a whole root come at once."""
+        written = {"file": source.name, "zone_name": self._when.zone}
+        known = self.of_file(source.name)
         if known is None:
-            items = (*board, *triggers, *crew)
-        elif known.engine.is_running:
-            items = tuple(known.items())
-        else:
-            rest = map(known.joined, (*board, *crew))
-            items = (*rest, *known.triggers(triggers, broken=here.broken))
-        tasks = (*found.tasks, *here.tasks)
-        found = PlanRootEntries((*found.items, *items), tasks, found.exit_code or here.exit_code)
-    return found
+            yield from entries_of(source.plan, **written)
+        elif not known.engine.is_running:
+            broken = {each.item.origin for each in scan_plan(source.plan, **written) if each.broken}
+            for item in entries_of(source.plan, **written):
+                yield known.joined(item, is_broken=item.origin in broken)
+        elif known.root not in self._roots.values():
+            yield from known.items(os.path.relpath(source.name, known.root).replace(os.sep, "/"))
+
+    def is_guess(self, entry: Entry) -> bool:
+        """Tell whether the next tick of an agent is not known, as no engine runs."""
+        known = (each for each in self._known.values() if each)
+        return _ticks(entry) and not any(each.ticks(entry.origin) for each in known)
+
+    def _read(self, root: str, *, says: bool) -> KnownEntries | None:
+        """Read the ledger of a root, if there is one; *says* prints that it is used."""
+        settings = load(root)
+        if settings.store is None and not settings.data.is_dir():
+            return None
+        from horae.cli.client import Far
+        from horae.cli.connection import NoLedgerError, Place, ask, engine_of
+
+        try:
+            place = Place.of(root=root, data=None)
+            engine, entries = engine_of(place), ask(place, lambda ledger: ledger.entries())
+        except NoLedgerError:
+            return None
+        except HoraeError as error:
+            self._output.say(error)
+            self.ledger_code = self.ledger_code or error.exit_code
+            return None
+        if not self._is_engine_asked or place.zone.key != self._when.zone:
+            engine = replace(engine, is_running=False)  # or the files are read in another zone
+        if says and self._output.is_text:
+            source = "plan files; pauses and last runs from the ledger in {}"
+            source = "running engine (ledger in {})" if engine.is_running else source
+            echo(f"horae: times from the {source.format(_near(engine.directory))}", err=True)
+        if engine.is_running and engine.pid is not None:
+            idle = Far(place.directory, pid=engine.pid).idle()
+            if idle is not None:
+                self._output.say(idle)
+        return KnownEntries(root, place, engine, entries)
 
 
 def roots_of(paths: Sequence[str]) -> list[str]:
@@ -144,100 +280,12 @@ def find_boards(paths: Sequence[str]) -> dict[str, str]:
     return found
 
 
-class _Root:
-    def __init__(self, root: str, output: Output, now: datetime) -> None:
-        self._root = root
-        self._config = load(root)
-        self._output = output
-        self._now = now
-        self.tasks: tuple[Task, ...] = ()
-        self.broken: set[str] = set()  # files of triggers that cannot be used
-        self.exit_code: int = Exit.OK
-
-    def board(self) -> Iterator[Entry | Unarmed]:
-        tasks = find_boards([self._root]).get(self._root)
-        if tasks is None:
-            return
-        from horae.sources.board.source import hours_of
-
-        limits = {"limit": self._config.plan_max_bytes, "most": self._config.plan_max_files}
-        found = hours_of(self._root, now=self._now, tasks=tasks, **limits)
-        for problem in found.problems:
-            self._say(problem)
-        self.tasks = tuple(replace(each, origin=self._placed(each.origin)) for each in found.gates)
-        yield from (replace(item, origin=self._placed(item.origin)) for item in found.items)
-
-    def triggers(self) -> Iterator[Entry | Unarmed]:
-        path = f"{self._root}/{TRIGGERS}"
-        if not os.path.isdir(path):
-            return
-        from horae.sources.triggers.apply import FilesError
-        from horae.sources.triggers.rules import (
-            Trigger,
-            TriggerDefinition,
-            checked,
-            parse_tools,
-            scanned,
-        )
-        from horae.sources.triggers.source import EmptyFolderError, read_folder
-
-        try:
-            folder = read_folder(path, environ=known_names(self._config), base=self._root)
-        except EmptyFolderError:
-            return
-        except HoraeError as error:
-            self._say(error)
-            return
-        if folder.errors:
-            self._say(FilesError(folder.errors))
-        self.broken |= {*folder.broken, *folder.unread}
-        for file in folder.workflows:
-            try:
-                definition = TriggerDefinition(
-                    file.name,
-                    file.agent,
-                    dict(file.source),
-                    file.template or "",
-                    file.poll_interval,
-                    file.is_enabled,
-                    parse_tools(None if file.tool_policy is None else dict(file.tool_policy)),
-                    dict(file.options),
-                    file.file,
-                    file.is_enabled,
-                )
-                trigger = Trigger(file.name, checked(definition), 1, self._now, self._now)
-                item = scanned(trigger).item
-            except HoraeError as error:
-                self.broken.add(file.file)
-                origin, why = Origin(file.file, 1), str(error)
-                item = Unarmed(f"trigger:{file.name}", origin, file.name, why)
-            yield replace(item, origin=self._placed(item.origin))
-
-    def crew(self) -> Iterator[Entry | Unarmed]:
-        """Yield the agents that tick, as if the engine started now."""
-        config = self._config
-        if config.crew_def is None and config.keeper_def is None:
-            return
-        import asyncio
-
-        from horae.context import crew_source
-
-        started_at = self._now.replace(second=0, microsecond=0)  # an estimate is not exact
-        source = crew_source(
-            config, started_at=started_at, place=_near, data=config.data, inline=True
-        )
-        assert source is not None, "the settings name one"
-        scan = asyncio.run(source.scan({}))
-        for problem in scan.problems:
-            self._say(problem)
-        yield from (each.item for each in scan.entries)
-
-    def _placed(self, origin: Origin) -> Origin:
-        return origin if self._root == "." else replace(origin, file=f"{self._root}/{origin.file}")
-
-    def _say(self, error: HoraeError) -> None:
-        self._output.say(error)
-        self.exit_code = self.exit_code or error.exit_code
+def pauses_of(root: str, output: Output) -> dict[str, Pause]:
+    """Return which entries of a plan root its ledger says are paused, by their addresses."""
+    view = PlanView([root], output, When(SystemClock().now(), "UTC"))
+    known = view.of_root(root, says=False)
+    paused = () if known is None else known.there
+    return {each.mark.address: each.pause for each in paused if each.pause is not None}
 
 
 def _near(path: str | os.PathLike[str]) -> str:
@@ -246,36 +294,42 @@ def _near(path: str | os.PathLike[str]) -> str:
     return os.fspath(path) if near.startswith("..") else near
 
 
-# As the ledger knows it
+def _placed_origin(root: str, origin: Origin) -> Origin:
+    """Return an origin with its file as seen from the current directory."""
+    if os.path.isabs(origin.file):
+        return replace(origin, file=_near(origin.file))
+    return origin if root == "." else replace(origin, file=f"{root}/{origin.file}")
+
+
+def _placed(root: str, item: Entry | Unarmed) -> Entry | Unarmed:
+    origin, file, address = _placed_origin(root, item.origin), item.origin.file, item.address
+    if address.startswith(f"{file}::"):
+        address = f"{origin.file}{address.removeprefix(file)}"
+    return replace(item, origin=origin, address=address)
 
 
 class KnownEntries:
+    """The entries of a plan root as its ledger knows them."""
+
     def __init__(
         self, root: str, place: Place, engine: EngineFacts, entries: Iterable[Listed]
     ) -> None:
-        self.root = root
-        self.place = place
-        self.engine = engine
-        self._there = [each for each in entries if each.gone_at is None]
-        self._by_address = {each.mark.address: each for each in self._there}
+        self.root, self.place, self.engine = root, place, engine
+        self.there = [each for each in entries if each.gone_at is None]
+        self._by_address = {each.mark.address: each for each in self.there}
 
     def items(self, file: str | None = None) -> Iterator[Entry | Unarmed]:
         from horae.sources.board.recycle import is_net
 
-        for each in self._there:
-            item = each.item
+        for item in (each.item for each in self.there):
             is_shown = not isinstance(item, Entry) or not is_net(item)
             if is_shown and file in {None, item.origin.file}:
-                yield self._placed(item)
-
-    def pauses(self) -> dict[str, Pause]:
-        return {each.mark.address: each.pause for each in self._there if each.pause is not None}
+                yield _placed(self.root, item)
 
     def ticks(self, origin: Origin) -> bool:
         """Tell whether an agent stands there whose next tick the engine knows."""
-        return self.engine.is_running and origin in {
-            self._placed(each.item).origin for each in self._there if _ticks(each.item)
-        }
+        ticking = (_placed(self.root, each.item) for each in self.there if _ticks(each.item))
+        return self.engine.is_running and origin in {each.origin for each in ticking}
 
     def joined(self, item: Entry | Unarmed, *, is_broken: bool = False) -> Entry | Unarmed:
         """Return an item of a file with what the ledger knows of it.
@@ -287,12 +341,12 @@ class KnownEntries:
             name = os.path.relpath(file, self.root).replace(os.sep, "/")
             address = f"{name}{address.removeprefix(file)}"
         found = self._by_address.get(address)
-        if is_broken and found is not None and isinstance(found.item, Entry):
-            was_good = not found.broken or found.broken_at is not None
-            return replace(self._placed(found.item), origin=item.origin) if was_good else item
-        if found is None or not isinstance(item, Entry) or not isinstance(found.item, Entry):
+        if found is None or not isinstance(found.item, Entry):
             return item
-        return _with(item, found.item)
+        if is_broken:
+            was_good = not found.broken or found.broken_at is not None
+            return replace(_placed(self.root, found.item), origin=item.origin) if was_good else item
+        return _with(item, found.item) if isinstance(item, Entry) else item
 
     def triggers(
         self, items: Iterable[Entry | Unarmed], *, broken: Collection[str]
@@ -301,133 +355,23 @@ class KnownEntries:
 
         Of files that are *broken*, or cannot be read, it is the last good trigger.
         """
-        left = {each.mark.title: each for each in self._there if each.source == "trigger"}
+        left = {each.mark.title: each.item for each in self.there if each.source == "trigger"}
         for item in items:
             found = left.pop(item.title, None)
             if found is None:
                 yield item
-            elif found.item.origin.file in broken:
-                yield self._placed(found.item)
+            elif found.origin.file in broken:
+                yield _placed(self.root, found)
             elif isinstance(item, Unarmed):
                 yield item
-            elif isinstance(found.item, Entry) and isinstance(item.rule, CronRule):
-                yield _with(item, found.item)
+            elif isinstance(found, Entry) and isinstance(item.rule, CronRule):
+                yield _with(item, found)
             else:  # a delay has its id, and is disabled when it has run
-                yield self._placed(found.item)
+                yield _placed(self.root, found)
         made = ("triggers/", *(f"{each}/" for each in broken))
-        for item in (each.item for each in left.values()):
+        for item in left.values():
             if item.origin.file in broken or item.origin.file.startswith(made):
-                yield self._placed(item)
-
-    def _placed(self, item: Entry | Unarmed) -> Entry | Unarmed:
-        file = item.origin.file
-        if os.path.isabs(file):
-            name = _near(file)
-        else:
-            name = file if self.root == "." else f"{self.root}/{file}"
-        address = item.address
-        if address.startswith(f"{file}::"):
-            address = f"{name}{address.removeprefix(file)}"
-        return replace(item, origin=replace(item.origin, file=name), address=address)
-
-
-class Ledgers:
-    """The ledgers of the plan roots that a command is about, each read once and named once.
-
-    *is_engine_asked* is False for a command that goes by the plan files also while one runs.
-    """
-
-    def __init__(
-        self, paths: Sequence[str], output: Output, *, zone_name: str, is_engine_asked: bool = True
-    ) -> None:
-        self._is_engine_asked = is_engine_asked
-        self._roots = {os.path.abspath(each): each for each in roots_of(paths)}
-        self._output = output
-        self._zone = zone_name
-        self._known: dict[str, KnownEntries | None] = {}
-        self.exit_code: int = Exit.OK
-
-    def of_root(self, root: str, *, says: bool = True) -> KnownEntries | None:
-        """Return what is known of a plan root; None if it has no ledger."""
-        if root not in self._known:
-            self._known[root] = self._read(root, says=says)
-        return self._known[root]
-
-    def pauses(self, root: str) -> dict[str, Pause]:
-        known = self.of_root(root, says=False)
-        return {} if known is None else known.pauses()
-
-    def of_file(self, file: str) -> KnownEntries | None:
-        root = self._root_of(file)
-        return None if root is None else self.of_root(root)
-
-    def plan_items(self, source: PlanText) -> Iterator[Entry | Unarmed]:
-        """Yield the items of a plan file as they are known; those of a whole root come at once."""
-        written = {"file": source.name, "zone_name": self._zone}
-        known = self.of_file(source.name)
-        if known is None:
-            yield from entries_of(source.plan, **written)
-        elif not known.engine.is_running:
-            broken = {each.item.origin for each in scan_plan(source.plan, **written) if each.broken}
-            for item in entries_of(source.plan, **written):
-                yield known.joined(item, is_broken=item.origin in broken)
-        elif known.root not in self._roots.values():
-            yield from known.items(os.path.relpath(source.name, known.root).replace(os.sep, "/"))
-
-    def is_guess(self, entry: Entry) -> bool:
-        """Tell whether the next tick of an agent is not known, as no engine runs."""
-        known = (each for each in self._known.values() if each)
-        return _ticks(entry) and not any(each.ticks(entry.origin) for each in known)
-
-    def _root_of(self, file: str) -> str | None:
-        if file == "-":
-            return None
-        whole = os.path.abspath(file)
-        for root in self._roots:
-            if whole.startswith(f"{root.rstrip(os.sep)}{os.sep}"):
-                return self._roots[root]
-        is_inside = whole.startswith(f"{os.getcwd()}{os.sep}")
-        here = os.path.dirname(os.path.relpath(file) if is_inside else file)
-        while True:
-            if any(os.path.exists(os.path.join(here, name)) for name in (FILE, _DATA)):
-                return here or "."
-            if not here or not is_inside:
-                return None
-            here = os.path.dirname(here)
-
-    def _read(self, root: str, *, says: bool) -> KnownEntries | None:
-        """Read the ledger of a root, if there is one; *says* prints that it is used."""
-        settings = load(root)
-        if settings.store is None and not settings.data.is_dir():
-            return None
-        from horae.cli.client import Far
-        from horae.cli.connection import NoLedgerError, Place, ask, engine_of
-
-        try:
-            place = Place.of(root=root, data=None)
-            engine, entries = engine_of(place), ask(place, lambda ledger: ledger.entries())
-        except NoLedgerError:
-            return None
-        except HoraeError as error:
-            self._output.say(error)
-            self.exit_code = self.exit_code or error.exit_code
-            return None
-        if not self._is_engine_asked or place.zone.key != self._zone:
-            engine = replace(engine, is_running=False)  # or the files are read in another zone
-        if says and self._output.is_text:
-            where, said = (
-                _near(engine.directory),
-                "plan files; pauses and last runs from the ledger in",
-            )
-            source = (
-                f"running engine (ledger in {where})" if engine.is_running else f"{said} {where}"
-            )
-            echo(f"horae: times from the {source}", err=True)
-        if engine.is_running and engine.pid is not None:
-            idle = Far(place.directory, pid=engine.pid).idle()
-            if idle is not None:
-                self._output.say(idle)
-        return KnownEntries(root, place, engine, entries)
+                yield _placed(self.root, item)
 
 
 def _ticks(item: Entry | Unarmed) -> bool:
@@ -439,14 +383,9 @@ def _with(item: Entry, known: Entry) -> Entry:
     is_same = rule == was and item.zone == known.zone  # else it begins when an engine reads it
     if isinstance(rule, CadenceRule) and isinstance(was, CadenceRule):
         rule = replace(rule, ticks=was.ticks, streak=was.streak, failures=was.failures)
-    return replace(
-        item,
-        rule=rule,
-        number=known.number,
-        accounted_to=known.accounted_to if is_same else None,
-        ended_at=known.ended_at,
-        pause=known.pause,
-    )
+    accounted_to = known.accounted_to if is_same else None
+    item = replace(item, rule=rule, number=known.number, accounted_to=accounted_to)
+    return replace(item, ended_at=known.ended_at, pause=known.pause)
 
 
 # What the ledger does not know
@@ -459,7 +398,6 @@ class WrittenEntry:
     item: Entry | Unarmed
     zone: str
     now: datetime
-    source: str = "org"
     broken: str = ""  # why its text cannot be read, if it cannot
     twin: Origin | None = None  # of another entry with its :ID:
 
@@ -480,54 +418,31 @@ class WrittenEntry:
             return no_time_left(self.item, self.now) if is_timed else said
         return f"{said}; its next scheduled time is {moment_text(self.next_at, self.zone)}"
 
+    @property
+    def _line(self) -> EntryLine:
+        item, rule, reason = self.item, "", ""
+        if isinstance(item, Entry):
+            rule = words(item.rule, zone_name=self.zone)
+        else:
+            reason = item.reason
+        source = _SOURCES.get(item.address.partition(":")[0], "org")
+        own = (item.title, item.address, item.origin, self.zone, False, rule, reason)
+        return EntryLine(0, source, *own, self.now, None, None, self.next_at, 0, self.broken)
+
     def print(self) -> None:
         echo(f"{self.item.title}  {self.item.origin}")
         if isinstance(self.item, Entry):
-            echo(f"{words(self.item.rule, zone_name=self.zone)} ({self.zone})")
+            echo(f"{self._line.rule} ({self.zone})")
             if self.broken:
                 echo(f"broken: {self.broken}")
         echo(f"\n{self.said}")
 
     def entry_data(self) -> dict[str, Any]:
-        item = self.item
-        return {
-            "entry": None,
-            "source": self.source,
-            "title": item.title,
-            "address": item.address,
-            "file": item.origin.file,
-            "line": item.origin.line,
-            "zone": self.zone,
-            "armed": False,
-            "rule": words(item.rule, zone_name=self.zone) if isinstance(item, Entry) else None,
-            "reason": None if isinstance(item, Entry) else item.reason,
-            "first_seen_at": None,
-            "gone_at": None,
-            "pause": None,
-            "next_at": stamp(self.next_at, self.zone),
-            "failures": 0,
-            "broken": self.broken or None,
-            "broken_at": None,
-        }
+        return {**self._line.data(), "entry": None, "first_seen_at": None}
 
     def data(self) -> dict[str, Any]:
-        answer = {"at": None, "said": self.said, "moment": False, "estimate": False}
-        return {
-            "at": stamp(self.now, self.zone),
-            "entry": self.entry_data(),
-            "cannot_run": None,
-            "from": None,
-            "to": None,
-            "answers": [{**answer, "receipt": None}],
-            "before": None,
-            "after": None,
-            "more": False,
-        }
-
-
-def source_of(item: Entry | Unarmed) -> str:
-    """Return the source of an item: what its address begins with."""
-    return _SOURCES.get(item.address.partition(":")[0], "org")
+        answers = (WhyAnswer(self.said, is_moment=False),)
+        return {**WhyReport(self.now, self._line, answers).data(), "entry": self.entry_data()}
 
 
 def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[WrittenEntry]:
@@ -535,12 +450,12 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
     if not os.path.isdir(place.root):
         return []
     zone_name = place.zone.key
-    items: list[tuple[Entry | Unarmed, str]] = []
+    items: list[Entry | Unarmed] = []
     broken: dict[Origin, str] = {}
     first: dict[str, Origin] = {}
     for source in Sources((place.root,), output, may_be_empty=True):
         name = os.path.relpath(source.name, place.root).replace(os.sep, "/")
-        called = [(item, "org") for item in _called(source._replace(name=name), word, place)]
+        called = [*_called(source._replace(name=name), word, place)]
         items += called
         for each in entries_of(source.plan, file=name, zone_name=zone_name):
             if isinstance(each, Entry):  # the first of several with one :ID: is armed
@@ -548,15 +463,18 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
         for one in scan_plan(source.plan, file=name, zone_name=zone_name) if called else ():
             broken[one.item.origin] = one.broken
     if not items:
-        for item in beside((place.root,), output, now=now).items:
-            if word.casefold() in {item.title.casefold(), str(item.origin)}:
-                items.append((item, source_of(item)))
+        view = PlanView((place.root,), output, When(now, zone_name), has_ledgers=False)
+        items = [
+            item
+            for item in view.beside
+            if word.casefold() in {item.title.casefold(), str(item.origin)}
+        ]
     found = []
-    for item, kind in items:
+    for item in items:
         zone = item.zone if isinstance(item, Entry) else zone_name
         at = first.get(item.address)
         twin = None if at == item.origin else at
-        found.append(WrittenEntry(item, zone, now, kind, broken.get(item.origin, ""), twin))
+        found.append(WrittenEntry(item, zone, now, broken.get(item.origin, ""), twin))
     return found
 
 

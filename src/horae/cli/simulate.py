@@ -20,7 +20,7 @@ from horae.cli.connection import ask, opened
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.options import number_option, option, paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
-from horae.cli.plan_root import KnownEntries, Ledgers
+from horae.cli.plan_root import KnownEntries, PlanView, When
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
 from horae.core.decide import GRACE
@@ -65,11 +65,11 @@ class PlanHistory:
     lengths: dict[Origin, timedelta] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plans: Mapping[str, Sequence[Scanned]], ledgers: Ledgers) -> PlanHistory:
+    def of(cls, plans: Mapping[str, Sequence[Scanned]], view: PlanView) -> PlanHistory:
         history = cls()
         numbers: dict[KnownEntries, dict[int, Origin]] = {}
         for name, scanned in plans.items():
-            known = ledgers.of_file(name)
+            known = view.of_file(name)
             if known is None:
                 continue
             items = [known.joined(one.item, is_broken=bool(one.broken)) for one in scanned]
@@ -219,8 +219,8 @@ def simulate(
     if not plans:
         return sources.exit_code
     settings = load(plan_root(paths))
-    ledgers = Ledgers(paths, output, zone_name=place.key, is_engine_asked=False)
-    history = PlanHistory.of(plans, ledgers)
+    view = PlanView(paths, output, When(now, place.key), is_engine_asked=False)
+    history = PlanHistory.of(plans, view)
     simulation = Simulation(
         [one for scanned in plans.values() for one in scanned],
         now.astimezone(UTC),
@@ -250,7 +250,7 @@ def simulate(
         echo(f"horae: {count} not armed because of errors; see `horae check`", err=True)
     if simulation.broken is not None:
         return Exit.FINDINGS
-    return sources.exit_code or ledgers.exit_code
+    return sources.exit_code or view.ledger_code
 
 
 @contextmanager

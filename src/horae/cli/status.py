@@ -39,6 +39,7 @@ from horae.core.ports import LedgerError
 from horae.core.receipt import FINAL, Reason, Status
 from horae.core.text import QUOTED, in_zone, moment_text, pause_words
 from horae.errors import HoraeError
+from horae.timing.duration import DurationError, parse_duration
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -398,13 +399,13 @@ async def _known(service: Service, *, with_gone: bool) -> list[EntryRow]:
 
 
 def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRow]:
-    from horae.cli.plan_root import PlanView, When, WrittenEntry, source_of
+    from horae.cli.plan_root import PlanView, When, WrittenEntry
 
     view = PlanView((place.root,), output, When(now, place.zone.key))
     for item in view.items(with_tasks=False):
         assert not isinstance(item, Task), "without tasks"
         zone_name = item.zone if isinstance(item, Entry) else place.zone.key
-        each = WrittenEntry(item, zone_name, now, source_of(item))
+        each = WrittenEntry(item, zone_name, now)
         state = EntryState.NEW if isinstance(item, Entry) else EntryState.UNARMED
         data: dict[str, Any] = {**each.entry_data(), "state": state.value, "last": None}
         yield EntryRow(state, data, None, each.next_at)
@@ -632,8 +633,12 @@ def pause(entry: str, *, note: str, until: str | None, place: Place, output: Out
 
     async def asked(service: Service) -> views.PauseResult:
         about = await service.entry(entry)
-        now, where = SystemClock().now(), zone(about.zone)
-        end = None if until is None else connection.parse_until(until, now=now, where=where)
+        end = None
+        if until is not None:
+            try:
+                end = SystemClock().now() + parse_duration(until)
+            except DurationError:  # then it is a time
+                end = parse_moment(until, zone(about.zone), or_length="2h")
         return await service.pause(entry, note=note, until=end)
 
     done = write(place, asked)

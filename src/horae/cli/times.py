@@ -24,7 +24,7 @@ from horae.cli.options import (
     tz_option,
 )
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
-from horae.cli.plan_root import Ledgers, PlanView, When
+from horae.cli.plan_root import PlanView, When
 from horae.core import entry as rules
 from horae.core.due import DueLine, due as due_lines
 from horae.core.entry import AfterRule, Entry, OnDemandRule, Task, Unarmed
@@ -341,7 +341,7 @@ def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> Non
     when = When.of(at, tz, paths=[place[1]] if place else ())
     if place is not None:
         found, headline = _at_place(place[1], int(place[2]), when)
-        known = Ledgers((place[1],), output, zone_name=when.zone).of_file(place[1])
+        known = PlanView((place[1],), output, when).of_file(place[1])
         found = found if known is None else known.joined(found)
     else:
         found, headline = _of_text(what, when.zone if tz else None)

@@ -16,7 +16,7 @@ from horae.cli.group import SharedGroup
 from horae.cli.moments import parse_moment
 from horae.cli.options import at_option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
-from horae.cli.plan_root import Ledgers
+from horae.cli.plan_root import pauses_of
 from horae.config import load
 from horae.core.clock import SystemClock
 from horae.core.entry import cron_rule, key_time, policy_of
@@ -409,7 +409,7 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     is_there = any(each.path == card.path for each in cards.cards)
     is_open = is_there and card.task.status not in rules.CLOSED
     found = rules.standing(card.task, cards.ground, now=now) if is_open else None
-    pauses = Ledgers([root], output, zone_name="UTC").pauses(root)
+    pauses = pauses_of(root, output)
     has_times = is_there and not card.task.is_archived
     coming = list(islice(_coming(card.task, now, pauses), 3)) if has_times else []
     data = {
@@ -449,7 +449,7 @@ def next_(number: int | None, *, count: int, at: str | None, root: str, output: 
     """Show when tasks become due or recur."""
     board, now = board_at(root), _now(at)
     cards = [board.card(number)] if number is not None else board.read().cards
-    pauses = Ledgers([root], output, zone_name="UTC").pauses(root)
+    pauses = pauses_of(root, output)
     streams = [_coming(card.task, now, pauses) for card in cards if not card.task.is_archived]
     rows = list(islice(merge(*streams), count))
     lines = [
