@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from itertools import dropwhile, pairwise, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.extras.drift import lexicon
 from horae.extras.drift.phrase import (
     FREQUENCIES,
     MASK,
     Manner,
+    Often,
+    Period,
     Sentence,
     SpokenTime,
     TimeClaim,
@@ -20,6 +22,10 @@ from horae.extras.drift.phrase import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# A rhythm so slow that a thing is more often named for it than done in it.
+_RARE: Final = frozenset({Often(3, Period.MONTH), Often(6, Period.MONTH), Often(1, Period.YEAR)})
 
 
 class PhrasePlace(NamedTuple):
@@ -267,7 +273,7 @@ def _is_named_for(place: PhrasePlace, nouns: list[str]) -> bool:
         return False
     if others and head in lexicon.ABOUT_OTHERS:
         return False
-    is_slow = place.when.every in lexicon.RARE
+    is_slow = place.when.every in _RARE
     if head not in lexicon.ACTIVITIES and (
         is_slow or not (_is_verb(head) or head.endswith(("tion", "sion")))
     ):
