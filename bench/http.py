@@ -50,9 +50,10 @@ async def serve(root: Path) -> None:
     """Keep a plan, and answer on a port, until standard input ends."""
     from horae.app import build, keep
     from horae.config import load
-    from horae.web.api import Front, asgi_app, operation_of
+    from horae.web.api import asgi_app, operation_of
     from horae.web.guard import Guard
     from horae.web.keys import Keys
+    from horae.web.router import Front
     from horae.web.serve import listen_tcp, serve_tcp
 
     stop = asyncio.Event()

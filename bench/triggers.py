@@ -41,7 +41,8 @@ from horae.app import App, build
 from horae.config import load
 from horae.core.decide import decide
 from horae.core.ports import EntryStep
-from horae.web.api import Front, asgi_app
+from horae.web.api import asgi_app
+from horae.web.router import Front
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

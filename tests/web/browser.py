@@ -29,10 +29,11 @@ from horae.sources.crew.lifecycle import parse_lifecycle
 from horae.sources.crew.rules import parse_crew
 from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
-from horae.web.api import Front, asgi_app, operation_of
+from horae.web.api import asgi_app, operation_of
 from horae.web.app import keys_of
 from horae.web.guard import Guard
 from horae.web.page import Papers, routes
+from horae.web.router import Front
 from horae.web.serve import listen_tcp, serve_tcp
 from reasons import because
 

@@ -42,9 +42,10 @@ from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.store.sqlite import SqliteLedger
 from horae.web import SOCKET
-from horae.web.api import Front, asgi_app, operation_of
+from horae.web.api import asgi_app, operation_of
 from horae.web.guard import Guard, attended
 from horae.web.keys import Keys
+from horae.web.router import Front
 from horae.web.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from waiting import until
 

@@ -19,7 +19,8 @@ from horae.core.actor import user_name
 from horae.core.clock import SystemClock
 from horae.core.ports import LedgerWriteError
 from horae.process import output
-from horae.web.api import BODY, OPERATIONS, Front, asgi_app
+from horae.web.api import OPERATIONS, asgi_app
+from horae.web.router import BODY, Front
 from horae.web.stream import SEGMENT, log_parts
 from scale import scaled
 from waiting import until

@@ -15,8 +15,9 @@ from horae.core.views import EngineFacts
 from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
-from horae.web.api import Front, asgi_app
+from horae.web.api import asgi_app
 from horae.web.keys import Keys
+from horae.web.router import Front
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -21,11 +21,11 @@ from core.world import story
 from horae.core.clock import SystemClock
 from horae.testing import ManualClock
 from horae.web import SOCKET, guard
-from horae.web.answer import HEADERS, voice_of
+from horae.web.answer import HEADERS, is_plain
 from horae.web.api import OPERATIONS, asgi_app, operation_of
 from horae.web.guard import Guard
 from horae.web.keys import Keys, read_token
-from horae.web.router import BODY, Access, Operation, Takes, Voice
+from horae.web.router import BODY, Access, Operation, Takes
 from horae.web.serve import ListenError, Proxies, listen_tcp, serve_tcp, url_of
 from scale import scaled
 from web.stage import COOKIE, JSON, Near, engine, engine_process, keyed, logged_in
@@ -51,7 +51,7 @@ def refusal(answer: httpx.Response) -> str:
     """Return the words of an error after a look at its shape."""
     said: dict[str, Any] = answer.json()
     assert "Traceback" not in answer.text
-    if voice_of(answer.url.path) is Voice.PLAIN:
+    if is_plain(answer.url.path):
         assert list(said) == ["error"]
         return str(said["error"])
     assert answer.headers["content-type"] == "application/problem+json"

@@ -45,10 +45,11 @@ from horae.sources.triggers.store import TriggerStore
 from horae.store.database import DATABASE, MARK
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
-from horae.web.api import Front, asgi_app
+from horae.web.api import asgi_app
 from horae.web.keys import Keys
 from horae.web.page import routes
 from horae.web.page.calendar import FEW
+from horae.web.router import Front
 from reasons import because
 from scale import SCALE
 from web.test_ics import occurrences

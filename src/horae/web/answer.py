@@ -14,7 +14,7 @@ from starlette.responses import Response
 from horae.core.views import CannotRunError
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.service import refusal
-from horae.web.router import JSON, PROBLEM, HttpRequestError, Voice
+from horae.web.router import JSON, PROBLEM, HttpRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -56,8 +56,6 @@ KEPT: Final = 8  # answers to questions that differ
 
 
 class HasData(Protocol):
-    """Whatever can be told as plain data."""
-
     def data(self) -> dict[str, object]: ...
 
 
@@ -136,28 +134,25 @@ def as_json(
     return Response(text, status, headers={**HEADERS, **(headers or {})}, media_type=kind)
 
 
-def voice_of(path: str) -> Voice:
-    """Return how errors are said at a path.
+def is_plain(path: str) -> bool:
+    """Whether an error at a path is `{"error": …}` instead of a problem document.
 
-    >>> voice_of("/api/v1/status").value, voice_of("/api/run/7").value
-    ('problem', 'plain')
+    >>> is_plain("/api/v1/status"), is_plain("/api/run/7")
+    (False, True)
     """
-    is_plain = any(path == each or path.startswith((f"{each}/", "/_")) for each in _PLAIN)
-    return Voice.PLAIN if is_plain else Voice.PROBLEM
+    return any(path == each or path.startswith((f"{each}/", "/_")) for each in _PLAIN)
 
 
 def refused(
     error: HoraeError, path: str, status: int, *, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return an error as the path has it: what is wrong, and what would be right."""
     said = error.data()
-    if voice_of(path) is Voice.PLAIN:
+    if is_plain(path):
         return as_json({"error": said["message"]}, status, headers=headers)
     return as_json(problem_of(error, status), status, kind=PROBLEM, headers=headers)
 
 
 def problem_of(error: HoraeError, status: int) -> dict[str, object]:
-    """Return an error as a problem document."""
     said = error.data()
     # `error` is what clients of the older paths look for.
     more = {"error": said["message"]} if isinstance(error, CannotRunError) else {}
@@ -181,7 +176,7 @@ async def on_error(request: Request, error: Exception) -> Response:
     usual = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
     if isinstance(error, CannotRunError):
         return as_json(problem_of(error, usual), usual, kind=PROBLEM)
-    if voice_of(path) is Voice.PLAIN:
+    if is_plain(path):
         status, said = refusal(error)
         return as_json(said, usual if status == HTTPStatus.INTERNAL_SERVER_ERROR else status)
     return refused(error, path, usual)

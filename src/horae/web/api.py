@@ -33,66 +33,23 @@ from horae.sources.board import routes as board
 from horae.sources.crew import routes as agents
 from horae.sources.triggers import routes as triggers
 from horae.sources.workflows import routes as workflows
-from horae.web import calendar, login, metrics
-from horae.web.answer import (
-    HEADERS,
-    Together,
-    as_json,
-    on_bug,
-    on_error,
-    on_leave,
-    on_no_method,
-    on_no_route,
-    told,
-)
+from horae.web import answer, calendar, login, metrics, router
 from horae.web.openapi import document, page
-from horae.web.router import (
-    BODY,
-    CURSOR,
-    NOTE,
-    Access,
-    ChangedError,
-    Field,
-    FieldKind,
-    Front,
-    HttpRequestError,
-    NotOfferedError,
-    Operation,
-    RequestFields,
-    Voice,
-    asks,
-    call,
-    does,
-    expected,
-    flag,
-    idempotency_key,
-    limit,
-    moment,
-    needed,
-    number,
-    offered,
-    path_number,
-    read,
-    tag_of,
-    tag_of_entry,
-    text,
-    with_tag,
-)
+from horae.web.router import asks, call, does, flag, limit, moment, needed, number, text, with_tag
 from horae.web.stream import Feed, log_parts
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Awaitable, Callable, Sequence
-    from datetime import datetime
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
+    from horae.core.gate import SlotRequest
     from horae.core.receipt import Reason
     from horae.core.views import AgentLine
     from horae.web.answer import HasData
-
-__all__ = ["BODY", "OPERATIONS", "Front", "HttpRequestError", "asgi_app", "operation_of"]
+    from horae.web.router import Front, Operation, RequestFields
 
 CHANGES: Final = 30  # commits that everybody may see
 
@@ -107,15 +64,15 @@ def asgi_app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
     made = Starlette(
         routes=[*routes, *pages],
         exception_handlers={
-            HoraeError: on_error,
-            HTTPStatus.NOT_FOUND: on_no_route,
-            HTTPStatus.METHOD_NOT_ALLOWED: on_no_method,
-            ClientDisconnect: on_leave,
-            Exception: on_bug,
+            HoraeError: answer.on_error,
+            HTTPStatus.NOT_FOUND: answer.on_no_route,
+            HTTPStatus.METHOD_NOT_ALLOWED: answer.on_no_method,
+            ClientDisconnect: answer.on_leave,
+            Exception: answer.on_bug,
         },
     )
     made.router.redirect_slashes = False  # it would trust the Host that a client claims
-    made.state.together = Together()
+    made.state.together = answer.Together()
     made.state.feed = Feed(front.service)
     made.state.plans = asyncio.Semaphore(workflows.AT_ONCE)
     made.state.edits = asyncio.Lock()  # one after the other, so that a tag holds until it counts
@@ -144,7 +101,7 @@ def _methods(operation: Operation) -> tuple[str, ...]:
 def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
-            return await answered(request, await read(request, operation))
+            return await answered(request, await router.read(request, operation))
         finally:
             if operation.method != "GET":
                 request.app.state.together.forget()
@@ -159,9 +116,9 @@ def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitab
             done.headers["ETag"] = f'"{tag}"'
             return done
         async with request.app.state.edits:
-            wanted = expected(request)
+            wanted = router.expected(request)
             if wanted is not None and wanted != await operation.tag(front, request):
-                raise ChangedError
+                raise router.ChangedError
             done = await plainly(request, asked)
             with suppress(HoraeError):  # it may go by another name now, or be gone
                 done.headers["ETag"] = f'"{await operation.tag(front, request)}"'
@@ -172,17 +129,9 @@ def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitab
         if isinstance(said, Response):
             return said
         # A long page takes a while to write down, and the engine must not wait for it.
-        return await asyncio.to_thread(told, said, operation.status)
+        return await asyncio.to_thread(answer.told, said, operation.status)
 
     return endpoint
-
-
-async def docs(_: Front, __: Request, ___: RequestFields) -> Response:
-    """Show all routes as a web page."""
-    return HTMLResponse(page(OPERATIONS), headers=HEADERS)
-
-
-# How the engine is
 
 
 async def ready(front: Front, _: Request, __: RequestFields) -> Response:
@@ -215,7 +164,7 @@ def _health(front: Front, *more: str) -> Response:
         "ledger_writable": trouble is None,
         "problems": problems,
     }
-    return as_json(said, HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK)
+    return answer.as_json(said, HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK)
 
 
 async def status(front: Front, request: Request, asked: RequestFields) -> Response:
@@ -223,19 +172,16 @@ async def status(front: Front, request: Request, asked: RequestFields) -> Respon
     limit = asked.limit(20)
 
     async def looked() -> Response:
-        return await asyncio.to_thread(told, await front.status(limit=limit))
+        return await asyncio.to_thread(answer.told, await front.status(limit=limit))
 
-    together: Together = request.app.state.together
+    together: answer.Together = request.app.state.together
     return await together.ask(limit, looked)
-
-
-# Receipts and their runs
 
 
 async def log(front: Front, request: Request, asked: RequestFields) -> Response:
     """Return the output of a run from a byte offset on; with `follow` until the run ends."""
     follow, start, end = asked.flag("follow"), asked.number("from") or 0, asked.number("to")
-    found = (await front.service.run(path_number(request))).run
+    found = (await front.service.run(router.path_number(request))).run
 
     def goes_on() -> bool:
         # When the engine no longer has the run, its end is in the ledger.
@@ -243,12 +189,16 @@ async def log(front: Front, request: Request, asked: RequestFields) -> Response:
         return follow and live is not None and live.number == found.number
 
     parts = log_parts(front.log_of(found), start, goes_on=goes_on, clock=front.clock, end=end)
-    return StreamingResponse(parts, media_type="text/plain; charset=utf-8", headers=HEADERS)
+    return _streamed(parts, "text/plain; charset=utf-8")
+
+
+def _streamed(parts: AsyncIterator[bytes], kind: str) -> Response:
+    return StreamingResponse(parts, media_type=kind, headers=answer.HEADERS)
 
 
 async def cancel(front: Front, request: Request, asked: RequestFields) -> HasData:
     """Cancel a run."""
-    number = path_number(request)
+    number = router.path_number(request)
 
     def end(receipt: int, reason: Reason) -> bool:
         live = front.engine.launch.runs.get(receipt)
@@ -267,52 +217,26 @@ async def why(front: Front, _: Request, asked: RequestFields) -> HasData:
     return await front.why(ask, limit=asked.limit(20))
 
 
-# The engine at work
-
-
-async def nodes(front: Front, _: Request, __: RequestFields) -> dict[str, object]:
-    """List the nodes of the cluster; the list is empty without a cluster."""
-    return {"nodes": [] if front.nodes is None else await front.nodes()}
-
-
 async def gate(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """List the receipts that hold a slot, and those that wait and why."""
     gate, limit = front.engine.gate, asked.limit(100)
     line = gate.obstacles(now=front.clock.now())
     holding, waiting = [], []
+
+    async def told(ask: SlotRequest) -> tuple[dict[str, object], str]:
+        about = (await front.service.receipt(ask.number)).line
+        return {"receipt": ask.number, "entry": ask.entry, "title": about.title}, about.zone
+
     for each in gate.holders:
-        about = (await front.service.receipt(each.ask.number)).line
-        holding.append(
-            {
-                "receipt": each.ask.number,
-                "entry": each.ask.entry,
-                "title": about.title,
-                "slot": each.slot,
-                "kind": each.kind.value,
-                "since": stamp(each.since, about.zone),
-                "parent": each.ask.parent,
-            }
-        )
+        about, zone = await told(each.ask)
+        about |= {"slot": each.slot, "kind": each.kind.value, "since": stamp(each.since, zone)}
+        holding.append({**about, "parent": each.ask.parent})
     for obstacle in islice(line, limit):
-        about = (await front.service.receipt(obstacle.ask.number)).line
-        waiting.append(
-            {
-                "receipt": obstacle.ask.number,
-                "entry": obstacle.ask.entry,
-                "title": about.title,
-                "due_at": stamp(obstacle.ask.due_at, about.zone),
-                "reason": obstacle.reason,
-                "reason_code": obstacle.reason.code,
-                "behind": obstacle.behind,
-            }
-        )
-    return {
-        "slots": gate.capacity.slots,
-        "crew": gate.capacity.crew,
-        "holding": holding,
-        "waiting": waiting,
-        "in_line": len(line),
-    }
+        about, zone = await told(obstacle.ask)
+        about |= {"due_at": stamp(obstacle.ask.due_at, zone), "reason": obstacle.reason}
+        waiting.append({**about, "reason_code": obstacle.reason.code, "behind": obstacle.behind})
+    known = {"slots": gate.capacity.slots, "crew": gate.capacity.crew}
+    return {**known, "holding": holding, "waiting": waiting, "in_line": len(line)}
 
 
 async def event_stream(front: Front, request: Request, asked: RequestFields) -> Response:
@@ -322,7 +246,7 @@ async def event_stream(front: Front, request: Request, asked: RequestFields) -> 
     if after is None:
         after = front.since if front.ledger is None else await front.ledger.newest_event()
     feed: Feed = request.app.state.feed
-    return StreamingResponse(feed.listen(after), media_type="text/event-stream", headers=HEADERS)
+    return _streamed(feed.listen(after), "text/event-stream")
 
 
 async def prune(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
@@ -361,16 +285,8 @@ async def activity(front: Front, _: Request, __: RequestFields) -> dict[str, Any
     found = await _public_agents(front)
     if len(found) == 1:
         return {"agent": await _public_status(front, found), "steps": [], "thought": None}
-    agents: list[dict[str, Any]] = [
-        {
-            "name": each.name,
-            "running": each.is_running,
-            "last_run": _seconds(each.last_run_at),
-            "next_run": _seconds(each.entry.next_at),
-            "lifecycle": None if each.place is None else dict(each.place),
-            "steps": [],
-            "thought": None,
-        }
+    agents = [
+        {"name": each.name, "running": each.is_running, **_runs(each), "steps": [], "thought": None}
         for each in found
     ]
     return {"agents": agents, "wire": [], "agent": await _public_status(front, found)}
@@ -385,31 +301,26 @@ async def changes(front: Front, _: Request, __: RequestFields) -> dict[str, Any]
 
 async def _public_agents(front: Front) -> tuple[AgentLine, ...]:
     if not front.is_public:
-        raise NotOfferedError("public status; `server.public` is off")
+        raise router.NotOfferedError("public status; `server.public` is off")
     return (await front.service.status(front.facts(), limit=1000)).agents
 
 
 async def _public_status(front: Front, found: tuple[AgentLine, ...]) -> dict[str, Any] | None:
-    """Return the status of the agent that runs, else of the first."""
-    if not found:
+    agent = next((each for each in found if each.is_running), found[0] if found else None)
+    if agent is None:
         return None
-    agent = next((each for each in found if each.is_running), found[0])
     known = None if front.ledger is None else await front.ledger.entry(agent.entry.number)
     rule = known.item.rule if known is not None and isinstance(known.item, Entry) else None
     base = rule.base if isinstance(rule, CadenceRule) else None
-    return {
-        "active": agent.entry.is_armed,
-        "running": agent.is_running,
-        "agent": agent.name,
-        "last_run": _seconds(agent.last_run_at),
-        "next_run": _seconds(agent.entry.next_at),
-        "interval_ms": None if base is None else int(base.total_seconds() * 1000),
-        "lifecycle": None if agent.place is None else dict(agent.place),
-    }
+    interval = None if base is None else int(base.total_seconds() * 1000)
+    said = {"active": agent.entry.is_armed, "running": agent.is_running, "agent": agent.name}
+    return {**said, **_runs(agent, interval_ms=interval)}
 
 
-def _seconds(moment: datetime | None) -> int | None:
-    return None if moment is None else int(moment.timestamp())
+def _runs(agent: AgentLine, **more: int | None) -> dict[str, Any]:
+    times = {"last_run": agent.last_run_at, "next_run": agent.entry.next_at}
+    seconds = {key: None if at is None else int(at.timestamp()) for key, at in times.items()}
+    return {**seconds, **more, "lifecycle": None if agent.place is None else dict(agent.place)}
 
 
 # The table
@@ -417,26 +328,25 @@ def _seconds(moment: datetime | None) -> int | None:
 
 async def _written_tag(front: Front, request: Request) -> str:
     """Return the tag of a workflow or an agent as it is written; whether it runs is not in it."""
-    kept, name = offered(front.triggers, "triggers"), request.path_params["id"]
+    kept, name = router.offered(front.triggers, "triggers"), request.path_params["id"]
     is_agent = request.scope["path"].startswith("/agents/")
     said = await (kept.agent(name) if is_agent else kept.get(name))
-    return tag_of({key: value for key, value in said.items() if not is_agent or key != "status"})
+    return router.tag_of({key: said[key] for key in said if not is_agent or key != "status"})
 
 
 async def _entry_tag(front: Front, request: Request) -> str:
-    return tag_of_entry(await front.service.named(request.path_params["entry"]))
+    return router.tag_of_entry(await front.service.named(request.path_params["entry"]))
 
 
 _WRITTEN: Final = ("/workflows/{id}", "/agents/{id}")
 _ENTRY: Final = "/api/v1/entries/{entry:path}"
-_PUBLIC: Final = {"voice": Voice.PLAIN, "also": (404,)}
 
 _EVERY_STATUS: Final = tuple(each.value for each in Status)
 _READ, _RUN, _EDIT, _ADMIN = Scope.READ, Scope.RUN, Scope.EDIT, Scope.ADMIN
 
 # fmt: off
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/healthz", Access.OPEN, call("health",
+    asks("/healthz", router.Access.OPEN, call("health",
          "Report whether the scheduling loop runs and the ledger is writable.",
          lambda front, _, __: _health(front)), "Health"),
     asks("/readyz", _READ, ready, "Health"),
@@ -444,26 +354,29 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
          limit(20, "maximum number of items of each kind")),
     asks("/openapi.json", _READ, call("openapi", "Return this document.",
          lambda *_: document(OPERATIONS)), "object"),
-    asks("/docs", _READ, docs, "str", kind="text/html"),
+    asks("/docs", _READ, call("docs", "Show all routes as a web page.",
+         lambda *_: HTMLResponse(page(OPERATIONS), headers=answer.HEADERS)),
+         "str", kind="text/html"),
     *login.OPERATIONS,
     asks("/api/v1/entries", _READ, call("entries", "List the entries, oldest first.",
          lambda front, _, asked: front.service.entries(
              limit=asked.limit(100), cursor=asked.number("cursor"), with_gone=asked.flag("gone"))),
-         "entries:Entry[] cursor:int?", limit(100), CURSOR,
+         "entries:Entry[] cursor:int?", limit(100), router.CURSOR,
          flag("gone", "1: include entries that are no longer defined")),
     does(f"{_ENTRY}/run", _RUN, call("run_now",
          "Request a run now; the same Idempotency-Key returns the same receipt.",
          lambda front, request, asked: front.service.run_now(
              request.path_params["entry"], note=asked.text("note"),
-             parent_run=asked.number("parent_run"), idempotency_key=idempotency_key(request))),
-         "Receipt", NOTE,
+             parent_run=asked.number("parent_run"),
+             idempotency_key=router.idempotency_key(request))),
+         "Receipt", router.NOTE,
          number("parent_run", "number of the run that makes the request"),
          headers=("Idempotency-Key",)),
     with_tag(_entry_tag, does(f"{_ENTRY}/pause", _RUN, call("pause", "Pause an entry.",
          lambda front, request, asked: front.service.pause(
              request.path_params["entry"], note=asked.text("note"), until=asked.end("until"))),
-         "...Entry changed:bool", NOTE,
-         Field("until", FieldKind.END, "end of the pause: a time, or a duration such as 2h"))),
+         "...Entry changed:bool", router.NOTE,
+         router.Field("until", "end", "end of the pause: a time, or a duration such as 2h"))),
     with_tag(_entry_tag, does(f"{_ENTRY}/resume", _RUN, call("resume", "Resume an entry.",
          lambda front, request, _: front.service.resume(request.path_params["entry"])),
          "...Entry changed:bool")),
@@ -494,14 +407,14 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
          text("entry", "only receipts of this entry"),
          moment("since", "scheduled at this time or later"),
          moment("until", "scheduled at this time or earlier"),
-         Field("status", FieldKind.WORD, "only these statuses; may be repeated",
+         router.Field("status", "word", "only these statuses; may be repeated",
                is_many=True, words=_EVERY_STATUS),
-         limit(50), CURSOR, also=(404,)),
+         limit(50), router.CURSOR, also=(404,)),
     asks("/api/v1/receipts/{number}", _READ, call("receipt", "Show one receipt with its runs.",
-         lambda front, request, _: front.service.receipt(path_number(request))),
+         lambda front, request, _: front.service.receipt(router.path_number(request))),
          "...Receipt runs:attempt[]"),
     asks("/api/v1/runs/{number}", _READ, call("run", "Show one run.",
-         lambda front, request, _: front.service.run(path_number(request))), "Run"),
+         lambda front, request, _: front.service.run(router.path_number(request))), "Run"),
     asks("/api/v1/runs/{number}/log", _READ, log, "str",
          number("from", "offset of the first byte"),
          number("to", "offset after the last byte"),
@@ -515,7 +428,9 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
          needed(text("entry", "the entry")),
          text("at", "time, as after the @ of `horae why`"),
          limit(20), also=(404,)),
-    asks("/api/v1/nodes", _READ, nodes, "nodes:Node[]"),
+    asks("/api/v1/nodes", _READ, call("nodes",
+         "List the nodes of the cluster; the list is empty without a cluster.",
+         lambda front, _, __: front.node_list()), "nodes:Node[]"),
     asks("/api/v1/gate", _READ, gate,
          "slots:int crew:int? holding:holder[] waiting:waiter[] in_line:int",
          limit(100, "maximum number of waiting receipts")),
@@ -534,11 +449,12 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
          is_long=True),
     asks("/api/v1/settings/waiting", _READ, call("settings",
          "List the settings of horae.toml that wait for confirmation.",
-         lambda front, _, __: offered(front.settings, "settings").look()),
+         lambda front, _, __: router.offered(front.settings, "settings").look()),
          "digest:str waiting:setting[]", also=(404,)),
     does("/api/v1/settings/trust", _ADMIN, call("trust",
          "Trust the settings that a digest identifies.",
-         lambda front, _, asked: offered(front.settings, "settings").trust(asked.text("digest"))),
+         lambda front, _, asked:
+             router.offered(front.settings, "settings").trust(asked.text("digest"))),
          "digest:str waiting:setting[] after_restart:str[] until_restart:bool",
          needed(text("digest", "digest of the reviewed settings"))),
     does("/api/v1/edits", _EDIT, edits, "file:str what:str",
@@ -549,7 +465,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *(with_tag(_written_tag if each.path in _WRITTEN else None, each)
       for each in triggers.OPERATIONS),
     *workflows.OPERATIONS,
-    asks("/_activity", Access.PUBLIC, activity, "public_one or public_crew", **_PUBLIC),
-    asks("/_changes", Access.PUBLIC, changes, "changes:object[] agent:public_status?", **_PUBLIC),
+    asks("/_activity", router.Access.PUBLIC, activity, "public_one or public_crew", also=(404,)),
+    asks("/_changes", router.Access.PUBLIC, changes, "changes:object[] agent:public_status?",
+         also=(404,)),
 )
 # fmt: on

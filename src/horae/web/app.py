@@ -22,10 +22,11 @@ from horae.sources.crew.rules import parse_crew
 from horae.sources.workflows.routes import WorkflowRequests
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
-from horae.web.api import Front, asgi_app, operation_of
+from horae.web.api import asgi_app, operation_of
 from horae.web.guard import Guard, attended
 from horae.web.keys import Keys
 from horae.web.page import Papers, routes
+from horae.web.router import Front
 from horae.web.serve import ListenError, Proxies, listen_tcp, serve_socket, serve_tcp, url_of
 
 if TYPE_CHECKING:

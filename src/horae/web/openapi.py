@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import horae
 from horae.core.receipt import ReasonCode, Status
-from horae.web.router import JSON, PROBLEM, Operation, Takes, Voice
+from horae.web.answer import is_plain
+from horae.web.router import JSON, PROBLEM, Operation, Takes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -178,16 +179,15 @@ def _object(text: str) -> Schema:
         else:
             fields[name.removesuffix("?")] = schema(kind or "str")
             needed += [] if name.endswith("?") else [name]
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": needed,
-        "additionalProperties": is_open,
-    }
+    return _closed(fields, needed, is_open=is_open)
+
+
+def _closed(fields: Schema, needed: list[str], *, is_open: bool) -> Schema:
+    said = {"type": "object", "properties": fields, "required": needed}
+    return {**said, "additionalProperties": is_open}
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
-    """Return all routes in OpenAPI 3.1."""
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
         paths.setdefault(each.shown_path, {})[each.method.lower()] = _operation(each)
@@ -249,15 +249,11 @@ def _operation(operation: Operation) -> dict[str, Any]:
         said["requestBody"] = {"content": {"*/*": {"schema": {}}}}
     elif operation.takes is not Takes.NOTHING:
         needed = [each.name for each in operation.body if each.is_needed]
-        body = {
-            "type": "object",
-            "properties": {
-                each.name: {**each.schema(is_query=False), "description": each.about}
-                for each in operation.body
-            },
-            "required": needed,
-            "additionalProperties": operation.takes is Takes.LOOSE,
+        fields = {
+            each.name: {**each.schema(is_query=False), "description": each.about}
+            for each in operation.body
         }
+        body = _closed(fields, needed, is_open=operation.takes is Takes.LOOSE)
         said["requestBody"] = {"required": bool(needed), "content": {JSON: {"schema": body}}}
     # The scopes of a scheme that is not OAuth are named, too, since OpenAPI 3.1.
     said["security"] = [{"token": [operation.scope.value]}] if operation.scope else []
@@ -279,7 +275,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
     for status in sorted(statuses):
         said[str(status)] = {"description": _WORDS[status]}
         if status != 431:
-            kind, name = (JSON, "Error") if operation.voice is Voice.PLAIN else (PROBLEM, "Problem")
+            kind, name = (JSON, "Error") if is_plain(operation.path) else (PROBLEM, "Problem")
             if operation.path in {"/healthz", "/readyz"} and status == 503:
                 kind, name = JSON, "Health"
             if operation.path == "/login/{code}" and status == 404:
@@ -290,28 +286,13 @@ def _responses(operation: Operation) -> dict[str, Any]:
 
 def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
     for name in _PATH.findall(operation.path):
-        is_number = name == "number"
-        yield {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "description": _PARTS[name],
-            "schema": {"type": "integer", "minimum": 0}
-            if is_number
-            else {"type": "string", "minLength": 1},
-        }
+        part = {"type": "string", "minLength": 1}
+        part = {"type": "integer", "minimum": 0} if name == "number" else part
+        about = {"required": True, "description": _PARTS[name], "schema": part}
+        yield {"name": name, "in": "path", **about}
     for field in operation.query:
-        yield {
-            "name": field.name,
-            "in": "query",
-            "required": field.is_needed,
-            "description": field.about,
-            "schema": field.schema(is_query=True),
-        }
+        said = {"required": field.is_needed, "description": field.about}
+        yield {"name": field.name, "in": "query", **said, "schema": field.schema(is_query=True)}
     for name in operation.headers:
-        yield {
-            "name": name,
-            "in": "header",
-            "description": _HEADERS[name],
-            "schema": {"type": "string"},
-        }
+        about = {"description": _HEADERS[name], "schema": {"type": "string"}}
+        yield {"name": name, "in": "header", **about}

@@ -96,18 +96,22 @@ class Access(StrEnum):
     PUBLIC = "public"  # everybody, if the public plane is switched on
 
 
-class FieldKind(StrEnum):
-    """What a field holds."""
-
-    TEXT = "text"
-    LONG = "long"  # a text as long as a request may be
-    NUMBER = "number"
-    LIMIT = "limit"
-    FLAG = "flag"
-    MOMENT = "moment"
-    END = "end"  # a moment, or a length of time like 2h
-    WORD = "word"  # one of a few
-    THING = "thing"  # any JSON; its route says what is wrong with it
+# The kinds of a field of a request, in the words of JSON Schema; what differs in a query.
+_KINDS: Final[dict[str, Schema]] = {
+    "text": {"type": "string", "maxLength": TEXT},
+    "long": {"type": "string"},  # as long as a request may be
+    "number": {"type": "integer", "minimum": 0, "maximum": LARGEST},
+    "limit": {"type": "integer", "minimum": 1, "maximum": PAGE},
+    "flag": {"type": "boolean"},
+    "moment": {"type": "string", "format": "date-time"},
+    "end": {"type": "string", "examples": ["2h", "2026-06-06T09:00:00Z"]},
+    "word": {"type": "string"},  # one of a few
+    "thing": {},  # any JSON; its route says what is wrong with it
+}
+_IN_QUERY: Final[dict[str, Schema]] = {
+    "text": {"type": "string", "maxLength": ASKED},
+    "flag": {"type": "string", "enum": ["0", "1", "false", "true"]},
+}
 
 
 class Takes(StrEnum):
@@ -119,19 +123,12 @@ class Takes(StrEnum):
     BYTES = "bytes"  # whatever it is
 
 
-class Voice(StrEnum):
-    """How a route says that it cannot do something."""
-
-    PROBLEM = "problem"  # application/problem+json
-    PLAIN = "plain"  # {"error": "..."}
-
-
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field of a request, in its query or its body."""
 
     name: str
-    kind: FieldKind
+    kind: str  # of `_KINDS`
     about: str
     is_needed: bool = False
     is_many: bool = False
@@ -139,30 +136,15 @@ class Field:
     default: int | None = None
 
     def schema(self, *, is_query: bool) -> Schema:
-        """Return what it may be, in the words of JSON Schema."""
-        one: Schema = {"type": "string"}
-        match self.kind:
-            case FieldKind.TEXT:
-                one["maxLength"] = ASKED if is_query else TEXT
-            case FieldKind.NUMBER:
-                one = {"type": "integer", "minimum": 0, "maximum": LARGEST}
-            case FieldKind.LIMIT:
-                one = {"type": "integer", "minimum": 1, "maximum": PAGE, "default": self.default}
-            case FieldKind.FLAG if is_query:
-                one["enum"] = ["0", "1", "false", "true"]
-            case FieldKind.FLAG:
-                one = {"type": "boolean"}
-            case FieldKind.MOMENT:
-                one["format"] = "date-time"
-            case FieldKind.END:
-                one["examples"] = ["2h", "2026-06-06T09:00:00Z"]
-            case FieldKind.WORD:
-                one["enum"] = list(self.words)
-            case FieldKind.THING:
-                return {}
+        one = dict((_IN_QUERY.get(self.kind) if is_query else None) or _KINDS[self.kind])
+        if self.default is not None:
+            one["default"] = self.default
+        if self.words:
+            one["enum"] = list(self.words)
         if self.is_many:
             return {"type": "array", "items": one}
-        return one if is_query or self.is_needed else {"anyOf": [one, {"type": "null"}]}
+        is_whole = is_query or self.is_needed or not one
+        return one if is_whole else {"anyOf": [one, {"type": "null"}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +159,6 @@ class Operation:
     query: tuple[Field, ...] = ()
     body: tuple[Field, ...] = ()
     takes: Takes = Takes.NOTHING
-    voice: Voice = Voice.PROBLEM
     status: int = 200
     kind: str = JSON
     headers: tuple[str, ...] = ()  # of a request, that mean something here
@@ -199,13 +180,11 @@ class Operation:
 
     @property
     def words(self) -> str:
-        """What it does, in one sentence."""
         said = self.about or (self.answer.__doc__ or "")
         return " ".join(said.partition("\n\n")[0].split())
 
     @property
     def name(self) -> str:
-        """What it is called in the document of the API."""
         return self.answer.__name__.strip("_")
 
     @property
@@ -218,15 +197,14 @@ def needed(field: Field) -> Field:
 
 
 def limit(default: int, about: str = "maximum number of results") -> Field:
-    return Field("limit", FieldKind.LIMIT, about, default=default)
+    return Field("limit", "limit", about, default=default)
 
 
-def _of_kind(kind: FieldKind) -> Callable[[str, str], Field]:
+def _of_kind(kind: str) -> Callable[[str, str], Field]:
     return lambda name, about: Field(name, kind, about)
 
 
-text, number, flag = map(_of_kind, (FieldKind.TEXT, FieldKind.NUMBER, FieldKind.FLAG))
-moment, thing = map(_of_kind, (FieldKind.MOMENT, FieldKind.THING))
+text, number, flag, moment, thing = map(_of_kind, ("text", "number", "flag", "moment", "thing"))
 CURSOR: Final = number("cursor", "cursor of the previous page")
 NOTE: Final = text("note", "note to record")
 
@@ -234,7 +212,6 @@ NOTE: Final = text("note", "note to record")
 def asks(
     path: str, access: Scope | Access, answer: Answering, says: str, *query: Field, **more: Any
 ) -> Operation:
-    """Return a question."""
     if "{" in path:
         more.setdefault("also", (404,))
     return Operation("GET", path, access, answer, says, query=query, **more)
@@ -243,7 +220,6 @@ def asks(
 def does(
     path: str, access: Scope | Access, answer: Answering, says: str, *body: Field, **more: Any
 ) -> Operation:
-    """Return a request."""
     more.setdefault("also", (404, 409))
     return Operation("POST", path, access, answer, says, body=body, takes=Takes.FIELDS, **more)
 
@@ -325,12 +301,14 @@ class Front:
     is_public: bool = False  # whether everybody may see how the agents are
 
     async def status(self, *, limit: int) -> StatusReport:
-        """Return how things stand, and whether the engine stands still."""
         facts = replace(self.facts(), stall=await self.engine.stall())
         return await self.service.status(facts, limit=limit)
 
+    async def node_list(self) -> dict[str, Any]:
+        return {"nodes": [] if self.nodes is None else await self.nodes()}
+
     async def why(self, ask: WhyQuestion, *, limit: int) -> WhyReport:
-        """Return why, with what keeps from starting what waits at the gate."""
+        """Return why, with what keeps those from starting that wait at the gate."""
         why = await self.service.why(ask, limit=limit)
         obstacles = self.engine.gate.obstacles(now=self.clock.now())
         said = {each.ask.number: each.reason for each in obstacles}
@@ -338,7 +316,6 @@ class Front:
 
 
 def offered(what: T | None, name: str) -> T:
-    """Return what is offered, or raise an error that names it."""
     if what is None:
         raise NotOfferedError(name)
     return what
@@ -352,7 +329,6 @@ class RequestFields:
         self.raw = raw  # the body as it came
 
     def text(self, name: str, *, most: int = TEXT) -> str:
-        """Return a text; nothing if it is not there."""
         value = self.given.get(name)
         if value is None:
             return ""
@@ -367,7 +343,6 @@ class RequestFields:
         return value
 
     def long(self, name: str) -> str:
-        """Return a text that may be as long as a request; nothing if it is not there."""
         return self.text(name, most=BODY)
 
     def needed(self, name: str) -> str:
@@ -376,7 +351,6 @@ class RequestFields:
         raise RequestError(f"{name} is missing")
 
     def number(self, name: str) -> int | None:
-        """Return a whole number; in a query it is written in digits."""
         value = self.given.get(name)
         if isinstance(value, str) and is_number(value):
             value = int(value)
@@ -393,7 +367,6 @@ class RequestFields:
         return default if limit is None else limit
 
     def flag(self, name: str) -> bool:
-        """Return whether something is wanted; in a query it is 0 or 1."""
         value = self.given.get(name)
         if isinstance(value, str):
             value = {"1": True, "true": True, "0": False, "false": False}.get(value, value)
@@ -402,7 +375,6 @@ class RequestFields:
         raise RequestError(f"{name} must be true or false, not {kind_of(value)}")
 
     def moment(self, name: str) -> datetime | None:
-        """Return a moment in RFC 3339."""
         text = self.text(name)
         if not text:
             return None
@@ -417,19 +389,16 @@ class RequestFields:
         raise RequestError(f"{name} is missing; write it like 2026-06-06T09:00:00Z")
 
     def end(self, name: str) -> datetime | timedelta | None:
-        """Return when something ends: a moment, or a length of time like 2h."""
         with suppress(DurationError):  # then it is a time
             return parse_duration(self.text(name))
         return self.moment(name)
 
     def words(self, name: str) -> list[str]:
-        """Return the words of a field that may be there more than once."""
         value = self.given.get(name)
         return list(value) if isinstance(value, list) else []
 
 
 async def read(request: Request, operation: Operation) -> RequestFields:
-    """Return what a request says, or raise what is wrong with it."""
     if operation.takes in {Takes.NOTHING, Takes.BYTES}:
         query = _query(request, operation.query)
         has_body = operation.takes is Takes.BYTES
@@ -451,7 +420,7 @@ async def read(request: Request, operation: Operation) -> RequestFields:
         _refuse_unknown(body, operation.body)
     asked = RequestFields({**body, **query}, raw=raw)
     for field in operation.body:
-        if field.kind is FieldKind.TEXT:
+        if field.kind == "text":
             asked.text(field.name)
     return asked
 
@@ -464,7 +433,6 @@ def path_number(request: Request, name: str = "number") -> int:
 
 
 def idempotency_key(request: Request) -> str | None:
-    """Return the key under which a request is done once."""
     keys = [value for name, value in request.headers.raw if name == b"idempotency-key"]
     if len(keys) > 1:
         raise RequestError("Idempotency-Key is given twice")
@@ -506,7 +474,7 @@ def _query(request: Request, fields: Sequence[Field]) -> dict[str, Any]:
         found: Any = given.get(field.name)
         if isinstance(found, str) and len(found) > ASKED:
             raise RequestError(f"{field.name} must have at most {ASKED} characters in a query")
-        if field.kind is FieldKind.WORD:
+        if field.words:
             words = found if isinstance(found, list) else [] if found is None else [found]
             if wrong := [word for word in words if word not in field.words]:
                 known = ", ".join(field.words)
@@ -523,7 +491,6 @@ def _refuse_unknown(given: Mapping[str, Any], fields: Sequence[Field]) -> None:
 
 
 async def _bytes(request: Request) -> bytes:
-    """Return the body of a request, unless it is too large."""
     length = request.headers.get("content-length", "0")
     is_small = is_number(length) and int(length) <= BODY
     body = bytearray()

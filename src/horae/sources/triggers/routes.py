@@ -17,7 +17,6 @@ from horae.web.router import (
     Access,
     Operation,
     Takes,
-    Voice,
     idempotency_key,
     number,
     offered,
@@ -82,7 +81,6 @@ def _route(  # noqa: PLR0917 - a row of the table below
 
     called.__name__ = name
     more.setdefault("also", (404, 409) if method != "GET" else (404,))
-    more.setdefault("voice", Voice.PROBLEM if path.startswith("/api/") else Voice.PLAIN)
     if "body" in more:
         more.setdefault("takes", Takes.LOOSE)
     return Operation(method, path, access, called, says, about=about, **more)
@@ -132,7 +130,7 @@ _READ, _EDIT, _RUN = Scope.READ, Scope.EDIT, Scope.RUN
 # fmt: off
 OPERATIONS: Final = (
     Operation("GET", "/health", Access.OPEN, alive,
-              "status service version details:service", voice=Voice.PLAIN),
+              "status service version details:service"),
     _route("GET", "/workflows", _READ, "workflows", "List workflows, newest first.",
            lambda triggers, _, asked: triggers.page(**_part(asked)),
            f"items:Trigger[] {_PART}", query=_PAGE),

@@ -18,11 +18,9 @@ from horae.sources.workflows.runner import WorkflowRunner, order_of
 from horae.web.answer import HEADERS, told
 from horae.web.router import (
     Field,
-    FieldKind,
     NotOfferedError,
     Operation,
     Takes,
-    Voice,
     flag,
     idempotency_key,
     needed,
@@ -172,13 +170,13 @@ async def _looked(kept: AgentRequests, run: str) -> dict[str, Any]:
 
 
 _WORKFLOW: Final = (
-    needed(Field("org", FieldKind.LONG, "the text of a plan")),
-    Field("input", FieldKind.LONG, "input of the first steps"),
+    needed(Field("org", "long", "the text of a plan")),
+    Field("input", "long", "input of the first steps"),
 )
-_PLAN: Final = (Field("plan", FieldKind.TEXT, "1: return what would run, run nothing"),)
+_PLAN: Final = (Field("plan", "text", "1: return what would run, run nothing"),)
 _AGENT: Final = (
-    needed(Field("task", FieldKind.LONG, "task of the agent")),
-    Field("system", FieldKind.LONG, "system prompt"),
+    needed(Field("task", "long", "task of the agent")),
+    Field("system", "long", "system prompt"),
     text("agent", "name of the agent; default: an agent for this run"),
     text("model", "model to use"),
     number("max_steps", "maximum number of steps; default: that of the runner"),
@@ -187,13 +185,13 @@ _AGENT: Final = (
 # fmt: off
 OPERATIONS: Final = (
     Operation("POST", "/api/workflow", Scope.EDIT, run_workflows, "Record[]", query=_PLAN,
-              body=_WORKFLOW, takes=Takes.LOOSE, voice=Voice.PLAIN, is_long=True, also=(404,)),
+              body=_WORKFLOW, takes=Takes.LOOSE, is_long=True, also=(404,)),
     Operation("POST", "/api/run", Scope.RUN, run_agent, "id:str status:str", body=_AGENT,
-              takes=Takes.LOOSE, voice=Voice.PLAIN, status=202, headers=("Idempotency-Key",),
+              takes=Takes.LOOSE, status=202, headers=("Idempotency-Key",),
               also=(404, 409)),
     Operation("GET", "/api/run/{id}", Scope.READ, agent_run, "id status steps:int? ...",
-              voice=Voice.PLAIN, also=(404,)),
+              also=(404,)),
     Operation("GET", "/api/run/{id}/stream", Scope.READ, agent_run_stream, "str",
-              kind="text/event-stream", voice=Voice.PLAIN, is_long=True, also=(404,)),
+              kind="text/event-stream", is_long=True, also=(404,)),
 )
 # fmt: on
