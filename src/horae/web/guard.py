@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections import deque
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -23,14 +24,15 @@ from horae.core.access import SESSION_LASTS
 from horae.core.actor import acting, actor_words
 from horae.core.ports import LedgerError
 from horae.core.scope import Scope, ScopeError, allows, parse_scopes, scope_words
-from horae.errors import Exit, HoraeError
+from horae.errors import Exit
 from horae.web import ACTOR, RUN, SCOPES
 from horae.web.answer import HEADERS, refused
 from horae.web.keys import Caller, caller_of, host_of, set_cookie, with_caller
+from horae.web.router import HttpRequestError
 from horae.web.serve import USER, Proxies
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator
 
     from starlette.types import ASGIApp, Message, Receive, Scope as Incoming, Send
 
@@ -58,14 +60,9 @@ Open the link unchanged: the session is valid only for the host name in it.</p>
 """
 
 
-class GuardError(HoraeError):
+class GuardError(HttpRequestError):
     code = "guard"
     exit_code = Exit.UNAUTHORISED
-
-    def __init__(self, status: HTTPStatus, reason: str) -> None:
-        self.status = int(status)
-        self.reason = reason
-        super().__init__(reason)
 
 
 class MissingScopeError(GuardError):
@@ -119,6 +116,7 @@ def attended(
     return attended_app
 
 
+@dataclass(slots=True)
 class Guard:
     """An application for a port: it answers only those who may ask, and in time.
 
@@ -126,24 +124,15 @@ class Guard:
     route a method and a path mean; one that it does not know needs the token, too.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        keys: Keys,
-        *,
-        clock: Clock,
-        operation_of: Callable[[str, str], Operation | None],
-        proxies: Proxies | None = None,
-        patience: float = LONGEST,
-    ) -> None:
-        self._app = app
-        self._keys = keys
-        self._clock = clock
-        self._operation_of = operation_of
-        self._proxies = proxies or Proxies()
-        self._patience = patience
-        self._waiting = 0
-        self._failures: dict[str, deque[timedelta]] = {}  # by peer: when it had a wrong token
+    app: ASGIApp
+    keys: Keys
+    clock: Clock
+    operation_of: Callable[[str, str], Operation | None]
+    proxies: Proxies = field(default_factory=Proxies)
+    patience: float = LONGEST
+    _waiting: int = 0
+    # By peer: when it had a wrong token.
+    _failures: dict[str, deque[timedelta]] = field(default_factory=dict)
 
     async def __call__(self, scope: Incoming, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -151,18 +140,18 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = Headers(scope=scope)
-        operation = self._operation_of(scope["method"], scope["path"])
+        operation = self.operation_of(scope["method"], scope["path"])
         needed = needed_scope(operation, scope["method"])
         caller = cookie = None
         try:
-            cookie = self._cookie(self._host(headers), headers)
+            cookie = self._cookie(headers)
             _check_origin(scope["method"], headers)
             if needed is not None:
                 with _reading():
                     if headers.getlist("authorization"):
-                        caller = await _bearer(self._keys, headers)
+                        caller = await _bearer(self.keys, headers)
                     elif cookie is not None:
-                        caller = await self._keys.session(cookie[1])
+                        caller = await self.keys.session(cookie[1])
                 if caller is None and (headers.getlist("authorization") or cookie is not None):
                     await self._slow_down(scope, headers)
                 caller = _checked(caller, needed, _NO_KEY)
@@ -178,34 +167,33 @@ class Guard:
             more = {"Set-Cookie": set_cookie(*cookie, age=SESSION_LASTS)}
         with acting(caller.actor):
             scope, receive = with_caller(scope, caller), _until(caller, receive)
-            await self._pass(scope, receive, send, is_long=is_long, more=more)
+            await self._pass(scope, receive, send, is_long=is_long, **more)
 
-    def _host(self, headers: Headers) -> str:
+    def _cookie(self, headers: Headers) -> tuple[str, str] | None:
+        """Return name and value of the cookie that counts under the host name of a request."""
         names = headers.getlist("host")
         host = host_of(names[0]) if len(names) == 1 else None
         if host is None:
-            raise GuardError(
-                HTTPStatus.BAD_REQUEST, "the request must have exactly one valid Host header"
-            )
-        if not self._keys.names.has(host):
+            reason = "the request must have exactly one valid Host header"
+            raise GuardError(HTTPStatus.BAD_REQUEST, reason)
+        if not self.keys.names.has(host):
             reason = f"unknown host {host[:100]!r}; if it is this machine, add it to `server.names`"
             raise GuardError(HTTPStatus.MISDIRECTED_REQUEST, reason)
-        return host
-
-    def _cookie(self, host: str, headers: Headers) -> tuple[str, str] | None:
-        """Return name and value of the cookie that counts under a host name."""
-        name = self._keys.names.cookie(host)
-        for line in headers.getlist("cookie"):
-            for part in line.split(";"):
-                key, _, value = part.strip().partition("=")
-                if key == name:
-                    return key, value
-        return None
+        name = self.keys.names.cookie(host)
+        parts = (part for line in headers.getlist("cookie") for part in line.split(";"))
+        found = (part.strip().partition("=") for part in parts)
+        return next(((key, value) for key, _, value in found if key == name), None)
 
     async def _slow_down(self, scope: Incoming, headers: Headers) -> None:
         """Let a wrong token wait if it is not the first of its peer, or refuse it at once."""
         near = scope["client"][0] if scope.get("client") else ""
-        if not self._is_one_more(self._proxies.asking(near, headers.getlist("x-forwarded-for"))):
+        peer = self.proxies.asking(near, headers.getlist("x-forwarded-for"))
+        if peer not in self._failures and len(self._failures) >= PEERS:
+            del self._failures[next(iter(self._failures))]
+        when, now = self._failures.setdefault(peer, deque(maxlen=TRIES)), self.clock.elapsed()
+        is_one_more = len(when) == TRIES and now - when[0] < WITHIN
+        when.append(now)
+        if not is_one_more:
             return
         if self._waiting >= WAITING:
             reason = "too many wrong tokens; `horae token show` prints the right one"
@@ -216,28 +204,12 @@ class Guard:
         finally:
             self._waiting -= 1
 
-    def _is_one_more(self, peer: str) -> bool:
-        """Note a wrong token; tell whether its peer came with too many before it."""
-        if peer not in self._failures and len(self._failures) >= PEERS:
-            del self._failures[next(iter(self._failures))]
-        when = self._failures.setdefault(peer, deque(maxlen=TRIES))
-        now = self._clock.elapsed()
-        is_one_more = len(when) == TRIES and now - when[0] < WITHIN
-        when.append(now)
-        return is_one_more
-
     async def _pass(
-        self,
-        scope: Incoming,
-        receive: Receive,
-        send: Send,
-        *,
-        is_long: bool,
-        more: Mapping[str, str] | None = None,
+        self, scope: Incoming, receive: Receive, send: Send, *, is_long: bool, **more: str
     ) -> None:
         """Let the application answer, in time and with the headers that keep browsers at bay."""
         has_begun = False
-        limit = asyncio.timeout(None if is_long else self._patience)
+        limit = asyncio.timeout(None if is_long else self.patience)
 
         async def guarded_send(message: Message) -> None:
             nonlocal has_begun
@@ -245,16 +217,16 @@ class Guard:
                 has_begun = True
                 limit.reschedule(None)  # from now on the reader's own slowness is what counts
                 headers = MutableHeaders(scope=message)
-                for name, value in {**HEADERS, **(more or {})}.items():
+                for name, value in {**HEADERS, **more}.items():
                     headers.setdefault(name, value)
             await send(message)
 
         caller, error = caller_of(scope), None
         try:
             async with limit:
-                await self._app(scope, receive, guarded_send)
+                await self.app(scope, receive, guarded_send)
         except TimeoutError:
-            reason = f"no response within {self._patience:g} s; the request may still complete"
+            reason = f"no response within {self.patience:g} s; the request may still complete"
             error = GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -274,9 +246,8 @@ class Guard:
             if cookie is not None:
                 more["Set-Cookie"] = set_cookie(cookie[0], "", age=timedelta())
         if isinstance(error, MissingScopeError):
-            more = {
-                "WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.needed}"'
-            }
+            told = f'Bearer error="insufficient_scope", scope="{error.needed}"'
+            more = {"WWW-Authenticate": told}
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             more = {"Retry-After": f"{SLOWED:.0f}", "Connection": "close"}
         wants_page = any("text/html" in each for each in Headers(scope=scope).getlist("accept"))
@@ -338,12 +309,9 @@ def _until(caller: Caller, receive: Receive) -> Receive:
         asking = asyncio.ensure_future(receive())
         ending = asyncio.ensure_future(caller.ended.wait())
         try:
-            await asyncio.wait(
-                {asking, ending}, return_when=asyncio.FIRST_COMPLETED, timeout=longest
-            )
-            if asking.done():
-                return asking.result()
-            return {"type": "http.disconnect"}
+            both, first = {asking, ending}, asyncio.FIRST_COMPLETED
+            await asyncio.wait(both, return_when=first, timeout=longest)
+            return asking.result() if asking.done() else await _nothing()
         finally:
             asking.cancel()
             ending.cancel()
@@ -356,13 +324,12 @@ def _check_origin(method: str, headers: Headers) -> None:
     sites = headers.getlist("sec-fetch-site")
     is_ours = all(each in {"none", "same-origin"} for each in sites)
     is_look = method in _READS and headers.getlist("sec-fetch-mode") == ["navigate"]
-    if not is_ours and not is_look:
-        raise GuardError(HTTPStatus.FORBIDDEN, "requests from other sites are not allowed")
-    if method in _READS:
-        return
     host = headers.getlist("host")[0].lower()
     own = {f"http://{host}", f"https://{host}"}
-    if any(origin.lower() not in own for origin in headers.getlist("origin")):
+    is_edit_from_elsewhere = method not in _READS and any(
+        origin.lower() not in own for origin in headers.getlist("origin")
+    )
+    if (not is_ours and not is_look) or is_edit_from_elsewhere:
         raise GuardError(HTTPStatus.FORBIDDEN, "requests from other sites are not allowed")
 
 

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from stat import S_IMODE, S_ISREG
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from horae.core.ports import Clock
 
 
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 _CALLER: Final = "horae.caller"
 
 
@@ -82,13 +84,9 @@ class Names:
 
     @classmethod
     def of(cls, seed: str, *, proxied: Iterable[str] = (), others: Iterable[str] = ()) -> Names:
-        return cls(
-            f"horae-{seed[: BITS // 4]}.localhost",
-            frozenset(each.lower() for each in proxied),
-            frozenset(
-                {*LOOPBACK, *(f"[{each}]" if ":" in each else each.lower() for each in others)}
-            ),
-        )
+        plain = (f"[{each}]" if ":" in each else each.lower() for each in others)
+        page = f"horae-{seed[: BITS // 4]}.localhost"
+        return cls(page, frozenset(map(str.lower, proxied)), frozenset({*LOOPBACK, *plain}))
 
     def has(self, host: str) -> bool:
         return host == self.page or host in self.proxied or host in self.others
@@ -126,10 +124,6 @@ def set_cookie(name: str, value: str, *, age: timedelta) -> str:
     return f"{name}={value}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
 
-T = TypeVar("T")
-
-log = logging.getLogger(__name__)
-
 NAME: Final = "token"  # in the data directory
 HOST: Final = "host"  # beside it: what the name of the page is made from
 CODE: Final = timedelta(minutes=10)  # how long a login link is good
@@ -153,6 +147,7 @@ class TokenFileError(HoraeError):
         super().__init__(f"{path}: {reason}; {remedy}")
 
 
+@dataclass(kw_only=True, slots=True)
 class Keys:
     """The token of a data directory, the links that are good, and the sessions made from them.
 
@@ -162,40 +157,33 @@ class Keys:
     names, of which *outside* is the address where a browser finds the page.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        clock: Clock,
-        tokens: Tokens | None = None,
-        sessions: Sessions | None = None,
-        node: str = "",
-        share: Callable[[str], Awaitable[None]] | None = None,
-        hosts: Iterable[str] = (),
-        proxied: Iterable[str] = (),
-        outside: str = "",
-    ) -> None:
-        self.directory = directory
-        self._clock = clock
-        self.tokens = tokens
-        self.sessions = sessions
-        self.node = node
-        self._share = share
-        self._codes: dict[str, tuple[timedelta, str]] = {}  # until when, and the token's name
-        # By the name of a token, and for a session by that and its id; as long as one is open.
-        self._ends: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
-        self._revoked = 0  # how many times a token was revoked
-        self._touched: dict[str, timedelta] = {}
-        self._touching: set[asyncio.Task[None]] = set()
-        self.token = read_token(directory) or write_token(directory)
-        self.runs: RunTokens | None = None  # of runs that go on here
-        self.url = ""  # where the server listens; nothing while it does not
+    directory: Path = field(kw_only=False)
+    clock: Clock
+    tokens: Tokens | None = None
+    sessions: Sessions | None = None
+    node: str = ""
+    share: Callable[[str], Awaitable[None]] | None = None
+    hosts: Iterable[str] = ()
+    proxied: Iterable[str] = ()
+    outside: str = ""
+    runs: RunTokens | None = None  # of runs that go on here
+    url: str = ""  # where the server listens; nothing while it does not
+    token: str = ""
+    names: Names = field(init=False)
+    _codes: dict[str, tuple[timedelta, str]] = field(default_factory=dict)  # until, and whose
+    # By the name of a token, and for a session by that and its id; as long as one is open.
+    _ends: WeakValueDictionary[str, asyncio.Event] = field(default_factory=WeakValueDictionary)
+    _revoked: int = 0  # how many times a token was revoked
+    _touched: dict[str, timedelta] = field(default_factory=dict)
+    _touching: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.token = read_token(self.directory) or write_token(self.directory)
         seed = None
         with suppress(TokenFileError):  # one that others could read is replaced
-            seed = read_token(directory, HOST)
-        seed = seed or write_token(directory, name=HOST)
-        self.names = Names.of(seed, proxied=proxied, others=hosts)
-        self.outside = outside
+            seed = read_token(self.directory, HOST)
+        seed = seed or write_token(self.directory, name=HOST)
+        self.names = Names.of(seed, proxied=self.proxied, others=self.hosts)
 
     def ended_of(self, name: str = OPERATOR, session: str = "") -> asyncio.Event:
         return self._ends.setdefault(f"{name}/{session}", asyncio.Event())
@@ -214,8 +202,8 @@ class Keys:
 
     async def rotate(self) -> None:
         token = new_token()
-        if self._share is not None:
-            await self._share(token)
+        if self.share is not None:
+            await self.share(token)
         self.replace(token)
 
     def replace(self, token: str) -> None:
@@ -228,7 +216,6 @@ class Keys:
             self._ends.pop(session).set()
 
     async def bearer(self, given: str) -> Caller | None:
-        """Return who has a token; None: nobody has this one."""
         if self.is_token(given.encode(errors="replace")):
             return Caller(f"token:{OPERATOR}", _ALL, self.ended_of())
         run = None if self.runs is None else self.runs.find(given)
@@ -241,15 +228,14 @@ class Keys:
         found = await self._found(lambda: tokens.find(digest))
         if found is None:
             return None
-        last, elapsed = self._touched.get(found.name), self._clock.elapsed()
-        if last is None or elapsed - last >= TOUCHED:
+        elapsed = self.clock.elapsed()
+        if elapsed - self._touched.get(found.name, elapsed - TOUCHED) >= TOUCHED:
             self._touched[found.name] = elapsed
-            self._later(tokens.touch(found.name, now=self._clock.now()))
+            self._later(tokens.touch(found.name, now=self.clock.now()))
         return Caller(f"token:{found.name}", found.scopes, self.ended_of(found.name))
 
     async def session(self, cookie: str) -> Caller | None:
-        """Return who a cookie was given to; None: nobody has this one."""
-        sessions, now = self.sessions, self._clock.now()
+        sessions, now = self.sessions, self.clock.now()
         if sessions is None:
             return None
         # Another digest if the operator's token was replaced meanwhile, which ends the session.
@@ -265,7 +251,7 @@ class Keys:
 
     async def begin_session(self, name: str, agent: str) -> str | None:
         """Return the cookie of a browser that is logged in from now on; None: no such token."""
-        cookie, now = secrets.token_urlsafe(32), self._clock.now()
+        cookie, now = secrets.token_urlsafe(32), self.clock.now()
         is_begun = self.sessions is not None and await self.sessions.begin(
             self._session(cookie), token=name, agent=agent, now=now
         )
@@ -301,14 +287,14 @@ class Keys:
         while len(self._codes) >= MOST_CODES:
             del self._codes[next(iter(self._codes))]
         code = secrets.token_urlsafe(24)
-        self._codes[_digest(code)] = self._clock.elapsed() + CODE, name
+        self._codes[_digest(code)] = self.clock.elapsed() + CODE, name
         return code
 
     def take_code(self, code: str) -> str | None:
         """Return the name of the token that a login link is good for; from then on it is not."""
         # By its digest: how long a search takes tells nothing of what would be right.
         until, name = self._codes.pop(_digest(code), (timedelta(), None))
-        return name if self._clock.elapsed() < until else None
+        return name if self.clock.elapsed() < until else None
 
     @property
     def calendar(self) -> str:
@@ -319,7 +305,6 @@ class Keys:
 
     @property
     def page(self) -> str:
-        """Where a browser finds the page; nothing if it cannot."""
         here = urlsplit(self.url)
         if here.hostname in {"127.0.0.1", "::1"} and not self.outside:
             return f"http://{self.names.page}:{here.port}"
@@ -329,7 +314,6 @@ class Keys:
         return f"{self.page}/login/{self.new_code(name)}"
 
     def _session(self, cookie: str) -> str:
-        """Return the digest of a session; another operator's token makes another of it."""
         return self._made(f"session {cookie}")
 
     def _made(self, what: str) -> str:
@@ -337,7 +321,6 @@ class Keys:
 
 
 def read_token(directory: Path, name: str = NAME) -> str | None:
-    """Return the token of a data directory, or None if there is none yet."""
     path = directory / name
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -409,10 +392,8 @@ def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
     except OSError as error:
         with suppress(OSError):  # the first error is the one to report
             os.remove(beside)
-        reason = f"cannot be written ({error.strerror})"
-        raise TokenFileError(
-            str(directory / name), reason, "move or remove the existing file"
-        ) from None
+        path, reason = str(directory / name), f"cannot be written ({error.strerror})"
+        raise TokenFileError(path, reason, "move or remove the existing file") from None
     return token
 
 

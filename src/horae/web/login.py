@@ -11,19 +11,9 @@ from starlette.responses import HTMLResponse
 from horae.core.access import SESSION_LASTS, end_sessions
 from horae.core.actor import acting, current_actor
 from horae.core.scope import OPERATOR, Scope, parse_scopes
+from horae.web import keys as kept, router
 from horae.web.answer import HEADERS, told
-from horae.web.keys import add_token, all_tokens, caller_of, host_of, revoke_token, set_cookie
-from horae.web.router import (
-    Access,
-    HttpRequestError,
-    NotOfferedError,
-    Operation,
-    asks,
-    does,
-    needed,
-    offered,
-    text,
-)
+from horae.web.router import HttpRequestError, asks, call, does, needed, offered, text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -39,14 +29,13 @@ async def new_link(front: Front, _: Request, __: RequestFields) -> dict[str, Any
     keys = offered(front.keys, "login")
     kind, name = [*current_actor().split(":", 1), ""][:2]
     if kind == "agent":  # its token ends with its run, and a session would not
-        raise HttpRequestError(
-            HTTPStatus.FORBIDDEN, "the token of a run cannot create a login link"
-        )
+        reason = "the token of a run cannot create a login link"
+        raise HttpRequestError(HTTPStatus.FORBIDDEN, reason)
     if not keys.url:
-        raise NotOfferedError("page: it listens on no port; see `horae status`")
+        raise router.NotOfferedError("page: it listens on no port; see `horae status`")
     if not keys.page:
-        where = f"page that a browser can reach at {keys.url}"
-        raise NotOfferedError(f"{where}; put a proxy in front and set `server.url` to its address")
+        remedy = "put a proxy in front and set `server.url` to its address"
+        raise router.NotOfferedError(f"page that a browser can reach at {keys.url}; {remedy}")
     return {"url": keys.link(name if kind in {"token", "session"} else OPERATOR)}
 
 
@@ -75,19 +64,24 @@ async def login(front: Front, request: Request, _: RequestFields) -> Response:
             session = await keys.begin_session(name, request.headers.get("user-agent", ""))
     if cookie is None or session is None:
         return HTMLResponse(_SPENT, HTTPStatus.NOT_FOUND, headers=HEADERS)
-    given = set_cookie(cookie, session, age=SESSION_LASTS)
+    given = kept.set_cookie(cookie, session, age=SESSION_LASTS)
     return HTMLResponse(_WELCOME, headers={**HEADERS, "Set-Cookie": given})
 
 
 async def logout(front: Front, request: Request, _: RequestFields) -> Response:
     """End the session of the cookie, and its open connections."""
-    caller, keys = caller_of(request.scope), offered(front.keys, "login")
+    caller, keys = kept.caller_of(request.scope), offered(front.keys, "login")
     if caller is None or not caller.session:
         reason = "there is no session to end: the request has no session cookie"
         raise HttpRequestError(HTTPStatus.CONFLICT, reason)
-    answer = told({"ended": await _end(front, caller.session)}, HTTPStatus.OK)
-    answer.headers["Set-Cookie"] = set_cookie(_cookie(keys, request) or "", "", age=timedelta())
+    answer = told(await _end(front, caller.session))
+    name = _cookie(keys, request) or ""
+    answer.headers["Set-Cookie"] = kept.set_cookie(name, "", age=timedelta())
     return answer
+
+
+def _sessions(front: Front) -> Sessions:
+    return offered(offered(front.keys, "login").sessions, "sessions")
 
 
 async def sessions(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
@@ -96,51 +90,42 @@ async def sessions(front: Front, _: Request, __: RequestFields) -> dict[str, Any
     return {"sessions": [each.data() for each in found]}
 
 
-async def end_session(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
-    """End a session, or `all` sessions, and their open connections."""
-    return {"ended": await _end(front, request.path_params["session"])}
-
-
-async def _end(front: Front, session: str) -> list[str]:
+async def _end(front: Front, session: str) -> dict[str, Any]:
     keys = offered(front.keys, "login")
     ended = await end_sessions(_sessions(front), session, now=front.clock.now())
     for each in ended:
         keys.end(each.token, each.id)
-    return [each.id for each in ended]
-
-
-def _sessions(front: Front) -> Sessions:
-    return offered(offered(front.keys, "login").sessions, "sessions")
+    return {"ended": [each.id for each in ended]}
 
 
 def _cookie(keys: Keys, request: Request) -> str | None:
-    return keys.names.cookie(host_of(request.headers.get("host", "")) or "")
+    return keys.names.cookie(kept.host_of(request.headers.get("host", "")) or "")
 
 
-async def tokens(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
-    """List the tokens by name, without their secrets."""
-    keys = offered(front.keys, "tokens")
-    found = await all_tokens(keys.directory, _tokens(front))
-    return {"tokens": [each.data() for each in found]}
+def _tokens(front: Front) -> Tokens:
+    return offered(offered(front.keys, "tokens").tokens, "tokens")
 
 
 async def new_named(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
     """Create a token; only this response contains its secret."""
     scopes, now = parse_scopes([asked.text("scopes")]), front.clock.now()
-    token, said = await add_token(_tokens(front), asked.text("name"), scopes, now=now)
+    token, said = await kept.add_token(_tokens(front), asked.text("name"), scopes, now=now)
     return {**token.data(), "token": said}
+
+
+async def tokens(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+    """List the tokens by name, without their secrets."""
+    keys = offered(front.keys, "tokens")
+    found = await kept.all_tokens(keys.directory, _tokens(front))
+    return {"tokens": [each.data() for each in found]}
 
 
 async def revoke(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
     """Revoke a token and end its open connections."""
     name = request.path_params["name"]
-    await revoke_token(_tokens(front), name, now=front.clock.now())
+    await kept.revoke_token(_tokens(front), name, now=front.clock.now())
     offered(front.keys, "tokens").end(name)
     return {"revoked": name}
-
-
-def _tokens(front: Front) -> Tokens:
-    return offered(offered(front.keys, "tokens").tokens, "tokens")
 
 
 # A cookie that no other site's request carries is not sent where such a request leads on to;
@@ -158,22 +143,21 @@ _SPENT: Final = """<!doctype html>
 </body></html>
 """
 
-OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/login/{code}", Access.OPEN, login, "str", kind="text/html", is_once=True),
+# fmt: off
+OPERATIONS: Final = (
+    asks("/login/{code}", router.Access.OPEN, login, "str", kind="text/html", is_once=True),
     does("/api/v1/login", Scope.READ, new_link, "url:str"),
     does("/api/v1/logout", Scope.READ, logout, "ended:str[]"),
     asks("/api/v1/sessions", Scope.ADMIN, sessions, "sessions:session[]"),
-    does("/api/v1/sessions/{session}/end", Scope.ADMIN, end_session, "ended:str[]"),
+    does("/api/v1/sessions/{session}/end", Scope.ADMIN, call("end_session",
+         "End a session, or `all` sessions, and their open connections.",
+         lambda front, request, _: _end(front, request.path_params["session"])), "ended:str[]"),
     does("/api/v1/token", Scope.ADMIN, new_token, "rotated:bool"),
     asks("/api/v1/tokens", Scope.ADMIN, tokens, "tokens:Token[]"),
-    does(
-        "/api/v1/tokens",
-        Scope.ADMIN,
-        new_named,
-        "...Token token:str",
-        needed(text("name", "name of the token")),
-        needed(text("scopes", "scopes, separated by commas: read, run, edit, admin")),
-        also=(409,),
-    ),
+    does("/api/v1/tokens", Scope.ADMIN, new_named, "...Token token:str",
+         needed(text("name", "name of the token")),
+         needed(text("scopes", "scopes, separated by commas: read, run, edit, admin")),
+         also=(409,)),
     does("/api/v1/tokens/{name}/revoke", Scope.ADMIN, revoke, "revoked:str", also=(404,)),
 )
+# fmt: on

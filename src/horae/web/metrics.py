@@ -29,40 +29,30 @@ _BATCH: Final = 1000
 _WITHOUT_RUN: Final = frozenset({Status.SKIPPED, Status.COALESCED, Status.MISSED})
 
 
-# By the attribute of `Counts`: kind, name, help, labels.
+# By what counts them: kind, name, help, labels.
+# fmt: off
 _NUMBERS: Final = {
-    "ends": ("Counter", "horae_occurrences", "Occurrences and requests, by outcome.", "outcome"),
-    "missed": ("Counter", "horae_missed", "Missed occurrences, by entry.", "entry title"),
-    "late": (
-        "Histogram",
-        "horae_lateness_seconds",
-        "Delay between the scheduled time and the decision to run.",
-        "",
-    ),
-    "tokens": ("Counter", "horae_tokens", "Tokens used by agents.", "kind"),
-    "cost": ("Counter", "horae_cost_dollars", "Cost of agent runs.", ""),
-    "active": ("Gauge", "horae_active_runs", "Runs in progress.", ""),
-    "waiting": ("Gauge", "horae_waiting_receipts", "Receipts with the status waiting.", ""),
-    "held": ("Gauge", "horae_held_receipts", "Receipts with the status held.", ""),
-    "entries": ("Gauge", "horae_armed_entries", "Armed entries.", ""),
-    "slots": ("Gauge", "horae_gate_slots", "Slots for concurrent runs.", ""),
-    "next": ("Gauge", "horae_next_fire_seconds", "Unix time of the next scheduled run.", ""),
-    "next_of": (
-        "Gauge",
-        "horae_entry_next_fire_seconds",
-        "Unix time of the next scheduled run of an entry.",
-        "entry title",
-    ),
-    "nodes": ("Gauge", "horae_node_up", "Whether a node of the cluster is up.", "node leads"),
-    "node_runs": ("Gauge", "horae_node_runs", "Runs in progress, by node.", "node"),
-    "node_slots": ("Gauge", "horae_node_slots", "Slots for concurrent runs, by node.", "node"),
-    "well": (
-        "Gauge",
-        "horae_healthy",
-        "Whether the scheduling loop runs and the ledger is writable.",
-        "",
-    ),
+    "ends": ("Counter", "occurrences", "Occurrences and requests, by outcome.", "outcome"),
+    "missed": ("Counter", "missed", "Missed occurrences, by entry.", "entry title"),
+    "late": ("Histogram", "lateness_seconds",
+             "Delay between the scheduled time and the decision to run.", ""),
+    "tokens": ("Counter", "tokens", "Tokens used by agents.", "kind"),
+    "cost": ("Counter", "cost_dollars", "Cost of agent runs.", ""),
+    "active": ("Gauge", "active_runs", "Runs in progress.", ""),
+    "waiting": ("Gauge", "waiting_receipts", "Receipts with the status waiting.", ""),
+    "held": ("Gauge", "held_receipts", "Receipts with the status held.", ""),
+    "entries": ("Gauge", "armed_entries", "Armed entries.", ""),
+    "slots": ("Gauge", "gate_slots", "Slots for concurrent runs.", ""),
+    "next": ("Gauge", "next_fire_seconds", "Unix time of the next scheduled run.", ""),
+    "next_of": ("Gauge", "entry_next_fire_seconds",
+                "Unix time of the next scheduled run of an entry.", "entry title"),
+    "nodes": ("Gauge", "node_up", "Whether a node of the cluster is up.", "node leads"),
+    "node_runs": ("Gauge", "node_runs", "Runs in progress, by node.", "node"),
+    "node_slots": ("Gauge", "node_slots", "Slots for concurrent runs, by node.", "node"),
+    "well": ("Gauge", "healthy",
+             "Whether the scheduling loop runs and the ledger is writable.", ""),
 }
+# fmt: on
 
 
 class Counts:
@@ -78,8 +68,8 @@ class Counts:
         self._of: dict[str, Any] = {}
         for key, (kind, name, about, labels) in _NUMBERS.items():
             more = {"buckets": BUCKETS} if kind == "Histogram" else {}
-            made = getattr(prometheus_client, kind)
-            self._of[key] = made(name, about, labels.split(), registry=self.registry, **more)
+            made, named = getattr(prometheus_client, kind), labels.split()
+            self._of[key] = made(f"horae_{name}", about, named, registry=self.registry, **more)
         for each in Status:
             if each in ENDS or each in _WITHOUT_RUN:
                 self._of["ends"].labels(each.value)
@@ -89,20 +79,14 @@ class Counts:
         from prometheus_client import generate_latest
 
         async with self._turn:
-            await self._count()
+            look = self._front.service.events
+            while (said := await look(after=self._after, limit=_BATCH)).events:
+                for event in said.events:
+                    if event.kind == "receipt" and event.receipt is not None:
+                        await self._count_receipt(event.receipt, str(event.facts.get("status")))
+                self._after = said.after
             await self._look()
             return await asyncio.to_thread(generate_latest, self.registry)
-
-    async def _count(self) -> None:
-        """Count what has happened since the last look."""
-        while True:
-            said = await self._front.service.events(after=self._after, limit=_BATCH)
-            for event in said.events:
-                if event.kind == "receipt" and event.receipt is not None:
-                    await self._count_receipt(event.receipt, str(event.facts.get("status")))
-            if not said.events:
-                return
-            self._after = said.after
 
     async def _count_receipt(self, number: int, word: str) -> None:
         """Count a receipt that has come to its end, once."""
@@ -126,11 +110,10 @@ class Counts:
                 of["cost"].inc(cost)
 
     async def _look(self) -> None:
-        """Look how things stand now."""
         of, front = self._of, self._front
         for key in ("nodes", "node_runs", "node_slots", "next_of"):
             of[key].clear()
-        for node in [] if front.nodes is None else await front.nodes():
+        for node in (await front.node_list())["nodes"]:
             leads = "true" if node["leads"] else "false"
             of["nodes"].labels(node["node"], leads).set(node["state"] in {"up", "draining"})
             of["node_runs"].labels(node["node"]).set(node["runs"])
