@@ -22,17 +22,14 @@ from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
 from horae.core.receipt import Status
 from horae.core.source import Scan
-from horae.files.read import find_plans, read_plan
 from horae.org.document import read
 from horae.sources.board.tasks import Board
-from horae.sources.crew.lifecycle import parse_lifecycle
-from horae.sources.crew.rules import parse_crew
 from horae.sources.plans.arming import scan_plan
 from horae.store.sqlite import SqliteLedger
 from horae.web.api import asgi_app, operation_of
 from horae.web.app import keys_of
 from horae.web.guard import Guard
-from horae.web.page import Papers, routes
+from horae.web.page import routes
 from horae.web.router import Front
 from horae.web.serve import listen_tcp, serve_tcp
 from reasons import because
@@ -43,8 +40,6 @@ if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
     from horae.app import App
-    from horae.core.ports import Listed
-    from horae.sources.crew.lifecycle import Lifecycle
     from horae.web.keys import Keys
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -240,31 +235,6 @@ async def live_a_day(root: Path) -> None:
     await ledger.close()
 
 
-def papers_of(app: App) -> Papers:
-    """Return what pages show that stands in the files of an app."""
-
-    async def plans() -> list[str]:
-        found = await asyncio.to_thread(find_plans, app.root)
-        return [os.path.relpath(each, app.root) for each in found.plans]
-
-    async def plan(file: str) -> str:
-        return (await asyncio.to_thread(read_plan, app.root / file, root=app.root)).text
-
-    def day_of(found: Listed) -> Lifecycle | None:
-        manifest = Path(found.item.origin.file)
-        crew = parse_crew(read_plan(manifest).text, str(manifest))
-        [own] = [each for each in crew.members if each.name == found.mark.title]
-        if own.lifecycle is None:
-            return None
-        path = manifest.parent / own.lifecycle
-        return parse_lifecycle(read_plan(path).text, str(path)).lifecycle
-
-    async def day(found: Listed) -> Lifecycle | None:
-        return await asyncio.to_thread(day_of, found)
-
-    return Papers(plans=plans, plan=plan, day=day)
-
-
 def front_of(app: App, keys: Keys) -> Front:
     """Return what of an app others may use."""
     from horae.sources.board.routes import BoardRequests
@@ -295,7 +265,7 @@ async def _main(root: Path, port: int) -> None:
         front = front_of(app, keys)
         listener = listen_tcp("127.0.0.1", port)
         keys.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        made = asgi_app(front, pages=routes(front, papers_of(app)))
+        made = asgi_app(front, pages=routes(front, app.root))
         wire = Guard(made, keys, clock=app.clock, operation_of=operation_of)
         serving = asyncio.create_task(serve_tcp(wire, listener, stop=stop))
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)

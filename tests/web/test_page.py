@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
 import sys
@@ -22,13 +21,12 @@ from horae.core.entry import Entry
 from horae.core.ports import Listed
 from horae.core.project import project
 from horae.core.receipt import Receipt, Status
-from horae.files.read import find_plans, read_plan
 from horae.org.document import read
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 from horae.sources.crew.page import draw
 from horae.sources.plans.arming import scan_plan
 from horae.timing.zone import local
-from horae.web.page import Papers, routes
+from horae.web.page import routes
 from horae.web.page.calendar import FEW, day_lines
 from horae.web.page.run import graph
 from horae.web.page.sheet import PageTime, Static, plain
@@ -88,14 +86,7 @@ async def opened(root: Path, plan: str = PLAN) -> AsyncIterator[Open]:
     for name, text in TASKS.items():
         (tasks / name).write_text(text)
     async with engine(root, plan) as here:
-
-        async def text_of(file: str) -> str:
-            return read_plan(root / file, root=root).text
-
-        async def names() -> list[str]:
-            return [os.path.relpath(each, root) for each in find_plans(root).plans]
-
-        made = Starlette(routes=routes(here.front, Papers(plans=names, plan=text_of)))
+        made = Starlette(routes=routes(here.front, root))
         wire = httpx.ASGITransport(made)
         async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
             yield Open(here, client)

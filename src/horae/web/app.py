@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from horae.app import new_id
 from horae.core.actor import local_actor
-from horae.core.entry import Entry
 from horae.core.views import CannotRunError
 from horae.files.git.repository import Git, is_repository
-from horae.files.read import find_plans, read_plan
 from horae.sources.agents.source import AgentRequests
 from horae.sources.board.routes import BoardRequests
-from horae.sources.crew.lifecycle import parse_lifecycle
-from horae.sources.crew.rules import parse_crew
 from horae.sources.workflows.routes import WorkflowRequests
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.web.api import asgi_app, operation_of
 from horae.web.guard import Guard, attended
 from horae.web.keys import Keys
-from horae.web.page import Papers, routes
+from horae.web.page import routes
 from horae.web.router import Front
 from horae.web.serve import ListenError, Proxies, listen_tcp, serve_socket, serve_tcp, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
     from typing import Any, TypeAlias
 
     from starlette.types import ASGIApp
@@ -38,8 +33,7 @@ if TYPE_CHECKING:
     from horae.app import App
     from horae.config import Config
     from horae.context import Context
-    from horae.core.ports import Clock, Listed
-    from horae.sources.crew.lifecycle import Lifecycle
+    from horae.core.ports import Clock
     from horae.store.ledger import BookLedger
 
     Nodes: TypeAlias = Callable[[], Awaitable[list[dict[str, Any]]]]
@@ -115,7 +109,7 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         settings=app.settings,
         is_public=app.config.server_public,
     )
-    return asgi_app(front, pages=routes(front, papers_of(app)))
+    return asgi_app(front, pages=routes(front, app.root, most_plans=app.config.plan_max_files))
 
 
 async def _refuse_unready(context: Context, name: str) -> None:
@@ -168,27 +162,3 @@ class WebServer:
             )
             answering.append(serve_tcp(guard, self._listener, stop=stop, proxies=proxies))
         await asyncio.gather(*answering)
-
-
-def papers_of(app: App) -> Papers:
-    async def plans() -> list[str]:
-        found = await asyncio.to_thread(find_plans, app.root, most=app.config.plan_max_files)
-        return [os.path.relpath(each, app.root) for each in found.plans]
-
-    async def plan(file: str) -> str:
-        return (await asyncio.to_thread(read_plan, app.root / file, root=app.root)).text
-
-    async def day(found: Listed) -> Lifecycle | None:
-        item = found.item
-        text = await app.ledger.text(item.digest) if isinstance(item, Entry) else None
-        return None if text is None else await asyncio.to_thread(_day, text, item.origin.file)
-
-    return Papers(plans=plans, plan=plan, day=day)
-
-
-def _day(text: str, manifest: str) -> Lifecycle | None:
-    members = parse_crew(text, manifest).members
-    if not members or members[0].lifecycle is None:
-        return None
-    path = Path(manifest).parent / members[0].lifecycle
-    return parse_lifecycle(read_plan(path).text, str(path)).lifecycle

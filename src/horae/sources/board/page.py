@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from starlette.requests import Request
-
-    from horae.web.page.sheet import PageContext, PageTime
+    from horae.web.page.sheet import PageRequest
 
 CARDS: Final = 50  # of one column
 
@@ -36,9 +34,9 @@ class _Column(NamedTuple):
     total: int
 
 
-async def board(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
+async def board(asked: PageRequest) -> Sheet:
     """The tasks by status, what is in the way of each, and when it comes back."""
-    tasks = house.front.tasks
+    tasks = asked.front.tasks
     try:
         said = None if tasks is None else await tasks.board()
     except HoraeError as error:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.core.entry import Entry
 from horae.core.explain import length_text
 from horae.core.receipt import ENDS, Filed
 from horae.errors import HoraeError
+from horae.files.read import read_plan
+from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
+from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.tick import read_memory
-from horae.web.page.sheet import PageContext, PageTime, PageView, Sheet
+from horae.web.page.sheet import PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from starlette.requests import Request
-
+    from horae.core.ports import Ledger, Listed
     from horae.core.views import AgentLine
-    from horae.sources.crew.lifecycle import Lifecycle
+    from horae.web.page.sheet import PageRequest
 
 
 class Node(NamedTuple):
@@ -52,8 +57,8 @@ class _AgentRow(NamedTuple):
     cannot_run: str
 
 
-async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
-    front, ledger = house.front, house.ledger
+async def crew(asked: PageRequest) -> Sheet:
+    front, ledger = asked.front, asked.ledger
     stands = await front.service.status(front.facts(), limit=40)
     agents = []
     for line in stands.agents:
@@ -63,7 +68,7 @@ async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa
         page = await ledger.receipts(entry=found.number, statuses=ENDS, limit=24)
         ring, trouble = None, ""
         try:
-            day = await house.papers.day(found)
+            day = await _day(ledger, found)
         except HoraeError as error:
             day, trouble = None, str(error)
         if day is not None:
@@ -76,6 +81,17 @@ async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa
         agents.append(_AgentRow(line, ring, trouble, page.receipts[::-1], carry, cannot))
     busy = any(each.line.is_running for each in agents)
     return Sheet("crew.html", "Agents", "agents", {"agents": agents}, every=2 if busy else 15)
+
+
+async def _day(ledger: Ledger, found: Listed) -> Lifecycle | None:
+    item = found.item
+    text = await ledger.text(item.digest) if isinstance(item, Entry) else None
+    members = () if text is None else parse_crew(text, item.origin.file).members
+    if not members or members[0].lifecycle is None:
+        return None
+    path = Path(item.origin.file).parent / members[0].lifecycle
+    plan = await asyncio.to_thread(read_plan, path)
+    return parse_lifecycle(plan.text, str(path)).lifecycle
 
 
 def draw(day: Lifecycle, *, here: str | None, hits: int = 0) -> Ring:

@@ -14,24 +14,22 @@ from horae.core.text import moment_text, pause_words, words
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan, tasks_of
 from horae.web.answer import harmless
-from horae.web.page.sheet import FAR, PageError, PageRequest, PageView, Sheet
+from horae.web.page.sheet import FAR, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from starlette.requests import Request
-
     from horae.core.entry import Unarmed
-    from horae.web.page.sheet import PageContext, PageTime
+    from horae.web.page.sheet import PageRequest, PageTime
 
 FILES: Final = 1000  # in the list of plans
 LINES: Final = 2000  # of a plan on one page
 
 
-async def plans(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
+async def plans(asked: PageRequest) -> Sheet:
     """The plans that the engine keeps."""
-    files = sorted(await house.papers.plans())
-    problems = [str(each) for some in house.front.engine.problems.values() for each in some]
+    files = sorted(await asked.house.plans())
+    problems = [str(each) for some in asked.front.engine.problems.values() for each in some]
     values: dict[str, object] = {"files": files[:FILES], "more": len(files) - FILES}
     return Sheet("plans.html", "Plan", "plan", {**values, "problems": problems})
 
@@ -45,20 +43,18 @@ class _Text(NamedTuple):
     findings: Sequence[Any]
 
 
-async def plan(house: PageContext, look: PageTime, request: Request) -> Sheet:
+async def plan(asked: PageRequest) -> Sheet:
     """A plan as it is written, with what each headline means and what is odd."""
-    file = request.path_params["file"]
-    if file not in await house.papers.plans():  # so that nothing else is ever read
-        raise PageError(f"there is no plan {file[:200]!r}; /plan lists the plans")
-    text = await house.papers.plan(file)
-    line = PageRequest(request).number("line") or 1
+    file, look = asked.path["file"], asked.look
+    text = await asked.house.plan(file)
+    line = asked.number("line") or 1
     start = max(0, (line - 1) // LINES * LINES)
     here = range(start + 1, start + LINES + 1)
     scanned = await asyncio.to_thread(lambda: scan_plan(read(text), file=file, zone_name=look.zone))
     items = [each.item for each in scanned if each.item.origin.line in here]
     for at, item in enumerate(items):
         if isinstance(item, Entry):
-            found = [each for each in await house.ledger.find(item.address) if not each.gone_at]
+            found = [each for each in await asked.ledger.find(item.address) if not each.gone_at]
             known = next((each.item for each in found if isinstance(each.item, Entry)), item)
             items[at] = replace(item, pause=known.pause, ended_at=known.ended_at)
 

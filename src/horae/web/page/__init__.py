@@ -13,20 +13,11 @@ from typing import TYPE_CHECKING, Final
 from starlette.datastructures import Headers
 from starlette.routing import Match, Route
 
+from horae.files.read import MOST
 from horae.sources.board import page as board
 from horae.sources.crew import page as agents
 from horae.sources.plans import page as plan
-from horae.web.page import calendar, entry, now, run, timeline
-from horae.web.page.sheet import (
-    PageContext,
-    PageError,
-    Papers,
-    Sheet,
-    Static,
-    Tags,
-    endpoint_of,
-    templates,
-)
+from horae.web.page import calendar, entry, now, run, sheet, timeline
 from horae.web.router import offered
 
 if TYPE_CHECKING:
@@ -34,10 +25,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Scope
 
-    from horae.web.page.sheet import PageTime
+    from horae.web.page.sheet import PageRequest, Sheet
     from horae.web.router import Front
-
-__all__ = ["VIEWS", "PageError", "Papers", "routes"]
 
 _HERE: Final = Path(__file__).parent
 VIEWS: Final = (
@@ -52,11 +41,11 @@ VIEWS: Final = (
 )
 
 
-def routes(front: Front, papers: Papers | None = None) -> list[Route]:
-    static = Static.read(_HERE / "static")
+def routes(front: Front, root: Path | None = None, *, most_plans: int = MOST) -> list[Route]:
+    static = sheet.Static.read(_HERE / "static")
     ledger = offered(front.ledger, "ledger to read")
     views = VIEWS if front.nodes is None else (*VIEWS, now.NODES)
-    house = PageContext(front, ledger, papers or Papers(), static, templates(views), Tags(ledger))
+    house = sheet.PageContext(front, ledger, static, sheet.templates(views), root, most_plans)
 
     async def file(request: Request) -> Response:
         return static.answer(request.path_params["version"], request.path_params["name"])
@@ -64,14 +53,14 @@ def routes(front: Front, papers: Papers | None = None) -> list[Route]:
     async def icon(_: Request) -> Response:
         return static.answer(static.version, "mark.svg")
 
-    async def no_page(_: PageContext, __: PageTime, request: Request) -> Sheet:
-        raise PageError(f"there is no page {request.url.path[:200]!r}")
+    async def no_page(asked: PageRequest) -> Sheet:
+        raise sheet.PageError(f"there is no page {asked.url_path[:200]!r}")
 
     return [
         Route("/static/{version}/{name}", file, methods=["GET"]),
         Route("/favicon.ico", icon, methods=["GET"]),
-        *(Route(each.path, endpoint_of(house, each.show), methods=["GET"]) for each in views),
-        BrowserRoute("/{path:path}", endpoint_of(house, no_page), methods=["GET"]),
+        *(Route(each.path, sheet.endpoint_of(house, each.show), methods=["GET"]) for each in views),
+        BrowserRoute("/{path:path}", sheet.endpoint_of(house, no_page), methods=["GET"]),
     ]
 
 

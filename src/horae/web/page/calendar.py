@@ -15,17 +15,15 @@ from horae.core.project import project
 from horae.core.receipt import Status
 from horae.core.views import RequestError
 from horae.timing.zone import local
-from horae.web.page.sheet import DAY, TINY, PageRequest, PageView, Sheet
+from horae.web.page.sheet import DAY, TINY, PageView, Sheet
 from horae.web.page.timeline import RECEIPTS, coming, count, firing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from starlette.requests import Request
-
     from horae.core.ports import Listed
     from horae.core.receipt import Filed
-    from horae.web.page.sheet import PageContext, PageTime
+    from horae.web.page.sheet import PageRequest, PageTime
 
 DAYS: Final = 300  # entries that a calendar looks at
 FEW: Final = 4  # so many fires of one entry on one day have a line each, as in an agenda
@@ -94,9 +92,9 @@ class _Cell(NamedTuple):
         return f"{self.times // 1000}k"
 
 
-async def calendar(house: PageContext, look: PageTime, request: Request) -> Sheet:
+async def calendar(asked: PageRequest) -> Sheet:
     """The days as today's rules have them: a month, a week, and one day in full."""
-    asked = PageRequest(request)
+    look = asked.look
     is_week = asked.text("view") == "week"
     day = asked.day("day")
     month = (day or look.today).replace(day=1)
@@ -105,14 +103,14 @@ async def calendar(house: PageContext, look: PageTime, request: Request) -> Shee
         if found is None or not 1 <= int(found[2]) <= 12 or not 100 < int(found[1]) < 9900:
             raise RequestError(f"month must look like 2026-06, not {text!r}")
         month = date(int(found[1]), int(found[2]), 1)
-    known = await coming(house.ledger, limit=DAYS)
+    known = await coming(asked.ledger, limit=DAYS)
     values: dict[str, object] = {"is_week": is_week, "today": look.today, "month": month}
     values |= {"is_cut": len(known) >= DAYS, "day": day}
     if is_week:
         monday = (day or look.today) - timedelta(days=(day or look.today).weekday())
         days = [monday + timedelta(days=index) for index in range(7)]
         lines = await asyncio.to_thread(_lines_by_day, known, days, look)
-        week = [(each, await _happened(house, each, look), lines[each]) for each in days]
+        week = [(each, await _happened(asked, each), lines[each]) for each in days]
         values |= {"week": week, "monday": monday}
         values |= {"before": monday - timedelta(days=7), "after": monday + timedelta(days=7)}
     else:
@@ -124,7 +122,7 @@ async def calendar(house: PageContext, look: PageTime, request: Request) -> Shee
             "after": (month + timedelta(days=32)).replace(day=1),
             "day": shown,
             "lines": lines[shown],
-            "happened": await _happened(house, shown, look),
+            "happened": await _happened(asked, shown),
         }
     return Sheet("calendar.html", "Calendar", "calendar", values)
 
@@ -185,11 +183,12 @@ class DayHistory(NamedTuple):
     ends: Sequence[tuple[Status, int]]
 
 
-async def _happened(house: PageContext, day: date, look: PageTime) -> list[DayHistory]:
+async def _happened(asked: PageRequest, day: date) -> list[DayHistory]:
+    look = asked.look
     start, end = look.begin(day), look.begin(day + DAY) - TINY
     if start > look.now:
         return []
-    page = await house.ledger.receipts(since=start, until=min(end, look.now), limit=RECEIPTS)
+    page = await asked.ledger.receipts(since=start, until=min(end, look.now), limit=RECEIPTS)
     by_entry: dict[int, list[Filed]] = defaultdict(list)
     for filed in reversed(page.receipts):
         by_entry[filed.entry].append(filed)

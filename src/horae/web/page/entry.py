@@ -11,20 +11,18 @@ from horae.core.explain import entry_policy_words, parse_ask
 from horae.core.project import project, seams
 from horae.core.receipt import OPEN
 from horae.core.views import RequestError
-from horae.web.page.sheet import DAY, FAR, PageRequest, PageView, Sheet
+from horae.web.page.sheet import DAY, FAR, PageView, Sheet
 from horae.web.page.timeline import firing
 from horae.web.router import tag_of_entry
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
-
     from horae.core.views import EntryLine
-    from horae.web.page.sheet import PageContext, PageTime
+    from horae.web.page.sheet import PageRequest
 
 
-async def entry(house: PageContext, look: PageTime, request: Request) -> Sheet:
-    asked, service = PageRequest(request), house.front.service
-    found = await service.named(request.path_params["entry"])
+async def entry(asked: PageRequest) -> Sheet:
+    look, service = asked.look, asked.front.service
+    found = await service.named(asked.path["entry"])
     line: EntryLine = await service.entry(str(found.number))
     status = asked.status("status")
     history = await service.history(
@@ -36,7 +34,7 @@ async def entry(house: PageContext, look: PageTime, request: Request) -> Sheet:
     item = found.item
     values: dict[str, object] = {"line": line, "history": history, "status": status}
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
-    values["tags"] = await house.tags.of(found)
+    values["tags"] = await asked.house.tags(found)
     values["tag"] = tag_of_entry(found)
     if isinstance(item, Entry):
         shown = firing(found)
@@ -51,14 +49,13 @@ async def entry(house: PageContext, look: PageTime, request: Request) -> Sheet:
     return Sheet("entry.html", line.title, "", values, every=2 if busy else 30)
 
 
-async def why(house: PageContext, look: PageTime, request: Request) -> Sheet:  # noqa: ARG001
-    asked, service = PageRequest(request), house.front.service
-    found = await service.named(request.path_params["entry"])
+async def why(asked: PageRequest) -> Sheet:
+    found = await asked.front.service.named(asked.path["entry"])
     at = asked.text("at")
     ask = parse_ask(f"{found.number}@{at}") if at else parse_ask(str(found.number))
     if at and ask.start is None:
         raise RequestError(f"{at!r} is not a time; write it like 2026-04-01T09:00 or 2026-04-01")
-    why = await house.front.why(ask, limit=20)
+    why = await asked.front.why(ask, limit=20)
     return Sheet("why.html", f"Why: {why.entry.title}", "", {"why": why, "at": at})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.receipt import ENDS, Status
 from horae.timing.rfc3339 import parse_rfc3339
@@ -16,11 +16,9 @@ from horae.web.router import tag_of_entry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from starlette.requests import Request
-
     from horae.core.ports import Run
     from horae.core.views import ReceiptLine
-    from horae.web.page.sheet import PageContext, PageTime
+    from horae.web.page.sheet import PageRequest
 
 
 LOGGED: Final = 6  # lines of what runs now
@@ -33,8 +31,8 @@ class _Going(NamedTuple):
     lines: Sequence[str]
 
 
-async def now(house: PageContext, look: PageTime, _: Request) -> Sheet:
-    front = house.front
+async def now(asked: PageRequest) -> Sheet:
+    front, look = asked.front, asked.look
     stands = await front.status(limit=12)
     going = []
     for line in stands.running:
@@ -55,17 +53,18 @@ async def now(house: PageContext, look: PageTime, _: Request) -> Sheet:
             each.number: tag_of_entry(await front.service.named(str(each.number)))
             for each in stands.paused
         },
-        "band": await _band(house, look),
+        "band": await _band(asked),
         "Status": Status,
     }
     return Sheet("now.html", "Now", "now", values, every=1 if going else 15)
 
 
-async def _band(house: PageContext, look: PageTime) -> list[TimelineMark]:
+async def _band(asked: PageRequest) -> list[TimelineMark]:
+    look = asked.look
     start, end = look.begin(look.today), look.begin(look.today + DAY)
     scale = Scale(start, end)
-    page = await house.ledger.receipts(since=start, until=look.now, limit=RECEIPTS)
-    known = await coming(house.ledger, limit=100)
+    page = await asked.ledger.receipts(since=start, until=look.now, limit=RECEIPTS)
+    known = await coming(asked.ledger, limit=100)
 
     def drawn() -> list[TimelineMark]:
         was = [scale.tick(each, look) for each in reversed(page.receipts)]
@@ -74,9 +73,8 @@ async def _band(house: PageContext, look: PageTime) -> list[TimelineMark]:
     return await asyncio.to_thread(drawn)
 
 
-async def nodes(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
-    asked = house.front.nodes
-    rows: list[dict[str, Any]] = [] if asked is None else await asked()
+async def nodes(asked: PageRequest) -> Sheet:
+    rows = (await asked.front.node_list())["nodes"]
     shown = [{**row, "seen_at": parse_rfc3339(row["seen_at"])} for row in rows]
     return Sheet("nodes.html", "Nodes", "nodes", {"nodes": shown}, every=5)
 

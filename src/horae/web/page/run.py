@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.explain import filed_policy_words
 from horae.core.receipt import BAD, OPEN
-from horae.web.page.sheet import PageView, Sheet, path_number, plain, say
+from horae.web.page.sheet import PageView, Sheet, plain, say
 from horae.web.stream import SEGMENT, opened, segment, segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from starlette.requests import Request
-
-    from horae.web.page.sheet import PageContext, PageTime
+    from horae.web.page.sheet import PageRequest
+    from horae.web.router import Front
 
 
 STEPS: Final = 60  # of a run
@@ -43,17 +42,16 @@ class Steps(NamedTuple):
     more: int
 
 
-async def receipt(house: PageContext, look: PageTime, request: Request) -> Sheet:
-    return await _record(house, look, path_number(request), None)
+async def receipt(asked: PageRequest) -> Sheet:
+    return await _record(asked.front, asked.path_number, None)
 
 
-async def run(house: PageContext, look: PageTime, request: Request) -> Sheet:
-    found = await house.front.service.run(path_number(request))
-    return await _record(house, look, found.run.receipt, found.run.number)
+async def run(asked: PageRequest) -> Sheet:
+    found = await asked.front.service.run(asked.path_number)
+    return await _record(asked.front, found.run.receipt, found.run.number)
 
 
-async def _record(house: PageContext, look: PageTime, number: int, chosen: int | None) -> Sheet:  # noqa: ARG001
-    front = house.front
+async def _record(front: Front, number: int, chosen: int | None) -> Sheet:
     account = await front.service.receipt(number)
     runs = {run.number: run for run in account.runs}
     run = runs.get(chosen) if chosen is not None else next(reversed(account.runs), None)

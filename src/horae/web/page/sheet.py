@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from hashlib import sha256
 from http import HTTPStatus
@@ -22,6 +23,7 @@ from horae.core.receipt import Status
 from horae.core.text import in_zone, is_number, moment_text
 from horae.core.views import RequestError
 from horae.errors import Exit, HoraeError
+from horae.files.read import MOST, find_plans, read_plan
 from horae.org.document import read
 from horae.sources.board.task import parse
 from horae.timing.zone import instant, local, zone
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Ledger, Listed
-    from horae.sources.crew.lifecycle import Lifecycle
     from horae.web.router import Front
 
 
@@ -173,31 +174,6 @@ class PageError(HoraeError):
         super().__init__(reason)
 
 
-async def _no_day(_: Listed) -> Lifecycle | None:
-    return None
-
-
-async def _no_plans() -> Sequence[str]:
-    return ()
-
-
-async def _no_plan(file: str) -> str:
-    raise PageError(f"{file} cannot be read")
-
-
-@dataclass(frozen=True, slots=True)
-class Papers:
-    """What pages show that stands in files.
-
-    `plans` names the plans beneath the root, `plan` gives the text of one of them, and `day`
-    the lifecycle of an agent, if it has one.
-    """
-
-    plans: Callable[[], Awaitable[Sequence[str]]] = _no_plans
-    plan: Callable[[str], Awaitable[str]] = _no_plan
-    day: Callable[[Listed], Awaitable[Lifecycle | None]] = _no_day
-
-
 KEPT: Final = 20_000  # texts whose tags are remembered
 _KIND: Final = "workflow"  # what every workflow is tagged with tells none from another
 
@@ -221,41 +197,43 @@ def tags_of(text: str) -> tuple[str, ...]:
     return tuple(tag for tag in headlines[0].tags if tag != _KIND) if headlines else ()
 
 
-class Tags:
-    """Tells the tags of entries; a text never changes what its digest stands for."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._known: dict[str, tuple[str, ...]] = {}
-
-    async def of(self, found: Listed) -> tuple[str, ...]:
-        digest = found.item.digest if isinstance(found.item, Entry) else ""
-        if not digest:
-            return ()
-        if digest not in self._known:
-            if len(self._known) >= KEPT:
-                self._known.clear()
-            self._known[digest] = tags_of(await self._ledger.text(digest) or "")
-        return self._known[digest]
-
-
 _HERE: Final = Path(__file__).parent
 _TEXT: Final = 200  # characters of one field of a query
 
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What every page is made from."""
+    """What every page is made from; without a root there are no plans to show."""
 
     front: Front
     ledger: Ledger
-    papers: Papers
     static: Static
     templates: jinja2.Environment
-    tags: Tags
+    root: Path | None = None
+    most_plans: int = MOST
+    _tags: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by the digest of a text
 
-    def look(self) -> PageTime:
-        return PageTime(self.front.clock.now(), self.front.zone_name)
+    async def tags(self, found: Listed) -> tuple[str, ...]:
+        digest = found.item.digest if isinstance(found.item, Entry) else ""
+        if not digest:
+            return ()
+        if digest not in self._tags:
+            if len(self._tags) >= KEPT:
+                self._tags.clear()
+            self._tags[digest] = tags_of(await self.ledger.text(digest) or "")
+        return self._tags[digest]
+
+    async def plans(self) -> list[str]:
+        if self.root is None:
+            return []
+        found = await asyncio.to_thread(find_plans, self.root, most=self.most_plans)
+        return [os.path.relpath(each, self.root) for each in found.plans]
+
+    async def plan(self, file: str) -> str:
+        """Return the text of one of the plans; of anything else nothing is ever read."""
+        if self.root is None or file not in await self.plans():
+            raise PageError(f"there is no plan {file[:200]!r}; /plan lists the plans")
+        return (await asyncio.to_thread(read_plan, self.root / file, root=self.root)).text
 
 
 class Sheet(NamedTuple):
@@ -268,7 +246,7 @@ class Sheet(NamedTuple):
     every: int = 30
 
 
-Show: TypeAlias = "Callable[[PageContext, PageTime, Request], Awaitable[Sheet]]"
+Show: TypeAlias = "Callable[[PageRequest], Awaitable[Sheet]]"
 
 
 class PageView(NamedTuple):
@@ -309,15 +287,15 @@ def _path(text: object) -> str:
 
 def endpoint_of(house: PageContext, show: Show) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        look, status = house.look(), HTTPStatus.OK
+        asked, status = PageRequest(house, request), HTTPStatus.OK
         try:
-            sheet = await show(house, look, request)
+            sheet = await show(asked)
         except HoraeError as error:
             status = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
             sheet = Sheet("error.html", status.phrase, "", {"error": str(error)})
         trouble = house.front.engine.trouble
         common = {
-            "look": look,
+            "look": asked.look,
             "title": sheet.title,
             "nav": sheet.nav,
             "every": sheet.every,
@@ -337,10 +315,19 @@ def endpoint_of(house: PageContext, show: Show) -> Callable[[Request], Awaitable
 
 
 class PageRequest(RequestFields):
-    """The query of a page, field by field; what makes no sense is an error that says so."""
+    """A request for a page: its query field by field, and what the page is made from."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, house: PageContext, request: Request) -> None:
         super().__init__(request.query_params)
+        self.house, self.front, self.ledger = house, house.front, house.ledger
+        self.look = PageTime(house.front.clock.now(), house.front.zone_name)
+        self.url_path, self.path = request.url.path, request.path_params
+
+    @property
+    def path_number(self) -> int:
+        if not is_number(text := self.path["number"]):
+            raise PageError(f"{text[:50]!r} is not a number; follow a link from another page")
+        return int(text)
 
     def text(self, name: str, *, most: int = _TEXT) -> str:
         return super().text(name, most=most).strip()
@@ -367,10 +354,3 @@ class PageRequest(RequestFields):
         if text and text not in set(Status):
             raise RequestError(f"{name} must be one of {', '.join(Status)}")
         return Status(text) if text else None
-
-
-def path_number(request: Request) -> int:
-    text = request.path_params["number"]
-    if not is_number(text):
-        raise PageError(f"{text[:50]!r} is not a number; follow a link from another page")
-    return int(text)

@@ -20,17 +20,15 @@ from horae.timing.cron_count import count_any
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import instant, local, zone
-from horae.web.page.sheet import DAY, TINY, PageRequest, PageView, Sheet, say
+from horae.web.page.sheet import DAY, TINY, PageView, Sheet, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from starlette.requests import Request
-
     from horae.core.ports import Ledger, Listed
     from horae.core.receipt import Filed
     from horae.timing.cron import Cron
-    from horae.web.page.sheet import PageContext, PageTime
+    from horae.web.page.sheet import PageRequest, PageTime
 
 
 async def coming(ledger: Ledger, *, limit: int) -> list[Listed]:
@@ -182,15 +180,14 @@ class _TimelineFilter(NamedTuple):
         return self.q.casefold() in about.casefold()
 
 
-async def timeline(house: PageContext, look: PageTime, request: Request) -> Sheet:
-    asked = PageRequest(request)
+async def timeline(asked: PageRequest) -> Sheet:
+    look, ledger = asked.look, asked.ledger
     text = asked.text("span")
     span = min(_LONGEST_SPAN, max(_SHORTEST_SPAN, parse_duration(text) if text else DAY))
     start = (asked.moment("from") or look.now - span * 0.4).replace(second=0, microsecond=0)
     scale = Scale(start, start + span)
     filters = _TimelineFilter(asked.text("q"), asked.text("tag"), asked.text("agent"))
     status = asked.status("status")
-    ledger = house.ledger
     page = await ledger.receipts(
         since=start - span / 8,
         until=scale.end,
@@ -210,7 +207,7 @@ async def timeline(house: PageContext, look: PageTime, request: Request) -> Shee
         found = await ledger.entry(number)
         if found is not None:
             shown[number] = found
-    tags = {number: await house.tags.of(each) for number, each in shown.items()}
+    tags = {number: await asked.house.tags(each) for number, each in shown.items()}
     fitting = [each for each in shown.values() if filters.fits(each, tags[each.number])]
     fitting.sort(key=lambda each: (each.mark.title.casefold(), each.number))
     rows = await asyncio.to_thread(
