@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from horae.errors import Exit, HoraeError
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.triggers.files import AgentFile, WorkflowFile
+from horae.sources.triggers.files import AgentFile, DefinitionFile, WorkflowFile
 from horae.sources.triggers.kinds import (
     NeverComesError,
     SharedSecretError,
@@ -20,15 +20,13 @@ from horae.sources.triggers.kinds import (
     shown,
 )
 from horae.sources.triggers.rules import AGENT_FIELDS, TriggerDefinition
-from horae.sources.triggers.service import TriggerNotFoundError
+from horae.sources.triggers.service import TriggerNotFoundError, Triggers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from horae.core.command import Unready
-    from horae.sources.triggers.files import DefinitionFile
-    from horae.sources.triggers.service import Triggers
     from horae.sources.triggers.store import AgentCard, TriggerStore
 
 

@@ -19,19 +19,22 @@ from horae.core.actor import actor_words
 from horae.core.entry import PROPERTIES
 from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers.apply import FilesError, apply_changes, plan_files, plan_teardown
+from horae.sources.triggers.apply import (
+    FileChange,
+    FilesError,
+    apply_changes,
+    plan_files,
+    plan_teardown,
+)
 from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
 from horae.sources.triggers.rules import OPTIONS, DispatchStatus, parse_json
-from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError
-from horae.sources.triggers.source import read_folder
+from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError, Triggers
+from horae.sources.triggers.source import Folder, read_folder
 from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from horae.sources.triggers.apply import FileChange
-    from horae.sources.triggers.service import Triggers
-    from horae.sources.triggers.source import Folder
 
 _EVENTS: Final = "session_start, session_end or context_clear"
 _NEW: Final = ""  # asks for a secret that is made

@@ -18,7 +18,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from horae.core.entry import CatchUp, CronRule, OnceRule, OnDemandRule, Overlap, key_time
+from horae.core.entry import (
+    CatchUp,
+    CronRule,
+    OnceRule,
+    OnDemandRule,
+    Overlap,
+    Policy,
+    Rule,
+    key_time,
+)
 from horae.core.prompt import STANDARD
 from horae.core.secret import WEBHOOK_SECRETS, is_reference
 from horae.errors import Exit, HoraeError, ScheduleError
@@ -32,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from horae.core.entry import Policy, Rule
 
 MASK: Final = "***"  # what is shown of a secret
 LONGEST_VALUE: Final = 64 * 1024  # characters of one value of a request

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from horae.core.entry import key_time
-from horae.core.ports import LedgerBusyError, LedgerWriteError
+from horae.core.ports import Clock, LedgerBusyError, LedgerWriteError
 from horae.core.source import unexpected
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.kinds import KINDS, GithubKind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from datetime import datetime
 
-    from horae.core.ports import Clock
     from horae.sources.triggers.rules import Trigger
     from horae.sources.triggers.service import Triggers
     from horae.sources.triggers.store import TriggerStore

@@ -11,11 +11,13 @@ from starlette.responses import Response
 
 import horae
 from horae.core.scope import Scope
-from horae.sources.triggers.service import EDITS, RUNS, answer
+from horae.sources.triggers.service import EDITS, RUNS, Triggers, answer
 from horae.web.answer import HEADERS
 from horae.web.router import (
     Access,
+    Front,
     Operation,
+    RequestFields,
     Takes,
     idempotency_key,
     number,
@@ -29,9 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
-
-    from horae.sources.triggers.service import Triggers
-    from horae.web.router import Front, RequestFields
 
 
 async def alive(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from horae.sources.triggers.kinds import (
     KINDS,
     LONGEST_VALUE,
     TriggerError,
+    TriggerKind,
     TriggerTask,
     kind_of,
 )
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from horae.sources.triggers.kinds import TriggerKind
 
 T = TypeVar("T", bool, int)
 

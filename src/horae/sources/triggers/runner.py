@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horae.core.entry import Origin
-from horae.core.ports import HeldBackError
+from horae.core.ports import Ended, Held, HeldBackError, Job, Run, Unreleased
 from horae.core.prompt import read_order
 from horae.core.scope import api_scopes
 from horae.sources.agents.rules import AgentDefinition
@@ -23,7 +23,6 @@ from horae.timing.duration import parse_duration
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from horae.core.ports import Ended, Held, Job, Run, Unreleased
     from horae.core.receipt import Filed
     from horae.core.tool_policy import ToolPolicy
     from horae.sources.triggers.store import AgentCard, TriggerStore

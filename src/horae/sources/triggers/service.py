@@ -11,34 +11,29 @@ import asyncio
 import logging
 from collections import Counter
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from horae.core.actor import actor_words, by_words, current_actor
 from horae.core.entry import Entry, Overlap, key_time
-from horae.core.ports import SecretError, UnaskedSecretError
-from horae.core.prompt import AgentUnavailableError, read_order
-from horae.core.receipt import HELD_BACK, OPEN, Reason, ReasonCode, Receipt, Status
+from horae.core.ports import Ledger, Run, SecretError, Secrets, UnaskedSecretError
+from horae.core.prompt import AgentUnavailableError, PromptOrder, read_order
+from horae.core.receipt import HELD_BACK, OPEN, Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.secret import WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, looks_secret
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers import kinds, rules
 from horae.sources.triggers.kinds import LifecycleEvent, TriggerError, TriggerTask, secrets_of
-from horae.sources.triggers.store import NAME, AgentCard, agent_id, dispatch_id
+from horae.sources.triggers.store import NAME, AgentCard, TriggerStore, agent_id, dispatch_id
 from horae.sources.triggers.webhook import Scheme, verify
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-    from datetime import datetime
 
     from horae.core.command import Unready
-    from horae.core.ports import Ledger, Run, Secrets
-    from horae.core.prompt import PromptOrder
-    from horae.core.receipt import Filed
     from horae.core.service import Dial
     from horae.core.tool_policy import ToolPolicy
     from horae.sources.triggers.rules import Trigger, TriggerDefinition
-    from horae.sources.triggers.store import TriggerStore
 
 log = logging.getLogger(__name__)
 

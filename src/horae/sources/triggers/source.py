@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from horae.core.ports import LedgerError
-from horae.core.receipt import FINAL
+from horae.core.receipt import FINAL, Filed
 from horae.core.source import Scan, unexpected
 from horae.errors import Exit, HoraeError
 from horae.files.read import (
     PlanFileError,
     PlanMissingError,
+    StrPath,
     find_plans,
     obstacle,
     printable,
@@ -31,25 +32,27 @@ from horae.files.read import (
 )
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.triggers.apply import (
+    FileChange,
     apply_changes,
     disabled_if_fired,
     error_lines,
     judge_files,
     plan_removed,
 )
-from horae.sources.triggers.files import is_workflow, parse_agent, parse_workflow
-from horae.sources.triggers.store import NAME
+from horae.sources.triggers.files import (
+    AgentFile,
+    WorkflowFile,
+    is_workflow,
+    parse_agent,
+    parse_workflow,
+)
+from horae.sources.triggers.store import NAME, TriggerStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from datetime import datetime
 
-    from horae.core.receipt import Filed
-    from horae.files.read import StrPath
-    from horae.sources.triggers.apply import FileChange
-    from horae.sources.triggers.files import AgentFile, WorkflowFile
     from horae.sources.triggers.service import Triggers
-    from horae.sources.triggers.store import TriggerStore
 
 FOLDER: Final = ".agentd"
 SUBFOLDERS: Final = ("rooms", "agents", "workflows")

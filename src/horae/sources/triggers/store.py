@@ -14,8 +14,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark
-from horae.core.ports import PATIENCE
-from horae.core.receipt import Reason, ReasonCode, Status
+from horae.core.ports import PATIENCE, Listed
+from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
 from horae.sources.triggers.kinds import WebhookKind
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, digest_of, scanned
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from horae.core.ports import Listed
-    from horae.core.receipt import Filed, Receipt
     from horae.store.book import Book
     from horae.store.ledger import BookLedger
 
