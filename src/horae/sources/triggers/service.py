@@ -59,8 +59,6 @@ _LISTED: Final = {
 
 
 class TriggerNotFoundError(HoraeError):
-    """A trigger, an agent or an approval that is not there."""
-
     code = "trigger_not_found"
     exit_code = Exit.NOT_FOUND
 
@@ -81,8 +79,6 @@ class TriggerConflictError(HoraeError):
 
 
 class ApproverError(HoraeError):
-    """An agent that wants to approve or deny a run."""
-
     code = "approver"
     exit_code = Exit.UNAUTHORISED
 
@@ -129,8 +125,6 @@ class AgentReadiness(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class Triggers:
-    """Queries and commands about triggers, their agents, dispatches and approvals."""
-
     store: TriggerStore
     ledger: Ledger
     clock: Dial
@@ -145,10 +139,10 @@ class Triggers:
 
     # Workflows
 
-    async def page(self, *, limit: int | None = None, offset: int | None = None) -> dict[str, Any]:
-        part = page_of(limit, offset)
-        found, total = await self.store.page(**part)
-        return {"items": [workflow_shape(each) for each in found], "total": total, **part}
+    async def page(self, **part: int | None) -> dict[str, Any]:
+        size = page_of(**part)
+        found, total = await self.store.page(**size)
+        return {"items": [workflow_shape(each) for each in found], "total": total, **size}
 
     async def get(self, word: str) -> dict[str, Any]:
         return workflow_shape(await self.find(word))
@@ -163,21 +157,18 @@ class Triggers:
         """Return the trigger with an id or a name; if these are two triggers, that is an error."""
         by_id, by_name = await self.store.get(word), await self.store.named(word)
         if by_id is not None and by_name is not None and by_id.id != by_name.id:
-            first = f"{by_id.id} (called '{by_id.definition.name}')"
-            second = f"{by_name.id} (called '{by_name.definition.name}')"
-            reason = f"'{word}' matches two workflows, {first} and {second}"
-            hint = f"use '{by_id.definition.name}' or '{by_name.id}'"
-            raise TriggerConflictError(f"{reason}; {hint}")
+            first, second = (f"{x.id} (called '{x.definition.name}')" for x in (by_id, by_name))
+            raise TriggerConflictError(
+                f"'{word}' matches two workflows, {first} and {second}; "
+                f"use '{by_id.definition.name}' or '{by_name.id}'"
+            )
         return await self.find(word)
 
-    async def history(
-        self, word: str, *, limit: int | None = None, offset: int | None = None
-    ) -> dict[str, Any]:
-        trigger = await self.find(word)
-        part = page_of(limit, offset)
-        found, total = await self.store.dispatches(trigger.id, **part)
+    async def history(self, word: str, **part: int | None) -> dict[str, Any]:
+        trigger, size = await self.find(word), page_of(**part)
+        found, total = await self.store.dispatches(trigger.id, **size)
         items = [await self._dispatch(trigger, *each) for each in found]
-        return {"items": items, "total": total, **part}
+        return {"items": items, "total": total, **size}
 
     async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
         definition = await self._sealed(await self.judged(data, file=file))
@@ -273,7 +264,15 @@ class Triggers:
                 field="type",
             )
         if (source := made.config.get("source_workflow_id")) is not None:
-            await self._refuse_chain(source)
+            followed = await self.store.get(source)
+            reason = f"source_workflow_id '{source[:100]}': there is no such workflow"
+            if followed is not None:
+                reason = (
+                    f"workflow '{followed.definition.name}' itself follows a workflow; chains of "
+                    "such workflows are not allowed, as they could form a cycle"
+                )
+            if followed is None or followed.definition.kind.is_follower:
+                raise TriggerError(reason, field="source_workflow_id")
         new = secrets_of(made.config) - (secrets_of(was.definition.config) if was else frozenset())
         values = await self._values(new)
         for each in await self.store.webhooks() if new else ():
@@ -283,26 +282,10 @@ class Triggers:
                 raise kinds.SharedSecretError(each.definition.name)
         return made
 
-    async def _refuse_chain(self, source: str) -> None:
-        """Raise an error if the workflow that another would follow itself follows others."""
-        trigger = await self.store.get(source)
-        if trigger is None:
-            reason = f"source_workflow_id '{source[:100]}': there is no such workflow"
-            raise TriggerError(reason, field="source_workflow_id")
-        if trigger.definition.kind.is_follower:
-            reason = (
-                f"workflow '{trigger.definition.name}' itself follows a workflow; chains of such "
-                "workflows are not allowed, as they could form a cycle"
-            )
-            raise TriggerError(reason, field="source_workflow_id")
-
     async def _checked(
         self, definition: TriggerDefinition, was: TriggerDefinition | None
     ) -> TriggerDefinition:
-        """Return a checked definition, judged by the values of its secrets, which stay named.
-
-        A secret that is not asked for is judged when it is.
-        """
+        """Return a checked definition, judged by the values of its secrets, which stay named."""
         config = definition.config
         texts = {
             name: config[name] for name in WEBHOOK_SECRETS if isinstance(config.get(name), str)
@@ -335,26 +318,20 @@ class Triggers:
 
     async def _with_notes(self, trigger: str, definition: TriggerDefinition) -> dict[str, Any]:
         """Return a workflow that was just stored, with the reason why its agent cannot run."""
-        kept = await self.store.get(trigger)
-        if kept is None:
-            raise TriggerNotFoundError("workflow", trigger)
-        notes = []
-        if definition.is_enabled and (
-            why := await self.why_agent(definition.agent, definition.enforced)
-        ):
-            notes = [f"{why}; until then its runs are held"]
+        kept = await self.find(trigger)
+        is_on, asked = definition.is_enabled, (definition.agent, definition.enforced)
+        why = await self.why_agent(*asked) if is_on else None
+        notes = [] if why is None else [f"{why}; until then its runs are held"]
         return {**workflow_shape(kept), "notes": notes}
 
     # Agents
 
-    async def agents(
-        self, *, limit: int | None = None, offset: int | None = None, status: str | None = None
-    ) -> dict[str, Any]:
-        part, busy = page_of(limit, offset), await self._busy()
+    async def agents(self, *, status: str | None = None, **part: int | None) -> dict[str, Any]:
+        size, busy = page_of(**part), await self._busy()
         found = [agent_shape(each, is_busy=each.name in busy) for each in await self.store.agents()]
         found = [each for each in found if status in {None, each["status"]}]
-        items = found[part["offset"] :][: part["limit"]]
-        return {"items": items, "total": len(found), **part}
+        items = found[size["offset"] :][: size["limit"]]
+        return {"items": items, "total": len(found), **size}
 
     async def agent(self, word: str) -> dict[str, Any]:
         card = await self.card(word)
@@ -389,7 +366,6 @@ class Triggers:
         return AgentCard(data["name"], config, is_enabled, now, now, file)
 
     async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
-        """Store an agent; with only a name it uses the default command in the plan root."""
         card = await self.with_kept_env(self.judged_card(data, file=file))
         card = card.with_env(await self._keep(card.env))
         if card.name in self.others() or not await self.store.insert_agent(card):
@@ -445,7 +421,6 @@ class Triggers:
         return {"status": "cleared", "agent_id": card.id}
 
     async def send_message(self, word: str, content: object) -> dict[str, Any]:
-        """Run an agent once with a message as its prompt, by a workflow made for that."""
         card = await self.card(word)
         if not isinstance(content, str) or not content.strip():
             raise TriggerError("a message must be a non-empty string", field="content")
@@ -510,33 +485,25 @@ class Triggers:
     # Whether an agent can take a prompt
 
     def why_unready(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
-        """Return why a stored agent cannot run under a policy that must be kept."""
         return None if self.ready is None else self.ready.of_card(card, tools)
 
     async def why_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None:
-        """Return why an agent cannot run, wherever it is defined."""
         return None if self.ready is None else await self.ready.of_agent(name, tools)
 
     async def _busy(self) -> dict[str, str]:
         runs = await self.ledger.open_runs()
         return {name: filed.title for filed, _ in runs for name in filed.agents}
 
-    async def _why_unavailable(self, agent: str) -> Reason | None:
-        """Return why an agent takes nothing: it is not there, or disabled."""
-        if agent in self.others():
-            return None
-        card = await self.store.agent(agent)
-        if card is None:
-            return Reason(ReasonCode.AGENT_UNAVAILABLE, f"there is no agent called '{agent}'")
-        if not card.is_enabled:
-            return Reason(ReasonCode.AGENT_UNAVAILABLE, f"agent '{agent}' is disabled")
-        return None
-
-    async def _lack(self, agent: str, tools: ToolPolicy | None = None) -> Reason | None:
-        """Return what a stored agent lacks to run under a policy that must be kept."""
-        card = await self.store.agent(agent)
-        why = None if card is None else self.why_unready(card, tools)
-        return None if why is None else why.why()
+    async def _obstacles(
+        self, agent: str, tools: ToolPolicy | None = None
+    ) -> tuple[Reason | None, Reason | None]:
+        """Return why an agent takes nothing, and what a stored one lacks to keep a tool policy."""
+        card, why = await self.store.agent(agent), ""
+        if agent not in self.others() and (card is None or not card.is_enabled):
+            why = f"agent '{agent}' is disabled" if card else f"there is no agent called '{agent}'"
+        lack = None if card is None else self.why_unready(card, tools)
+        unavailable = Reason(ReasonCode.AGENT_UNAVAILABLE, why) if why else None
+        return unavailable, None if lack is None else lack.why()
 
     # Dispatches
 
@@ -557,7 +524,7 @@ class Triggers:
                 name = trigger.definition.name
                 raise TriggerConflictError(f"workflow '{name}' has an unfinished dispatch")
         agent = trigger.definition.agent
-        if why := await self._why_unavailable(agent):
+        if (why := (await self._obstacles(agent))[0]) is not None:
             raise AgentUnavailableError(agent, why)
         name = f"manual:{self.ids()}" if key is None else f"idem:{key}"
         reason = Reason(ReasonCode.REQUESTED, by_words("requested"))
@@ -569,8 +536,7 @@ class Triggers:
     ) -> int | None:
         """Return the receipt of a message to a webhook; None: the webhook wants other events.
 
-        The same message again returns the same receipt. A sender without a signature learns
-        nothing, not even which webhooks there are.
+        A sender without a signature learns nothing, not even which webhooks there are.
         """
         if len(body) > LARGEST_DELIVERY:
             raise TriggerError(f"a message can have at most {LARGEST_DELIVERY:,} bytes")
@@ -594,8 +560,7 @@ class Triggers:
         if not kinds.WebhookKind(config).wants(message):
             return None
         reason = Reason(ReasonCode.MESSAGE, "message received")
-        filed = await self._require(trigger, check.key, message.task, reason=reason)
-        return filed.number
+        return (await self._require(trigger, check.key, message.task, reason=reason)).number
 
     async def polled(self, trigger: Trigger, text: str) -> int:
         """Dispatch what `gh` lists and was not listed before; return the number of that."""
@@ -607,11 +572,8 @@ class Triggers:
         return new
 
     async def follow(self, receipt: Filed) -> None:
-        """Start the workflows that wait for the end of another; a second call changes nothing.
-
-        A run that followed another is followed by none, so that there are no cycles.
-        """
-        if receipt.receipt.key.startswith("after:"):
+        """Start the workflows that wait for the end of another; a second call changes nothing."""
+        if receipt.receipt.key.startswith("after:"):  # so that there are no cycles
             return
         waiting = await self.store.of_kind(kinds.AfterKind.type)
         listed = await self.ledger.entry(receipt.entry) if waiting else None
@@ -645,21 +607,15 @@ class Triggers:
     async def _ask(
         self, trigger: Trigger, key: str, task: TriggerTask, *, reason: Reason
     ) -> tuple[Filed, bool] | None:
-        """File a dispatch, and tell whether it is new; one that must not start yet is held.
-
-        None means that the workflow is paused.
-        """
-        now = self.clock.now()
+        """File a dispatch and tell whether it is new; None: the workflow is paused."""
+        now, agent = self.clock.now(), trigger.definition.agent
         order = rules.order_of(trigger, task)
-        agent = trigger.definition.agent
-        receipt = Receipt(key, Status.WAITING, reason, now, now)
-        held = await self._why_unavailable(agent)
-        held = held or await self._lack(agent, order.enforced)
+        unavailable, lack = await self._obstacles(agent, order.enforced)
+        held = unavailable or lack
         if not held and order.needs_approval:
-            order = order.asked(until=now + APPROVAL)
-            held = _approval_reason(order)
-        if held:
-            receipt = replace(receipt, status=Status.HELD, reason=held)
+            order, held = _asked(order, now)
+        status = Status.HELD if held else Status.WAITING
+        receipt = Receipt(key, status, held or reason, now, now)
         asked = await self.store.file(trigger, receipt, text=order.text(), now=now)
         if asked is not None and asked[1]:
             self.poke()
@@ -683,7 +639,6 @@ class Triggers:
     async def _dispatch(
         self, trigger: Trigger, filed: Filed, started_at: datetime | None = None
     ) -> dict[str, Any]:
-        """Return a receipt in the shape of the API."""
         receipt, order = filed.receipt, await self._order(filed, {})
         return {
             "id": dispatch_id(trigger.id, receipt.key),
@@ -710,28 +665,36 @@ class Triggers:
         return [_approval(filed, order) for filed, order in await self._held(is_asked=True)]
 
     async def approve(self, number: int) -> dict[str, Any]:
-        filed, order, actor = await self._decided(number)
-        reason = Reason(ReasonCode.APPROVED, by_words("approved"))
-        approved = order.approved(by=actor, at=self.clock.now())
-        if not await self._carry(filed, approved, Status.WAITING, reason):
-            raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
-        self.poke()
-        return {**_approval(filed, order), "status": "approved"}
+        return await self._decide(number, "approved")
 
     async def deny(self, number: int, *, reason: str = "") -> dict[str, Any]:
-        filed, order, _ = await self._decided(number)
-        said = Reason(ReasonCode.REJECTED, by_words("rejected", reason))
-        if not await self.store.skip(number, reason=said, now=self.clock.now()):
+        return await self._decide(number, "denied", by_words("rejected", reason))
+
+    async def _decide(self, number: int, decision: str, denial: str = "") -> dict[str, Any]:
+        """Approve or deny a receipt; only a user can, as an agent could let itself go on."""
+        actor, now = current_actor(), self.clock.now()
+        if actor.startswith("agent:"):
+            raise ApproverError(actor)
+        filed = await self.ledger.receipt(number)
+        if filed is None or filed.source != NAME:
+            raise TriggerNotFoundError("approval", str(number))
+        order = await self._order(filed, {})
+        if filed.status is not Status.HELD or not order.is_asked:
+            reason = f"receipt {number} is {filed.status}, not waiting for approval"
+            raise TriggerConflictError(reason)
+        if denial:
+            said = Reason(ReasonCode.REJECTED, denial)
+            is_done = await self.store.skip(number, reason=said, now=now)
+        else:
+            said = Reason(ReasonCode.APPROVED, by_words("approved"))
+            is_done = await self._carry(filed, order.approved(by=actor, at=now), said)
+        if not is_done:
             raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
         self.poke()
-        return {**_approval(filed, order), "status": "denied"}
+        return {**_approval(filed, order), "status": decision}
 
     async def admit(self, receipts: Sequence[Filed]) -> list[Filed]:
-        """Return which of some waiting receipts may go to the gate; hold or skip the others.
-
-        One that needs an approval is held. A cron tick whose agent cannot take it is skipped,
-        anything else is held until it can. A second call changes nothing.
-        """
+        """Return the receipts that may go to the gate; others are held, or skipped if a tick."""
         ours = [each for each in receipts if each.source == NAME]
         if not ours:
             return list(receipts)
@@ -745,24 +708,22 @@ class Triggers:
             order = await self._order(filed, orders)
             about = agent, order.enforced
             if about not in known:
-                known[about] = (await self._why_unavailable(agent), await self._lack(*about))
+                known[about] = await self._obstacles(*about)
             why, lack = known[about]
             is_tick = filed.receipt.key.startswith("cron:")
             gives_way = is_tick and filed.policy.overlap is Overlap.SKIP
             if not why and gives_way and agent in busy:
                 words = f"agent '{agent}' is busy with {busy[agent]}"
                 why = Reason(ReasonCode.AGENT_BUSY, words)
+            # What an agent lacks may come without notice, so it is looked for again.
             if why and gives_way:
                 await self.store.skip(filed.number, reason=why, now=now)
-                return False
-            # What an agent lacks may come without notice, so it is looked for again.
-            if reason := why or lack:
+            elif reason := why or lack:
                 await self.ledger.hold(filed.number, reason=reason, now=now, term=self.term)
-                return False
-            if not order.needs_approval or filed.attempts:
+            elif not order.needs_approval or filed.attempts:
                 return True
-            asked = order.asked(until=now + APPROVAL)
-            await self._carry(filed, asked, Status.HELD, _approval_reason(asked))
+            else:
+                await self._carry(filed, *_asked(order, now), Status.HELD)
             return False
 
         # At once, so that those that are held or skipped share a commit.
@@ -783,25 +744,18 @@ class Triggers:
         return min(coming, default=None)
 
     async def _carry(
-        self, filed: Filed, order: PromptOrder, status: Status, reason: Reason
+        self, filed: Filed, order: PromptOrder, reason: Reason, status: Status = Status.WAITING
     ) -> bool:
-        """Give a receipt that has not started another order, and let it wait or hold it."""
         now = self.clock.now()
-        return await self.store.carry(
-            filed.number, order.text(), status=status, reason=reason, now=now
-        )
+        return await self.store.carry(filed.number, order.text(), status, reason, now=now)
 
     async def _order(self, filed: Filed, known: dict[str, PromptOrder]) -> PromptOrder:
-        """Return the order that a receipt carries; *known* are those already read, by digest."""
         if filed.digest not in known:
             known[filed.digest] = read_order(await self.ledger.text(filed.digest) or "")
         return known[filed.digest]
 
     async def _held(self, *, is_asked: bool | None = None) -> list[tuple[Filed, PromptOrder]]:
-        """Return the held receipts of triggers with their orders, oldest first.
-
-        *is_asked*: only those that wait for an approval, or only those that do not.
-        """
+        """Return the held receipts, oldest first; *is_asked*: only those for an approval."""
         found: list[Filed] = []
         cursor, is_last = None, False
         while not is_last:
@@ -812,41 +766,25 @@ class Triggers:
         orders = [(each, await self._order(each, known)) for each in reversed(found)]
         return [each for each in orders if is_asked in {None, each[1].is_asked}]
 
-    async def _decided(self, number: int) -> tuple[Filed, PromptOrder, str]:
-        """Return the receipt that a user approves or denies; an agent could let itself go on."""
-        actor = current_actor()
-        if actor.startswith("agent:"):
-            raise ApproverError(actor)
-        filed = await self.ledger.receipt(number)
-        if filed is None or filed.source != NAME:
-            raise TriggerNotFoundError("approval", str(number))
-        order = await self._order(filed, {})
-        if filed.status is not Status.HELD or not order.is_asked:
-            reason = f"receipt {number} is {filed.status}, not waiting for approval"
-            raise TriggerConflictError(reason)
-        return filed, order, actor
-
     async def _refit(self, trigger: Trigger) -> None:
         """Let receipts that are held for a tool policy wait under the present one, if it fits."""
-        entry = await self.store.entry(trigger.id)
-        definition = trigger.definition
+        entry, definition = await self.store.entry(trigger.id), trigger.definition
+        words = "the tool policy of the workflow has changed"
         for filed, order in await self._held():
             fit = replace(order, tools=definition.tools)
             is_own = entry is not None and filed.entry == entry.number
             if not is_own or fit == order or filed.receipt.reason.code not in HELD_BACK:
                 continue
             if await self.why_agent(definition.agent, fit.enforced) is None:
-                words = "the tool policy of the workflow has changed"
-                reason = Reason(ReasonCode.POLICY_CHANGED, words)
-                await self._carry(filed, fit, Status.WAITING, reason)
+                await self._carry(filed, fit, Reason(ReasonCode.POLICY_CHANGED, words))
 
     async def _release(self, agent: str) -> None:
-        if await self._why_unavailable(agent):
+        if (await self._obstacles(agent))[0]:
             return
-        now = self.clock.now()
         reason = Reason(ReasonCode.AGENT_AVAILABLE, f"agent '{agent}' is available now")
+        now = self.clock.now()
         for filed, order in await self._held(is_asked=False):
-            if agent in filed.agents and not await self._lack(agent, order.enforced):
+            if agent in filed.agents and not (await self._obstacles(agent, order.enforced))[1]:
                 await self.ledger.release(filed.number, reason=reason, now=now, term=self.term)
         self.poke()
 
@@ -905,11 +843,9 @@ class Triggers:
         return frozenset(found)
 
     async def _kept(self, texts: Mapping[str, str], was: Iterable[str]) -> dict[str, str]:
-        """Return texts in which a value that is kept already is its reference.
-
-        A request cannot name a file of ours, but for one that was there.
-        """
+        """Return texts in which a value that is kept already is its reference."""
         known = {text: await self._values([text]) for text in was if is_kept(text)}
+        # A request cannot name a file of ours, but for one that was there.
         if any(is_kept(text) and text not in known for text in texts.values()):
             raise TriggerError("the name of a secret cannot contain a slash; write ${NAME}")
         same = {value: text for text, values in known.items() for value in values}
@@ -971,7 +907,7 @@ async def answer(triggers: Triggers, method: str, body: Mapping[str, Any]) -> di
 # Shapes
 
 
-def page_of(limit: int | None, offset: int | None) -> dict[str, int]:
+def page_of(limit: int | None = None, offset: int | None = None) -> dict[str, int]:
     """Return the size and the start of a page: at most 200 items, 50 by default.
 
     >>> page_of(0, 7), page_of(500, -1)
@@ -1033,8 +969,6 @@ def _approval(filed: Filed, order: PromptOrder) -> dict[str, Any]:
 
 
 def _usage(runs: Sequence[Run]) -> dict[str, float]:
-    """Return what runs took; one that goes on has taken no time yet."""
-
     def total(name: str) -> float:
         values: list[Any] = [run.facts.get(name) for run in runs]
         return sum((each for each in values if type(each) in {int, float}), 0.0)
@@ -1050,15 +984,12 @@ def _usage(runs: Sequence[Run]) -> dict[str, float]:
     }
 
 
-def _approval_reason(order: PromptOrder) -> Reason:
+def _asked(order: PromptOrder, now: datetime) -> tuple[PromptOrder, Reason]:
+    """Return an order whose approval is requested, and the reason why it does not start yet."""
+    order = order.asked(until=now + APPROVAL)
     words = f"waiting for approval until {key_time(order.asked_until)}"
-    return Reason(ReasonCode.APPROVAL_REQUIRED, words)
+    return order, Reason(ReasonCode.APPROVAL_REQUIRED, words)
 
 
 def message_name(agent: str) -> str:
-    """Return the name of the workflow that brings messages to an agent.
-
-    >>> message_name("reporter")
-    'message-reporter'
-    """
     return f"message-{agent if len(agent) <= _LONGEST_NAME else agent_id(agent)}"

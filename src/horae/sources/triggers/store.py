@@ -234,7 +234,7 @@ class TriggerStore:
         return await self._ledger.write(self._term, put)
 
     async def carry(
-        self, receipt: int, text: str, *, status: Status, reason: Reason, now: datetime
+        self, receipt: int, text: str, status: Status, reason: Reason, *, now: datetime
     ) -> bool:
         """Give a receipt that has not started another order, and let it wait or hold it."""
 
