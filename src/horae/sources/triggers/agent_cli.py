@@ -1,8 +1,5 @@
 """`agent`: the spellings of the document on schedule triggers, thin over the same functions.
 
-    agent orchestrator create-workflow --name daily-report --agent-name worker …
-    agent apply .agentd/
-
 Modules that a call does not need are imported where they are used, so that `agent --help` and
 `agent --version` answer at once.
 """
@@ -12,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from contextlib import contextmanager
 from functools import wraps
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 import horae
-from horae.cli.options import option, text_or_file
+from horae.cli.options import flag, option, text_or_file
 from horae.cli.output import Form, clean, echo, print_error, print_json, usual_form
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
@@ -28,7 +24,7 @@ from horae.sources.triggers.kinds import KINDS, CronKind, DelayKind, TriggerErro
 from horae.sources.triggers.rules import api_words, parse_json, validate_template
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from horae.cli.trigger_access import TriggerAccess
     from horae.sources.triggers.apply import FileChange
@@ -42,9 +38,6 @@ _TYPES: Final = (
     *("github-issues", "github-pull-requests", "cron", "delay", "webhook", "manual"),
     *("dispatch-result", "agent-lifecycle"),
 )
-_TYPE_HELP: Final = f"What starts the workflow: {', '.join(_TYPES)}."
-_POLL_HELP: Final = "Seconds between checks of GitHub."
-_WAIT_HELP: Final = "How long to wait until the engine has armed the workflows."
 _FROM_ZERO: Final[dict[str, Any]] = {"show_default": True, "type": click.IntRange(0)}
 _STATES: Final = click.Choice(["open", "closed", "all"])
 _UNUSED: Final = "Stored and not used."
@@ -73,29 +66,30 @@ class AgentCall(NamedTuple):
 
         return TriggerAccess(root=self.root, data=self.data)
 
-    def read(self, work: Callable[[Triggers], Awaitable[Any]]) -> Any:
-        return self.access.read(work)
-
     def write(self, work: Callable[[Triggers], Awaitable[Any]], what: str = "") -> Any:
         """Carry out a change; an error says *what* could not be done, if it is named."""
 
-        async def failing(triggers: Triggers) -> Any:
-            with _failing(what):
+        async def named(triggers: Triggers) -> Any:
+            try:
                 return await work(triggers)
+            except HoraeError as error:
+                if not what:
+                    raise
+                raise AgentCommandError(f"Failed to {what}: {api_words(error)}") from error
 
-        return self.access.write(failing if what else work)
+        return self.access.write(named)
 
-    def print_one(self, data: object, lines: Sequence[str]) -> int:
+    def print(self, data: object, lines: Iterable[str], notes: Iterable[str] = ()) -> None:
+        for note in notes:
+            echo(f"Note: {note}", err=True)
         if self.is_json:
             print_json(data)
-        else:
-            _echo_lines(lines)
-        return Exit.OK
+            return
+        for line in lines:
+            echo(clean(line).replace("\n", "\\n"))
 
-    def print_made(self, made: Mapping[str, Any], lines: Sequence[str]) -> int:
-        for note in made.get("notes", ()):
-            echo(f"Note: {note}", err=True)
-        return self.print_one(made, lines)
+    def print_made(self, made: Mapping[str, Any], text: str, lines: Iterable[str]) -> None:
+        self.print(made, [text, "", *lines], made.get("notes", ()))
 
 
 class AgentGroup(click.Group):
@@ -114,7 +108,7 @@ class AgentGroup(click.Group):
 
 
 @click.group(cls=AgentGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@flag("--json", "Print JSON.", name="is_json")
 @option("--root DIR", "The plan root.", default=".")
 @option("--data DIR", "The data directory; default: .horae in the plan root.")
 @click.version_option(horae.__version__, prog_name="agent", message="%(prog)s %(version)s")
@@ -132,20 +126,18 @@ def orchestrator() -> None:
     """
 
 
-def _command(
-    name: str, group: click.Group = orchestrator
-) -> Callable[[Callable[..., int]], click.Command]:
+def _command(name: str, group: click.Group = orchestrator) -> Callable[..., click.Command]:
     """Add a command to a group; its function gets the call as its first argument."""
     return lambda function: group.command(name)(click.pass_obj(function))
 
 
-def _of_one_agent(command: Callable[..., int]) -> Callable[..., int]:
+def _of_one_agent(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command [ID] and --name, of which one names an agent, as the argument `who`."""
 
     @click.argument("agent_id", metavar="[ID]", required=False)
     @option("--name", "The name of the agent.")
     @wraps(command)
-    def called(*args: Any, agent_id: str | None, name: str | None, **given: Any) -> int:
+    def called(*args: Any, agent_id: str | None, name: str | None, **given: Any) -> Any:
         if (agent_id is None) is (name is None):
             raise click.UsageError("name one agent, by its ID or with --name.")
         return command(*args, who=agent_id or name, **given)
@@ -153,24 +145,7 @@ def _of_one_agent(command: Callable[..., int]) -> Callable[..., int]:
     return called
 
 
-@contextmanager
-def _failing(what: str) -> Iterator[None]:
-    try:
-        yield
-    except HoraeError as error:
-        raise AgentCommandError(f"Failed to {what}: {api_words(error)}") from error
-
-
 # Answers as lines of text
-
-
-def _echo_lines(lines: Sequence[str]) -> None:
-    for line in lines:
-        echo(clean(line).replace("\n", "\\n"))
-
-
-def _lines(facts: Mapping[str, object]) -> list[str]:
-    return [f"{name}: {value}" for name, value in facts.items()]
 
 
 def _dispatch_lines(dispatch: Mapping[str, Any]) -> list[str]:
@@ -182,9 +157,8 @@ def _dispatch_lines(dispatch: Mapping[str, Any]) -> list[str]:
     return [f"{label + ':':<14}{dispatch[name]}" for label, name in names.items()]
 
 
-def _workflow_lines(workflow: Mapping[str, Any], **_: str) -> list[str]:
-    config = workflow["trigger_config"]
-    template = workflow["prompt_template"]
+def _workflow_lines(workflow: Mapping[str, Any]) -> list[str]:
+    config, template = workflow["trigger_config"], workflow["prompt_template"]
     shown = template if len(template) <= LONGEST else f"{template[: LONGEST - 3]}..."
     facts = {
         "ID": workflow["id"],
@@ -197,10 +171,10 @@ def _workflow_lines(workflow: Mapping[str, Any], **_: str) -> list[str]:
         "Prompt Template": shown.replace("\n", "\\n"),
         "Created": _utc(workflow["created_at"]),
     }
-    return _lines(facts)
+    return [f"{name}: {value}" for name, value in facts.items()]
 
 
-def _agent_lines(card: Mapping[str, Any], **_: str) -> list[str]:
+def _agent_lines(card: Mapping[str, Any]) -> list[str]:
     config = card["config"]
     facts = {label: card[label.lower()] for label in ("ID", "Name", "Status", "Activity")} | {
         "Working Dir": config["working_dir"],
@@ -209,17 +183,35 @@ def _agent_lines(card: Mapping[str, Any], **_: str) -> list[str]:
         "Tool Policy": config["tool_policy"]["mode"],
         "Created": _utc(card["created_at"]),
     }
-    return _lines({name: value for name, value in facts.items() if value})
+    return [f"{name}: {value}" for name, value in facts.items() if value]
 
 
-def _policy_lines(policy: Mapping[str, Any]) -> list[str]:
+def _policy_lines(card: Mapping[str, Any]) -> list[str]:
+    policy = card["config"]["tool_policy"]
     return [f"Mode: {policy['mode']}", *(f"  - {each}" for each in policy.get("tools", ()))]
 
 
 def _approval_lines(approval: Mapping[str, Any]) -> list[str]:
     names = {"ID": "receipt", "Workflow": "workflow", "Agent": "agent", "Source ID": "source_id"}
     names |= {"Expires": "expires_at", "Prompt": "prompt"}
-    return _lines({label: approval[name] for label, name in names.items()})
+    return [f"{label}: {approval[name]}" for label, name in names.items()]
+
+
+def _dir_lines(card: Mapping[str, Any]) -> Sequence[str]:
+    found: Sequence[str] = card["config"].get("additional_dirs", ["no additional directory"])
+    return found
+
+
+def _usage_lines(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"Agent: {found['agent']}", f"ID: {found['agent_id']}"]
+    for title, used in (("Last run", found["current"]), ("Cumulative", found["cumulative"])):
+        counts = [
+            f"  {name.replace('_', ' ').title()}: {used[name]}"
+            for name in ("runs", "turns", "input_tokens", "output_tokens")
+        ]
+        lines += [f"{title}:", *counts, f"  Cost: ${used['total_cost_usd']:.4f}"]
+        lines.append(f"  Duration: {used['duration_secs']:.1f}s")
+    return lines
 
 
 def _utc(timestamp: str) -> str:
@@ -233,27 +225,28 @@ def _add(
     name: str,
     text: str,
     work: Callable[..., Awaitable[Any]],
-    lines: Callable[..., Sequence[str]],
+    lines: Callable[[Any], Iterable[str]],
     *params: Callable[[Any], Any],
     is_read: bool = False,
     what: str = "",
+    data: Callable[[Any], object] = lambda said: said,
 ) -> None:
-    """Add a command; *work* gets the service and the arguments, *lines* the answer and these."""
+    """Add a command; *work* gets the service and the arguments, *lines* and *data* the answer."""
 
-    def command(call: AgentCall, **given: Any) -> int:
+    def command(call: AgentCall, **given: Any) -> None:
         def called(triggers: Triggers) -> Awaitable[Any]:
             return work(triggers, **given)
 
-        said = call.read(called) if is_read else call.write(called, what)
-        return call.print_one(said, lines(said, **given))
+        said = call.access.read(called) if is_read else call.write(called, what)
+        call.print(data(said), lines(said))
 
-    for param in reversed(params or (_ID,)):
+    for param in reversed(params):
         command = param(command)
     orchestrator.command(name, help=text)(click.pass_obj(command))
 
 
 def _add_list(
-    names: Sequence[str],
+    name: str,
     text: str,
     page: Callable[..., Any],
     title: str,
@@ -271,24 +264,13 @@ def _add_list(
             if not part["items"] or len(found) >= part["total"]:
                 return found
 
-    def command(call: AgentCall, **given: Any) -> int:
-        found = call.read(lambda triggers: every(triggers, **given))
+    def shown(found: Sequence[Mapping[str, Any]]) -> list[str]:
         if not found:
-            return call.print_one(found, [f"No {title.lower()} found."])
+            return [f"No {title.lower()} found."]
         blocks = [line for each in found for line in (*lines(each), "-" * _RULE)]
-        shown = [f"{title}:", "=" * _RULE, *blocks, f"Total: {len(found)} {total}"]
-        return call.print_one(found, shown)
+        return [f"{title}:", "=" * _RULE, *blocks, f"Total: {len(found)} {total}"]
 
-    for param in reversed(params):
-        command = param(command)
-    for name in names:
-        orchestrator.command(name, help=text)(click.pass_obj(command))
-
-
-_ID: Final = click.argument("word", metavar="ID")
-_PATH: Final = click.argument("path")
-_RECEIPT: Final = click.argument("receipt", type=int)
-_STATUS: Final = click.Choice(["pending", "running", "stopped", "failed"])
+    _add(name, text, every, shown, *params, is_read=True)
 
 
 async def _change_dirs(triggers: Triggers, word: str, path: str, *more: str) -> dict[str, Any]:
@@ -302,54 +284,68 @@ async def _approvals(triggers: Triggers, **_: int) -> dict[str, Any]:
     return {"items": found, "total": len(found)}
 
 
-def _dir_lines(made: Mapping[str, Any], **_: str) -> Sequence[str]:
-    found: Sequence[str] = made["config"].get("additional_dirs", ["no additional directory"])
-    return found
+async def _set_policy(triggers: Triggers, word: str, policy: str) -> dict[str, Any]:
+    return await triggers.update_agent(word, {"tool_policy": parse_json(policy, "the policy")})
+
+
+def _policy_of(card: Mapping[str, Any]) -> object:
+    return card["config"]["tool_policy"]
 
 
 # fmt: off
+_ID: Final = click.argument("word", metavar="ID")
+_PATH: Final = click.argument("path")
+_RECEIPT: Final = click.argument("receipt", type=int)
+_STATUS: Final = click.Choice(["pending", "running", "stopped", "failed"])
 _add("get-workflow", "Show a workflow.",
-     lambda triggers, word: triggers.get(word), _workflow_lines, is_read=True)
-_add("delete-workflow", "Delete a workflow.",
-     lambda triggers, word: triggers.delete(word),
-     lambda gone, **_: [f"Workflow {gone['id']} deleted."])
+     lambda triggers, word: triggers.get(word), _workflow_lines, _ID, is_read=True)
+_add("delete-workflow", "Delete a workflow.", lambda triggers, word: triggers.delete(word),
+     lambda gone: [f"Workflow {gone['id']} deleted."], _ID)
 _add("trigger-workflow", "Run a workflow now.",
      lambda triggers, word, **task: triggers.trigger_now(word, task),
-     lambda made, **_: ["Workflow triggered!", "", *_dispatch_lines(made)],
+     lambda made: ["Workflow triggered!", "", *_dispatch_lines(made)],
      _ID, option("--title", "The value of {{title}}.", default=""),
      option("--body", "The value of {{body}}.", default=""), what="trigger workflow")
 _add("get-agent", "Show an agent.",
-     lambda triggers, word: triggers.agent(word), _agent_lines, is_read=True)
+     lambda triggers, word: triggers.agent(word), _agent_lines, _ID, is_read=True)
 _add("delete-agent", "Delete an agent that no workflow starts.",
      lambda triggers, word: triggers.delete_agent(word),
-     lambda gone, **_: [f"Agent {gone['id']} deleted."])
+     lambda gone: [f"Agent {gone['id']} deleted."], _ID)
 _add("set-model", "Set the model of an agent.",
      lambda triggers, word, model: triggers.update_agent(word, {"model": model}),
-     lambda made, model, **_: [f"Model of {made['name']}: {model}"], _ID, click.argument("model"))
+     lambda made: [f"Model of {made['name']}: {made['config'].get('model', '')}"],
+     _ID, click.argument("model"))
+_add("get-policy", "Show the tool policy of an agent.",
+     lambda triggers, word: triggers.agent(word), _policy_lines, _ID, is_read=True, data=_policy_of)
+_add("set-policy", "Set the tool policy of an agent.", _set_policy,
+     lambda made: ["Tool policy updated.", *_policy_lines(made)],
+     _ID, click.argument("policy", metavar="JSON"), data=_policy_of)
 _add("add-dir", "Add a directory to an agent.\n\nThe directory is stored and not used.",
      lambda triggers, word, path: _change_dirs(triggers, word, path, path), _dir_lines, _ID, _PATH)
 _add("remove-dir", "Remove a directory from an agent.", _change_dirs, _dir_lines, _ID, _PATH)
 _add("clear-context", "Clear the context of an agent.\n\n"
      "Each run of an agent starts with an empty context in any case.",
      lambda triggers, word: triggers.clear_context(word),
-     lambda _, word: ["Context cleared: each run starts with an empty context."])  # noqa: ARG005
+     lambda _: ["Context cleared: each run starts with an empty context."], _ID)
+_add("usage", "Show the usage of the last run and of all runs.",
+     lambda triggers, who: triggers.usage(who), _usage_lines, _of_one_agent, is_read=True)
 _add("approve", "Approve a pending run.", lambda triggers, receipt: triggers.approve(receipt),
-     lambda _, receipt: [f"Approval {receipt} approved."], _RECEIPT)
+     lambda said: [f"Approval {said['receipt']} approved."], _RECEIPT)
 _add("deny", "Reject a pending run.",
      lambda triggers, receipt, reason: triggers.deny(receipt, reason=reason),
-     lambda _, receipt, **__: [f"Approval {receipt} denied."],
+     lambda said: [f"Approval {said['receipt']} denied."],
      _RECEIPT, option("--reason", "The reason, shown with the receipt.", default=""))
-_add_list(["list-workflows"], "List the workflows, newest first.",
+_add_list("list-workflows", "List the workflows, newest first.",
           lambda triggers, **part: triggers.page(**part),
           "Workflows", _workflow_lines, total="workflow(s)")
-_add_list(["dispatch-history", "workflow-history"],
-          "List the dispatches of a workflow, newest first.",
-          lambda triggers, word, **part: triggers.history(word, **part),
-          "Dispatch History", _dispatch_lines, _ID, total="dispatch(es)")
-_add_list(["list-agents"], "List the agents, newest first.",
+for _name in ("dispatch-history", "workflow-history"):
+    _add_list(_name, "List the dispatches of a workflow, newest first.",
+              lambda triggers, word, **part: triggers.history(word, **part),
+              "Dispatch History", _dispatch_lines, _ID, total="dispatch(es)")
+_add_list("list-agents", "List the agents, newest first.",
           lambda triggers, **part: triggers.agents(**part), "Agents", _agent_lines,
           option("--status", "Only agents with this status.", type=_STATUS), total="agent(s)")
-_add_list(["list-approvals"], "List the runs that wait for approval.",
+_add_list("list-approvals", "List the runs that wait for approval.",
           _approvals, "Approvals", _approval_lines, total="approval(s)")
 # fmt: on
 
@@ -359,6 +355,8 @@ _add_list(["list-approvals"], "List the runs that wait for approval.",
 _TEMPLATE: Final = option("--prompt-template TEXT", "The prompt; {{names}} are replaced.")
 _TEMPLATE_FILE: Final = option("--prompt-template-file FILE", "Read the prompt from a file.")
 _TOOL_POLICY: Final = option("--tool-policy JSON", 'The tool policy, such as {"mode": "deny_all"}.')
+_POLL_HELP: Final = "Seconds between checks of GitHub."
+_TYPE_HELP: Final = f"What starts the workflow: {', '.join(_TYPES)}."
 
 
 @_command("create-workflow")
@@ -381,51 +379,46 @@ _TOOL_POLICY: Final = option("--tool-policy JSON", 'The tool policy, such as {"m
 @_TEMPLATE_FILE
 @option("--poll-interval SECONDS", _POLL_HELP, default=60, show_default=True, type=int)
 @_TOOL_POLICY
-@click.option("--disabled", is_flag=True, help="Create the workflow disabled.")
-def create_workflow(call: AgentCall, /, *, name: str, **given: Any) -> int:
+@flag("--disabled", "Create the workflow disabled.")
+def create_workflow(call: AgentCall, /, *, name: str, **given: Any) -> None:
     """Create a workflow."""
     for one, other in (("agent-id", "agent-name"), ("prompt-template", "prompt-template-file")):
         if None not in {given[each.replace("-", "_")] for each in (one, other)}:
             raise click.UsageError(f"--{one} cannot be used with --{other}.")
     if not given["agent_id"] and not given["agent_name"]:
         raise AgentCommandError("Either --agent-id or --agent-name must be provided.")
-    template = text_or_file(given["prompt_template"], given["prompt_template_file"])
-    if template is None:
+    said = {"name": name, "enabled": not given["disabled"], **_said(given)}
+    if said["prompt_template"] is None:
         raise AgentCommandError(
             "Either --prompt-template or --prompt-template-file must be provided."
         )
     kind = KINDS[given["trigger_type"].replace("-", "_")]
     for needed in kind.agent_needs:
         if given[needed] is None:
-            flag, kind_name = needed.replace("_", "-"), given["trigger_type"]
-            raise AgentCommandError(f"--{flag} is required for {kind_name} trigger")
+            flag_name, kind_name = needed.replace("_", "-"), given["trigger_type"]
+            raise AgentCommandError(f"--{flag_name} is required for {kind_name} trigger")
     labels = [each.strip() for each in (given["labels"] or "").split(",") if each.strip()]
-    said = {
-        "name": name,
-        "trigger_config": kind.of_agent_options({**given, "labels": labels}),
-        "prompt_template": template,
+    said["trigger_config"] = kind.of_agent_options({**given, "labels": labels})
+    who = given["agent_id"] or _agent_called(call, given["agent_name"])
+    made = call.write(
+        lambda triggers: triggers.create({**said, "agent_id": who}), "create workflow"
+    )
+    call.print_made(made, "Workflow created successfully!", _workflow_lines(made))
+
+
+def _said(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what options of `create-workflow` and `update-workflow` say."""
+    text = given["tool_policy"]
+    return {
+        "prompt_template": text_or_file(given["prompt_template"], given["prompt_template_file"]),
         "poll_interval_secs": given["poll_interval"],
-        "enabled": not given["disabled"],
-        **_policy(given),
+        "tool_policy": parse_json(text, "--tool-policy") if text else None,
     }
 
-    async def make(triggers: Triggers) -> dict[str, Any]:
-        who = given["agent_id"] or await _agent_called(triggers, given["agent_name"])
-        with _failing("create workflow"):
-            return await triggers.create({**said, "agent_id": who})
 
-    made = call.write(make)
-    return call.print_made(made, ["Workflow created successfully!", "", *_workflow_lines(made)])
-
-
-def _policy(given: Mapping[str, Any]) -> dict[str, Any]:
-    text = given["tool_policy"]
-    return {"tool_policy": parse_json(text, "--tool-policy")} if text else {}
-
-
-async def _agent_called(triggers: Triggers, name: str) -> str:
+def _agent_called(call: AgentCall, name: str) -> str:
     try:
-        return await triggers.agent_named({"agent_name": name})
+        found: str = call.access.read(lambda triggers: triggers.agent_named({"agent_name": name}))
     except TriggerError as error:
         if error.reason != "Agent not found":
             raise
@@ -433,6 +426,7 @@ async def _agent_called(triggers: Triggers, name: str) -> str:
             f"Agent '{name}' not found. "
             "Use 'agent orchestrator list-agents' to see available agents."
         ) from None
+    return found
 
 
 @_command("update-workflow")
@@ -447,27 +441,23 @@ async def _agent_called(triggers: Triggers, name: str) -> str:
 @option("--timezone ZONE", "The time zone of --cron-expression.")
 @option("--run-at T", "Run once, such as 2026-04-01T09:00:00Z.")
 @_TOOL_POLICY
-def update_workflow(call: AgentCall, /, workflow: str, **given: Any) -> int:
+def update_workflow(call: AgentCall, /, workflow: str, **given: Any) -> None:
     """Change a workflow.
 
     The change takes effect at once.
     """
-    said = {name: given[name] for name in ("name", "enabled", "agent_name")} | {
-        "prompt_template": text_or_file(given["prompt_template"], given["prompt_template_file"]),
-        "poll_interval_secs": given["poll_interval"],
-        **_policy(given),
-    }
+    said = {name: given[name] for name in ("name", "enabled", "agent_name")} | _said(given)
     for kind in (CronKind, DelayKind):
         if all(given[name] for name in kind.agent_needs):
             said["trigger_config"] = kind.of_agent_options(given)
     made = call.write(lambda triggers: triggers.update(workflow, said), "update workflow")
-    return call.print_made(made, ["Workflow updated successfully!", "", *_workflow_lines(made)])
+    call.print_made(made, "Workflow updated successfully!", _workflow_lines(made))
 
 
 @_command("validate-template")
 @click.argument("template", required=False)
 @option("--file FILE", "Read the template from a file.")
-def check_template(call: AgentCall, template: str | None, *, file: str | None) -> int:
+def check_template(call: AgentCall, template: str | None, *, file: str | None) -> None:
     """Check a prompt template."""
     text = text_or_file(template, file)
     if text is None:
@@ -477,17 +467,10 @@ def check_template(call: AgentCall, template: str | None, *, file: str | None) -
     lines += [f"  - {each}" for each in said["warnings"]]
     if said["valid"]:
         lines.append(f"Known variables: {', '.join(said['known_variables'])}")
-    return call.print_one(said, lines)
+    call.print(said, lines)
 
 
 # Agents
-
-
-# What `create-agent` hands on as it is.
-_AS_GIVEN: Final = (
-    *("user", "shell", "interactive", "worktree", "system_prompt", "model"),
-    *("auto_clear_threshold", "network_policy", "docker_image"),
-)
 
 
 @_command("create-agent")
@@ -498,7 +481,7 @@ _AS_GIVEN: Final = (
 @option("--interactive", _UNUSED, is_flag=True, default=None)
 @option("--prompt TEXT", _UNUSED)
 @option("--prompt-file FILE", "Read --prompt from a file.")
-@option("--stdin", "Read --prompt from standard input.", name="from_stdin", is_flag=True)
+@flag("--stdin", "Read --prompt from standard input.", name="from_stdin")
 @option("--worktree", _UNUSED, is_flag=True, default=None)
 @option("--system-prompt TEXT", "The system prompt.")
 @click.option("--attach", is_flag=True, hidden=True)
@@ -513,31 +496,29 @@ _AS_GIVEN: Final = (
 @option("--mount H:C[:ro]", _UNUSED, name="mounts", multiple=True)
 @option("--add-dir DIR", f"{_UNUSED[:-1]}; repeat for several.", name="dirs", multiple=True)
 @option("--command LINE", "The command of the agent; default: the setting agent.command.")
-def create_agent(call: AgentCall, /, *, name: str, **given: Any) -> int:
+def create_agent(call: AgentCall, /, **given: Any) -> None:
     """Create an agent.
 
     With only a name the agent uses the default command and the current directory.
     """
     prompt = text_or_file(given["prompt"], given["prompt_file"])
-    if given["from_stdin"]:
-        prompt = sys.stdin.read()
     for each in given["env"]:
         if "=" not in each:
             raise click.UsageError(f"--env {each!r} is not K=V.")
     limits = {key: given[key] for key in ("cpu_limit", "memory_limit_mb")}
-    said: dict[str, Any] = {each: given[each] for each in _AS_GIVEN} | {
-        "name": name,
+    policy = given["tool_policy"]
+    said = given | {
         "working_dir": os.path.realpath(given["working_dir"] or "."),
-        "prompt": prompt,
+        "prompt": sys.stdin.read() if given["from_stdin"] else prompt,
         "env": dict(each.split("=", 1) for each in given["env"]),
         "resource_limits": {key: value for key, value in limits.items() if value is not None},
         "extra_mounts": list(map(_mount, given["mounts"])),
         "additional_dirs": list(given["dirs"]),
         "command": shlex.split(given["command"] or ""),
-        **_policy(given),
+        "tool_policy": parse_json(policy, "--tool-policy") if policy else None,
     }
     made = call.write(lambda triggers: triggers.create_agent(said), "create agent")
-    return call.print_made(made, ["Agent created successfully!", "", *_agent_lines(made)])
+    call.print_made(made, "Agent created successfully!", _agent_lines(made))
 
 
 def _mount(text: str) -> dict[str, object]:
@@ -547,36 +528,18 @@ def _mount(text: str) -> dict[str, object]:
     return {"host_path": parts[0], "container_path": parts[1], "read_only": len(parts) == 3}
 
 
-@_command("get-policy")
-@click.argument("name", metavar="ID")
-def get_policy(call: AgentCall, name: str) -> int:
-    """Show the tool policy of an agent."""
-    found = call.read(lambda triggers: triggers.agent(name))["config"]["tool_policy"]
-    return call.print_one(found, _policy_lines(found))
-
-
-@_command("set-policy")
-@click.argument("name", metavar="ID")
-@click.argument("policy", metavar="JSON")
-def set_policy(call: AgentCall, name: str, policy: str) -> int:
-    """Set the tool policy of an agent."""
-    said = {"tool_policy": parse_json(policy, "the policy")}
-    found = call.write(lambda triggers: triggers.update_agent(name, said))["config"]["tool_policy"]
-    return call.print_one(found, ["Tool policy updated.", *_policy_lines(found)])
-
-
 @_command("send-message")
 @click.argument("name", metavar="ID")
 @click.argument("message", required=False)
-@option("--stdin", "Read the message from standard input.", name="from_stdin", is_flag=True)
-def send_message(call: AgentCall, name: str, message: str | None, *, from_stdin: bool) -> int:
+@flag("--stdin", "Read the message from standard input.", name="from_stdin")
+def send_message(call: AgentCall, name: str, message: str | None, *, from_stdin: bool) -> None:
     """Run an agent once with a message as its prompt."""
     if (message is None) is not from_stdin:
         raise click.UsageError("give either MESSAGE or --stdin.")
     content = sys.stdin.read() if from_stdin else message
     sent = call.write(lambda triggers: triggers.send_message(name, content), "send message")
     dispatch = {**sent, "status": sent["dispatch_status"]}
-    return call.print_one(sent, ["Message sent.", "", *_dispatch_lines(dispatch)])
+    call.print(sent, ["Message sent.", "", *_dispatch_lines(dispatch)])
 
 
 # Runs
@@ -584,7 +547,7 @@ def send_message(call: AgentCall, name: str, message: str | None, *, from_stdin:
 
 @_command("logs")
 @_of_one_agent
-@click.option("-f", "--follow", is_flag=True, help="Follow the output until the run ends.")
+@flag("-f --follow", "Follow the output until the run ends.")
 @option("--tail N", "Only the last N lines.", default=100, **_FROM_ZERO)
 def logs(call: AgentCall, *, who: str, follow: bool, tail: int) -> int:
     """Show the output of the current or last run of an agent."""
@@ -605,28 +568,11 @@ def _show_log(
 ) -> int:
     from horae.cli.runs import logs as show
 
-    number = call.read(lambda triggers: triggers.run_of(who, is_going=is_going))
+    number = call.access.read(lambda triggers: triggers.run_of(who, is_going=is_going))
     assert show.callback is not None, "it is a command"
-    shown: int = show.callback(
-        str(number), follow=follow, tail=tail, raw=False, root=call.root, data=call.data
-    )
+    place = {"root": call.root, "data": call.data}
+    shown: int = show.callback(str(number), follow=follow, tail=tail, raw=False, **place)
     return shown
-
-
-@_command("usage")
-@_of_one_agent
-def usage(call: AgentCall, *, who: str) -> int:
-    """Show the usage of the last run and of all runs."""
-    found = call.read(lambda triggers: triggers.usage(who))
-    lines = [f"Agent: {found['agent']}", f"ID: {found['agent_id']}"]
-    for title, used in (("Last run", found["current"]), ("Cumulative", found["cumulative"])):
-        counts = [
-            f"  {name.replace('_', ' ').title()}: {used[name]}"
-            for name in ("runs", "turns", "input_tokens", "output_tokens")
-        ]
-        lines += [f"{title}:", *counts, f"  Cost: ${used['total_cost_usd']:.4f}"]
-        lines.append(f"  Duration: {used['duration_secs']:.1f}s")
-    return call.print_one(found, lines)
 
 
 @_command("health")
@@ -634,11 +580,11 @@ def health(call: AgentCall) -> int:
     """Show whether an engine is running."""
     from horae.cli.connection import engine_of
 
-    engine = engine_of(call.access.place)
-    word = "ok" if engine.is_running else "no engine is running"
+    is_running = engine_of(call.access.place).is_running
+    word = "ok" if is_running else "no engine is running"
     said = {"status": word, "service": "horae", "version": horae.__version__}
-    call.print_one(said, [f"Status: {word}", f"Version: {horae.__version__}"])
-    return Exit.OK if engine.is_running else Exit.FINDINGS
+    call.print(said, [f"Status: {word}", f"Version: {horae.__version__}"])
+    return Exit.OK if is_running else Exit.FINDINGS
 
 
 # Files
@@ -646,8 +592,9 @@ def health(call: AgentCall) -> int:
 
 @_command("apply", agent)
 @click.argument("path")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@option("--wait-timeout SECONDS", _WAIT_HELP, default=60, **_FROM_ZERO)
+@flag("--dry-run", "Show what would change, and change nothing.")
+@option("--wait-timeout SECONDS", "How long to wait until the engine has armed the workflows.",
+        default=60, **_FROM_ZERO)  # fmt: skip
 def apply(call: AgentCall, path: str, *, dry_run: bool, wait_timeout: int) -> int:
     """Create and update agents and workflows from files.
 
@@ -656,20 +603,16 @@ def apply(call: AgentCall, path: str, *, dry_run: bool, wait_timeout: int) -> in
     """
     from horae.sources.triggers.commands import apply_path
 
-    access = call.access
-    folder, changes = apply_path(access, path, dry_run=dry_run)
-    if not dry_run and not _all_armed(access, folder, wait_timeout):
+    folder, changes = apply_path(call.access, path, dry_run=dry_run)
+    if not dry_run and not _all_armed(call.access, folder, wait_timeout):
         return Exit.TIMED_OUT
-    if call.is_json:
-        said = {"dry_run": dry_run, "valid": True, "rooms": []}
-        said |= {"agents": [each.name for each in folder.agents]}
-        said |= {"workflows": [each.name for each in folder.workflows]}
-        print_json({**said, "changes": [each.data() for each in changes]})
-        return Exit.OK
-    _print_changes(changes)
+    said = {"dry_run": dry_run, "valid": True, "rooms": []}
+    said |= {"agents": [each.name for each in folder.agents]}
+    said |= {"workflows": [each.name for each in folder.workflows]}
     counts = f"0 room(s), {len(folder.agents)} agent(s),{'' if dry_run else ' and'}"
-    done = "Dry run passed:" if dry_run else "Applied"
-    echo(f"{done} {counts} {len(folder.workflows)} workflow(s)")
+    done = f"{'Dry run passed:' if dry_run else 'Applied'} {counts}"
+    lines = [*_change_lines(changes), f"{done} {len(folder.workflows)} workflow(s)"]
+    call.print({**said, "changes": [each.data() for each in changes]}, lines)
     return Exit.OK
 
 
@@ -701,26 +644,23 @@ def _all_armed(access: TriggerAccess, folder: Folder, patience: int) -> bool:
 
 @_command("teardown", agent)
 @click.argument("path")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
-def teardown(call: AgentCall, path: str, *, dry_run: bool) -> int:
+@flag("--dry-run", "Show what would be removed, and remove nothing.")
+def teardown(call: AgentCall, path: str, *, dry_run: bool) -> None:
     """Remove the workflows and agents that files define."""
     from horae.sources.triggers.commands import apply_path
 
     _, changes = apply_path(call.access, path, dry_run=dry_run, is_teardown=True)
-    if call.is_json:
-        print_json([each.data() for each in changes])
-        return Exit.OK
-    _print_changes(changes)
     count = sum(each.verb == "delete" for each in changes)
-    echo(f"{'Would remove' if dry_run else 'Removed'} {count} of {len(changes)}")
-    return Exit.OK
+    done = f"{'Would remove' if dry_run else 'Removed'} {count} of {len(changes)}"
+    call.print([each.data() for each in changes], [*_change_lines(changes), done])
 
 
-def _print_changes(changes: Sequence[FileChange]) -> None:
+def _change_lines(changes: Sequence[FileChange]) -> list[str]:
+    lines = []
     for change in changes:
-        echo(f"{change.verb:<9} {change.what} '{change.name}' ({change.place})")
-        for line in change.diff_lines("->"):
-            echo(f"            {line}")
+        lines.append(f"{change.verb:<9} {change.what} '{change.name}' ({change.place})")
+        lines += [f"            {line}" for line in change.diff_lines("->")]
+    return lines
 
 
 if __name__ == "__main__":
