@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from horae.cli.group import SharedGroup
-from horae.cli.options import data_option, option, root_option, text_or_file
+from horae.cli.options import data_option, flag, option, root_option, text_or_file
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows, print_table
 from horae.cli.trigger_access import TriggerAccess
 from horae.config import known_names, load
@@ -19,13 +19,7 @@ from horae.core.actor import actor_words
 from horae.core.entry import PROPERTIES
 from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit, HoraeError
-from horae.sources.triggers.apply import (
-    FileChange,
-    FilesError,
-    apply_changes,
-    plan_files,
-    plan_teardown,
-)
+from horae.sources.triggers import apply as files
 from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
 from horae.sources.triggers.rules import OPTIONS, DispatchStatus, parse_json
 from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError, Triggers
@@ -34,7 +28,6 @@ from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-
 
 _EVENTS: Final = "session_start, session_end or context_clear"
 _NEW: Final = ""  # asks for a secret that is made
@@ -51,18 +44,18 @@ class TriggerCall(NamedTuple):
     def access(self) -> TriggerAccess:
         return TriggerAccess(root=self.root, data=self.data)
 
-    def print(self, data: Mapping[str, Any], text: str) -> None:
+    def print(self, data: Mapping[str, Any], text: str, *, secret: str = "") -> None:
+        """Print one answer, and a secret that was just made; it is never shown again."""
         for note in data.get("notes", ()):
             echo(f"horae: {note}", err=True)
+        if secret:
+            address = f"/webhooks/{data['name']} on the address of the setting `listen`"
+            text = f"{text}\nsecret (shown only once): {secret}\naddress: {address}"
+            data = {**data, "secret": secret}
         print_answer(self.output, data, text)
 
     def print_many(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        names: str,
-        rows: Sequence[Sequence[str]],
-        *,
-        empty: str,
+        self, items: Sequence[object], names: str, rows: Sequence[Sequence[str]], *, empty: str
     ) -> None:
         print_rows(self.output, items, lambda: print_table(names.split(), rows, empty=empty))
 
@@ -109,7 +102,7 @@ def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable
         option("--after NAME", "Run after each run of this trigger (name or id); "
                "`all`: of every other trigger."),
         option("--on EVENT", f"Run on an event of the agent: {_EVENTS}.", name="event"),
-        option("--manual", "Run only on request.", is_flag=True),
+        flag("--manual", "Run only on request."),
         option("--tz ZONE", "The time zone of --cron."),
         option("--prompt TEXT",
                f"{prompt} Required, unless --prompt-file is given." if is_new else prompt),
@@ -134,7 +127,7 @@ def _page_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @trigger.command()
 @click.argument("name")
 @partial(definition_options, is_new=True)
-@click.option("--disabled", is_flag=True, help="Create the trigger disabled.")
+@flag("--disabled", "Create the trigger disabled.")
 @_call
 def add(call: TriggerCall, /, name: str, *, disabled: bool, **given: Any) -> None:
     """Add a trigger."""
@@ -147,17 +140,16 @@ def add(call: TriggerCall, /, name: str, *, disabled: bool, **given: Any) -> Non
             "name what starts the trigger: --cron, --at, --webhook, --issues, --pulls, --after, "
             "--on or --manual."
         )
-    if "prompt_template" not in said:
-        raise click.UsageError("missing option: --prompt or --prompt-file.")
-    if "agent" not in said:
-        raise click.UsageError("missing option: --agent.")
+    for needed, options in (("prompt_template", "--prompt or --prompt-file"), ("agent", "--agent")):
+        if needed not in said:
+            raise click.UsageError(f"missing option: {options}.")
 
     async def make(triggers: Triggers) -> dict[str, Any]:
         with _naming(said["agent"]):
             return await triggers.create(await _with_source(triggers, said))
 
     made = call.access.write(make)
-    _print_with_secret(call, made, f"{made['name']} is created: {made['id']}", secret)
+    call.print(made, f"{made['name']} is created: {made['id']}", secret=secret)
 
 
 @trigger.command("list")
@@ -227,13 +219,13 @@ def edit(call: TriggerCall, /, name: str, *, other: str | None, **given: Any) ->
     made = call.access.write(change)
     is_named = other is not None or any(each not in {None, ()} for each in given.values())
     text = "is changed" if is_named else "is unchanged; name a field to change, such as --cron"
-    _print_with_secret(call, made, f"{made['name']} {text}", secret)
+    call.print(made, f"{made['name']} {text}", secret=secret)
 
 
 @trigger.command()
 @click.argument("name")
 @option("--secret SECRET", "The new secret; default: a generated one.")
-@option("--end", "Stop accepting the older secret.", name="is_end", is_flag=True)
+@flag("--end", "Stop accepting the older secret.", name="is_end")
 @_call
 def rotate(call: TriggerCall, /, name: str, *, secret: str | None, is_end: bool) -> None:
     """Rotate the secret of a webhook.
@@ -247,7 +239,7 @@ def rotate(call: TriggerCall, /, name: str, *, secret: str | None, is_end: bool)
     made = call.access.write(lambda triggers: triggers.rotate(name, chosen))
     text = f"{made['name']} accepts two secrets until `horae trigger rotate {made['name']} --end`"
     text = f"{made['name']} accepts one secret" if is_end else text
-    _print_with_secret(call, made, text, made_now)
+    call.print(made, text, secret=made_now)
 
 
 def _changes(
@@ -344,34 +336,34 @@ def history(call: TriggerCall, /, name: str, **part: int) -> None:
     call.print_many(items, "receipt scheduled key status reason", rows, empty="no receipts")
 
 
-@trigger.command()
-@click.argument("path")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@_call
-def apply(call: TriggerCall, /, path: str, *, dry_run: bool) -> None:
-    """Create and update agents and triggers from files.
+def _add_files(name: str, text: str, dry_help: str, *, is_teardown: bool = False) -> None:
+    @trigger.command(name, help=text)
+    @click.argument("path")
+    @flag("--dry-run", dry_help)
+    @_call
+    def called(call: TriggerCall, /, path: str, *, dry_run: bool) -> None:
+        _, changes = apply_path(call.access, path, dry_run=dry_run, is_teardown=is_teardown)
 
-    PATH is a file or a directory such as .agentd. All files are checked before anything is
-    changed.
-    """
-    _, changes = apply_path(call.access, path, dry_run=dry_run)
-    _print_changes(call.output, changes, dry_run=dry_run)
+        def table() -> None:
+            for change in changes:
+                echo(f"{change.verb} {change.what} {change.name}  {change.place}")
+                for line in change.diff_lines("→"):
+                    echo(f"    {line}")
+            count = sum(each.verb not in {"unchanged", "skip"} for each in changes)
+            word = "would be changed" if dry_run else "changed"
+            echo(f"{count} of {len(changes)} {word}")
 
-
-@trigger.command()
-@click.argument("path")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
-@_call
-def teardown(call: TriggerCall, /, path: str, *, dry_run: bool) -> None:
-    """Remove the triggers and agents that files define.
-
-    PATH is a file or a directory such as .agentd.
-    """
-    _, changes = apply_path(call.access, path, dry_run=dry_run, is_teardown=True)
-    _print_changes(call.output, changes, dry_run=dry_run)
+        print_rows(call.output, [each.data() for each in changes], table)
 
 
-# Approvals
+# fmt: off
+_add_files("apply", "Create and update agents and triggers from files.\n\n"
+           "PATH is a file or a directory such as .agentd. All files are checked before anything "
+           "is changed.", "Show what would change, and change nothing.")
+_add_files("teardown", "Remove the triggers and agents that files define.\n\n"
+           "PATH is a file or a directory such as .agentd.",
+           "Show what would be removed, and remove nothing.", is_teardown=True)
+# fmt: on
 
 
 @click.command()
@@ -392,38 +384,25 @@ def approvals(call: TriggerCall, /) -> None:
 
 def apply_path(
     access: TriggerAccess, path: str, *, dry_run: bool, is_teardown: bool = False
-) -> tuple[Folder, list[FileChange]]:
+) -> tuple[Folder, list[files.FileChange]]:
     """Apply or tear down the files at a path, if all can be used; warnings go to stderr."""
     folder = read_folder(path, environ=known_names(load(access.root)), base=access.root)
     for warning in folder.warnings:
         echo(f"horae: {warning}", err=True)
     if folder.errors:
-        raise FilesError(folder.errors)
+        raise files.FilesError(folder.errors)
 
-    async def change(triggers: Triggers) -> list[FileChange]:
-        plan = plan_teardown if is_teardown else plan_files
+    async def change(triggers: Triggers) -> list[files.FileChange]:
+        plan = files.plan_teardown if is_teardown else files.plan_files
         changes = await plan(triggers, folder.definitions)
         if not dry_run:
-            await apply_changes(triggers, changes)
+            await files.apply_changes(triggers, changes)
         return changes
 
     changes = access.read(change) if dry_run else access.write(change)
     for note in (note for each in changes for note in each.notes):
         echo(f"horae: {note}; {note.fix}", err=True)
     return folder, changes
-
-
-def _print_changes(output: Output, changes: Sequence[FileChange], *, dry_run: bool) -> None:
-    def table() -> None:
-        for change in changes:
-            echo(f"{change.verb} {change.what} {change.name}  {change.place}")
-            for line in change.diff_lines("→"):
-                echo(f"    {line}")
-        count = sum(each.verb not in {"unchanged", "skip"} for each in changes)
-        word = "would be changed" if dry_run else "changed"
-        echo(f"{count} of {len(changes)} {word}")
-
-    print_rows(output, [each.data() for each in changes], table)
 
 
 def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -471,14 +450,6 @@ def _fill_secret(given: dict[str, Any]) -> str:
         return ""
     given["secret"] = new_secret()
     return str(given["secret"])
-
-
-def _print_with_secret(call: TriggerCall, made: Mapping[str, Any], text: str, secret: str) -> None:
-    """Print one answer, and a secret that was just made; it is never shown again."""
-    shown = {"secret": secret} if secret else {}
-    address = f"/webhooks/{made['name']} on the address of the setting `listen`"
-    more = f"\nsecret (shown only once): {secret}\naddress: {address}" if secret else ""
-    call.print({**made, **shown}, f"{text}{more}")
 
 
 async def _with_source(triggers: Triggers, said: dict[str, Any]) -> dict[str, Any]:
