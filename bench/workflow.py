@@ -27,7 +27,7 @@ from horae.org.document import read
 from horae.org.world import worlds
 from horae.process.processes import Processes
 from horae.process.run_settings import RunSettings
-from horae.sources.workflows.runner import WorkflowRunner, order_of
+from horae.sources.workflows.runner import WorkflowRunner
 from horae.sources.workflows.steps import Bounds
 
 if TYPE_CHECKING:
@@ -90,17 +90,11 @@ async def measure(home: Path) -> None:
         async def run(text: str, at_once: int) -> float:
             start = time.perf_counter()
             clock, plan, name = SystemClock(), read(text), f"r{next(numbers)}"
-            order = order_of(
-                plan,
-                worlds(plan)[0],
-                name="plan.org",
-                place=place,
-                run=name,
-                now=clock.now(),
-                input=b"hello\n",
-            )
             bounds = Bounds(at_once=at_once)
-            record = await WorkflowRunner(processes, place, clock=clock, bounds=bounds).run(order)
+            runner = WorkflowRunner(processes, place, clock=clock, bounds=bounds)
+            world, given = worlds(plan)[0], b"hello\n"
+            order = runner.order(plan, world, name="plan.org", run=name, input=given)
+            record = await runner.run(order)
             assert record.is_good, record.reason
             return time.perf_counter() - start
 

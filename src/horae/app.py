@@ -61,7 +61,7 @@ from horae.sources.triggers.poller import GithubPoller, PollError
 from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, TriggerSource, has_files, sync
-from horae.sources.workflows.runner import WorkflowRunner, order_of, the_world
+from horae.sources.workflows.runner import WorkflowRunner, the_world
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
@@ -848,15 +848,9 @@ def run_workflow(
             blocks = block_agents(agents, processes, place)
             runner = WorkflowRunner(processes, place, clock=clock, agent=blocks)
             parsed = read(text)
-            order = order_of(
-                parsed,
-                the_world(parsed, workflow, file=name),
-                name=name,
-                place=place,
-                run=number,
-                now=now,
-                input=input.encode() if isinstance(input, str) else input,
-            )
+            world = the_world(parsed, workflow, file=name)
+            given = input.encode() if isinstance(input, str) else input
+            order = runner.order(parsed, world, name=name, run=number, input=given)
             return (await runner.run(order)).data()
 
     try:

@@ -18,7 +18,7 @@ from horae.core.receipt import Reason, ReasonCode, coded
 SOURCE = Path(horae.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs/reference/reasons.md"
 # What was written before is read here, with whatever code it has.
-READERS = {"cli/status.py", "cluster/queue.py", "sources/workflows/runner.py", "store/codec.py"}
+READERS = {"cli/status.py", "cluster/queue.py", "sources/workflows/record.py", "store/codec.py"}
 HOME = "core/receipt.py"
 
 

@@ -279,9 +279,7 @@ async def engine(
                 ids=lambda: str(uuid4()),
                 poke=engine.note_change,
             ),
-            workflows=WorkflowRequests(
-                WorkflowRunner(processes, place, clock=clock), place, clock=clock, ids=new_id
-            ),
+            workflows=WorkflowRequests(WorkflowRunner(processes, place, clock=clock), new_id),
             agent_runs=asking,
             tasks=BoardRequests(board, clock=clock, ledger=ledger, changed=engine.note_change),
         )

@@ -79,7 +79,7 @@ _VERBS: Final = {
         """,
     ),
     "workflow plan": (
-        "horae.sources.workflows.commands:summaries_of",
+        "horae.sources.workflows.record:summaries_of",
         "Show what would run, and in which order.",
     ),
 }

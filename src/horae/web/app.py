@@ -96,7 +96,7 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         since=await app.ledger.newest_event(),
         keys=keys,
         triggers=app.triggers,
-        workflows=WorkflowRequests(app.workflows, app.place, clock=app.clock, ids=new_id),
+        workflows=WorkflowRequests(app.workflows, new_id),
         agent_runs=agents,
         tasks=BoardRequests(
             app.context.board,

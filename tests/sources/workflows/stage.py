@@ -15,7 +15,7 @@ from horae.core.receipt import Filed, Receipt, Status
 from horae.org.document import read
 from horae.process.processes import Processes
 from horae.process.run_settings import RunSettings
-from horae.sources.workflows.runner import WorkflowRunner, order_of, the_world
+from horae.sources.workflows.runner import WorkflowRunner, the_world
 from horae.sources.workflows.steps import Bounds
 from reasons import because
 
@@ -75,8 +75,8 @@ class Yard:
         """Return a workflow of a plan as it is to be run."""
         plan = read(text)
         world = the_world(plan, workflow, file="plan.org")
-        run, now = f"r{next(self._numbers)}", SystemClock().now()
-        return order_of(plan, world, name="plan.org", place=self.place, run=run, now=now, **options)
+        run = f"r{next(self._numbers)}"
+        return self.runner().order(plan, world, name="plan.org", run=run, **options)
 
     def runner(self) -> WorkflowRunner:
         """Return what an engine would run workflows with."""

@@ -101,7 +101,7 @@ class BuildCache:
     """Makes blocks ready; one for all runs of a data directory."""
 
     def __init__(
-        self, cache: Path, *, clock: Clock, environ: Mapping[str, str], room: int = ROOM
+        self, cache: Path, clock: Clock, environ: Mapping[str, str], *, room: int = ROOM
     ) -> None:
         self._cache = cache
         self._clock = clock
@@ -116,7 +116,7 @@ class BuildCache:
         return tool_environment(str(self._cache))
 
     async def ready(
-        self, component: Component, language: Language, *, program: Path, ask: ToolSettings
+        self, component: Component, language: Language, program: Path, ask: ToolSettings
     ) -> ReadyBlock:
         """Return a block made ready to run, or raise RunError; a build is put at *program*."""
         block = component.block

@@ -25,7 +25,7 @@ from horae.org.world import World, every, worlds
 from horae.process.processes import Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.workflows.record import Record, StepRecord, summary
-from horae.sources.workflows.runner import WorkflowRunner, order_of
+from horae.sources.workflows.runner import WorkflowRunner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -80,10 +80,6 @@ def records_of(file: str, text: str, given: bytes) -> tuple[list[dict[str, objec
     asked = _WorkflowCall.of(file, text=text)
     records, code = asyncio.run(_run_all(asked, given))
     return [record.data() for record in records], code
-
-
-def summaries_of(text: str) -> list[dict[str, object]]:
-    return [summary(world) for world in worlds(read(text))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +141,8 @@ async def _run_all(
         runner = WorkflowRunner(processes, asked.place, clock=clock, agent=agents)
         for number, world in enumerate(asked.worlds, 1):
             run = name if number == 1 else f"{name}-{number}"
-            order = order_of(
-                asked.plan,
-                world,
-                name=asked.name,
-                place=asked.place,
-                run=run,
-                now=began_at,
-                input=given,
-                resume=resume,
+            order = runner.order(
+                asked.plan, world, name=asked.name, run=run, input=given, resume=resume
             )
             held = await runner.make(order, progress=None if show is None else show.told)
             records.append(held.record)

@@ -16,16 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.entry import key_time
+from horae.core.ports import Ended, RunError, Unreleased
 from horae.core.receipt import NO_REASON, Reason, Status
+from horae.org.document import read
+from horae.org.world import World, world_data, worlds
 from horae.sources.workflows.dataflow import flow_of
 from horae.timing.rfc3339 import format_with_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from horae.org.plan import ScheduleData
-    from horae.org.world import World
 
 RECORD: Final = "record.json"
 SMALL: Final = 64 << 10  # bytes of a record that is kept in the ledger, too
@@ -197,18 +199,54 @@ def read_record(directory: Path) -> dict[str, Any] | None:
     return None
 
 
-def steps_in(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a record that was read, those of workflows inside it too."""
+def earlier_end(directory: Path, run: int) -> Ended | Unreleased | None:
+    """Return how a run ended that an engine before this one made; None is unknown."""
+    found = read_record(directory)
+    if found is None or found.get("run") != run:
+        return None
+    if not found.get("released"):
+        # After a power cut the disk may hold less than what happened.
+        return Unreleased() if found.get("boot") and found["boot"] == boot() else None
+    if found.get("status") not in {"done", "no_work", "failed", "killed"}:
+        return None
+    # An engine of an older version has written no code.
+    reason = Reason(str(found.get("reason_code") or ""), str(found.get("reason")))
+    facts = kept_facts(found, directory)
+    return Ended(Status(found["status"]), reason, found.get("exit_code"), facts)
+
+
+def kept_facts(record: Mapping[str, Any], directory: Path) -> dict[str, object]:
+    """Return what the ledger keeps of a record: all of it if it is small, else where it is."""
+    kept = {key: value for key, value in record.items() if key not in {"released", "boot"}}
+    if len(json.dumps(kept)) <= SMALL:
+        return {"record": kept}
+    return {"record_file": str(directory / RECORD)}
+
+
+def outputs_of(directory: Path | None) -> dict[tuple[str, str], Path]:
+    """Return the outputs that an earlier run has kept, by name and digest of their steps."""
+    outputs: dict[tuple[str, str], Path] = {}
+    if directory is None:
+        return outputs
+    record = read_record(directory)
+    if record is None:
+        raise RunError(f"{directory}: has no record of a run to resume")
     waiting = [record]
-    while waiting:
-        world = waiting.pop()
-        yield from world.get("steps", ())
-        waiting.extend(reversed(world.get("sub_workflows", ())))
+    for world in waiting:  # grows while it is walked
+        for step in world.get("steps", ()):
+            if step.get("output") and step.get("status") in {"done", "reused"}:
+                key = str(step.get("name")), str(step.get("digest"))
+                outputs[key] = directory / Path(str(step["output"])).name
+        waiting.extend(world.get("sub_workflows", ()))
+    return outputs
+
+
+def summaries_of(text: str) -> list[dict[str, object]]:
+    """Return what the workflows of a plan would run, in which order."""
+    return [summary(world) for world in worlds(read(text))]
 
 
 def summary(world: World) -> dict[str, object]:
-    from horae.org.world import world_data
-
     whole = {key: value for key, value in world_data(world).items() if key != "workflows"}
     flow = flow_of(world)
     waves = [] if flow.loop() else [[step.name for step in wave] for wave in flow.waves()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +14,7 @@ from horae.core.scope import Scope
 from horae.core.views import RequestError
 from horae.org.document import read
 from horae.org.world import worlds
-from horae.sources.workflows.record import summary
-from horae.sources.workflows.runner import WorkflowRunner, order_of
+from horae.sources.workflows.record import summaries_of
 from horae.web.answer import HEADERS, told
 from horae.web.router import (
     Field,
@@ -36,42 +36,26 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from horae.core.ports import Clock
-    from horae.process.run_settings import RunSettings
     from horae.sources.agents.source import AgentRequests
+    from horae.sources.workflows.runner import WorkflowRunner
     from horae.web.router import Front, RequestFields
 
 AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
 
 
+@dataclass(frozen=True)
 class WorkflowRequests:
-    """Reads and runs the workflows of texts that come with a request."""
+    """Runs the workflows of texts that come with a request."""
 
-    def __init__(
-        self, runner: WorkflowRunner, place: RunSettings, *, clock: Clock, ids: Callable[[], str]
-    ) -> None:
-        self._runner = runner
-        self._place = place
-        self._clock = clock
-        self._ids = ids
-
-    def plan(self, text: str) -> list[dict[str, Any]]:
-        return [summary(world) for world in worlds(read(text))]
+    runner: WorkflowRunner
+    ids: Callable[[], str]
 
     async def run(self, text: str, given: bytes) -> list[dict[str, Any]]:
-        plan = read(text)
-        records = []
+        plan, records = read(text), []
         for world in worlds(plan):
-            order = order_of(
-                plan,
-                world,
-                name="request.org",
-                place=self._place,
-                run=f"asked-{self._ids()}",
-                now=self._clock.now(),
-                input=given,
-            )
-            record = await self._runner.run(order, why="the client disconnected")
+            run = f"asked-{self.ids()}"
+            order = self.runner.order(plan, world, name="request.org", run=run, input=given)
+            record = await self.runner.run(order, why="the client disconnected")
             records.append(record.data())
         return records
 
@@ -89,7 +73,7 @@ async def run_workflows(
     if not org:
         raise RequestError("org is missing; pass the text of a plan")
     if asked.given.get("plan") == "1":
-        return await asyncio.to_thread(kept.plan, org)
+        return await asyncio.to_thread(summaries_of, org)
 
     async def run() -> list[dict[str, Any]]:
         # Beside the gate, so it has a bound of its own; who goes away loses the place in line.

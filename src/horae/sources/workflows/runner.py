@@ -8,15 +8,13 @@ the steps that depend on it do not run; all others do. Workflows inside a workfl
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import sha256
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.command import call_of
 from horae.core.headline import agent_blocks
@@ -48,17 +46,15 @@ from horae.sources.workflows.build_cache import BuildCache, BuildError, ToolSett
 from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.sources.workflows.languages import AGENT, filled, language_of, telling
 from horae.sources.workflows.record import (
-    RECORD,
     SHOWN,
-    SMALL,
     Record,
     StepRecord,
     StepStatus,
     WorldRecord,
-    boot,
+    earlier_end,
+    kept_facts,
+    outputs_of,
     put,
-    read_record,
-    steps_in,
 )
 from horae.sources.workflows.steps import (
     MIB,
@@ -76,6 +72,7 @@ from horae.timing.duration import format_duration, parse_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime, timedelta
+    from pathlib import Path
 
     from horae.core.ports import AgentAnswers, Clock, Given, Held, Job, Run
     from horae.org.plan import Plan
@@ -96,6 +93,11 @@ DEEPEST: Final = 100  # workflows inside one another
 _BEYOND: Final = 4096  # bytes after those that are shown
 _PART: Final = 1 << 20  # bytes that are searched at a time
 _TIMED: Final = ("cron:", "at:")  # how the keys begin of receipts that a clock made
+_NO_AGENTS: Final = "an agent block needs an agent, and none is configured for this run"
+_NO_AGENT: Final = (
+    "this block has no agent; write :agent NAME after its language,"
+    " or :AGENT: NAME in the drawer of its workflow"
+)
 _SIZE: Final = re.compile(r"([0-9]{1,6})\s*([KMG])(?:i?B)?", re.IGNORECASE)
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -124,27 +126,41 @@ class WorkflowOrder:
         return self.run if isinstance(self.run, int) else 0
 
 
+@dataclass(eq=False)
 class WorkflowRunner:
-    def __init__(
-        self,
-        processes: Processes,
-        place: RunSettings,
-        *,
-        clock: Clock,
-        agent: AgentAnswers | None = None,
-        bounds: Bounds | None = None,
-    ) -> None:
-        self.processes = processes
-        self.clock = clock
-        self.agents = agent
-        self.bounds = bounds or Bounds()
-        self.cache = BuildCache(place.data / "cache", clock=clock, environ=place.environ)
-        self._place = place
+    processes: Processes
+    place: RunSettings
+    _: KW_ONLY
+    clock: Clock
+    agent: AgentAnswers | None = None
+    bounds: Bounds = Bounds()  # noqa: RUF009 - it is immutable
+    cache: BuildCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cache = BuildCache(self.place.data / "cache", self.clock, self.place.environ)
 
     async def hold(self, job: Job) -> Held:
         await self.processes.begin()
-        order = _order(job, self._place)
-        if self.agents and (why := await self.agents.why_held(order.plan)) is not None:
+        filed, run, plan, place = job.filed, job.run, read(job.text), self.place
+        found = worlds(plan)
+        if not found:
+            raise RunError(f"{filed.origin}: the entry has no workflow")
+        timeout = filed.policy.timeout or place.timeout
+        order = WorkflowOrder(
+            plan,
+            found[0],
+            file=filed.origin.file,
+            line=filed.origin.line,
+            run=run.number,
+            directory=place.directory_of(run),
+            work=place.work_of(filed),
+            root=place.root,
+            timeout=timeout,
+            environment=facts_of(job, place, timeout=timeout),
+            is_timed=filed.receipt.key.startswith(_TIMED),
+            planned_at=filed.receipt.planned_at,
+        )
+        if self.agent and (why := await self.agent.why_held(plan)) is not None:
             raise HeldBackError(why)
         return await self.make(order)
 
@@ -152,8 +168,36 @@ class WorkflowRunner:
         """Return why the workflow of a text would be held back; None if it would not."""
         plan = read(text)
         variables = _variables(plan.headlines[0].props) if plan.headlines else ()
-        why: str | None = await why_held(self._place, variables)
-        return await self.agents.why_held(plan) if self.agents and not why else why
+        why: str | None = await why_held(self.place, variables)
+        return await self.agent.why_held(plan) if self.agent and not why else why
+
+    def order(
+        self,
+        plan: Plan,
+        world: World,
+        *,
+        name: str,
+        run: str,
+        input: bytes = b"",  # noqa: A002 - the word of the documents
+        resume: Path | None = None,
+    ) -> WorkflowOrder:
+        """Return the order for a workflow without a receipt; *name* is the plan's file."""
+        place, now = self.place, self.clock.now()
+        return WorkflowOrder(
+            plan,
+            world,
+            file=name,
+            line=1,
+            run=run,
+            directory=place.data / "runs" / f"{now:%Y-%m-%d}" / run,
+            work=(place.root / name).parent,
+            root=place.root,
+            timeout=place.timeout,
+            # A run inside a run rides in its parent's slot, so it must know of it.
+            environment={key: place.environ[key] for key in ("HORAE_RUN",) if key in place.environ},
+            input=input,
+            resume=resume,
+        )
 
     async def make(self, order: WorkflowOrder, *, progress: Progress | None = None) -> WorkflowRun:
         """Make a run that waits for its go, or raise RunError; *progress* hears of each step."""
@@ -161,9 +205,8 @@ class WorkflowRunner:
             variables = _variables(order.plan.headlines[order.world.at].props)
         except ScheduleError as error:
             raise RunError(f"{order.file}: {error}") from None
-        environ = allowed_environment(self._place.environ)
-        given = await self._place.secrets.given(variables)
-        return WorkflowRun(self, order, environ, given, progress or (lambda _: None))
+        given = await self.place.secrets.given(variables)
+        return WorkflowRun(self, order, given, progress or (lambda _: None))
 
     async def run(
         self, order: WorkflowOrder, *, progress: Progress | None = None, why: str = "interrupted"
@@ -181,48 +224,7 @@ class WorkflowRunner:
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
         await self.processes.begin()  # then nothing of an engine before this one is alive
-        directory = self._place.directory_of(run)
-        found = read_record(directory)
-        if found is None or found.get("run") != run.number:
-            return None
-        if not found.get("released"):
-            # After a power cut the disk may hold less than what happened.
-            return Unreleased() if found.get("boot") and found["boot"] == boot() else None
-        if found.get("status") not in {"done", "no_work", "failed", "killed"}:
-            return None
-        outcome, code = Status(found["status"]), found.get("exit_code")
-        # An engine of an older version has written no code.
-        reason = Reason(str(found.get("reason_code") or ""), str(found.get("reason")))
-        return Ended(outcome, reason, code, _facts(found, directory))
-
-
-def order_of(
-    plan: Plan,
-    world: World,
-    *,
-    name: str,
-    place: RunSettings,
-    run: str,
-    now: datetime,
-    input: bytes = b"",  # noqa: A002 - the word of the documents
-    resume: Path | None = None,
-) -> WorkflowOrder:
-    """Return the order for a workflow without a receipt; *name* is the plan's file."""
-    return WorkflowOrder(
-        plan,
-        world,
-        file=name,
-        line=1,
-        run=run,
-        directory=place.data / "runs" / f"{now:%Y-%m-%d}" / run,
-        work=(place.root / name).parent,
-        root=place.root,
-        timeout=place.timeout,
-        # A run inside a run rides in its parent's slot, so it must know of it.
-        environment={key: place.environ[key] for key in ("HORAE_RUN",) if key in place.environ},
-        input=input,
-        resume=resume,
-    )
+        return earlier_end(self.place.directory_of(run), run.number)
 
 
 def the_world(plan: Plan, title: str | None, *, file: str) -> World:
@@ -275,7 +277,6 @@ class WorkflowRun:
         self,
         runner: WorkflowRunner,
         order: WorkflowOrder,
-        environ: Mapping[str, str],
         given: Given,
         progress: Progress,
     ) -> None:
@@ -288,17 +289,21 @@ class WorkflowRun:
         self.record, self._stages = _staged(order)
         self._steps = [step for stage in self._stages for step in stage.steps]
         self._agents = dict(agent_blocks(order.plan))
+        # Packages of JavaScript: beside the plan and above it, up to the root.
+        above = (each / "node_modules" for each in (order.work, *order.work.parents))
+        packages = [
+            str(each) for each in above if each.is_relative_to(order.root) and each.is_dir()
+        ]
         self._environment = {
-            **environ,
+            **allowed_environment(runner.place.environ),
             **given.variables,
             **runner.cache.environment,
-            **_node_path(order),
+            **({"NODE_PATH": os.pathsep.join(packages)} if packages else {}),
             **order.environment,
         }
-        hidden = guessed_secrets(self._environment) | hidden_bytes(given)
-        self._secrets = tuple(sorted(hidden))
+        self._secrets = tuple(sorted(guessed_secrets(self._environment) | hidden_bytes(given)))
         self._spellings = disguises(self._secrets)
-        self._before = _done_before(order.resume)
+        self._before = outputs_of(order.resume)
         self._input = StepOutput.of(order.directory / "input.in", order.input)
         self._tools: dict[str, InstalledTool] = {}
         self._folders = StepFolders(order.directory)
@@ -388,32 +393,25 @@ class WorkflowRun:
                 self._say(step, StepStatus.SKIPPED, reason)
 
     async def _make_one(self, step: _Step) -> None:
-        note, work = step.note, self._directory / f"{step.at}.make"
+        note, work, order = step.note, self._directory / f"{step.at}.make", self._order
+        grace = self._bounds.grace
+        spec = Spec(
+            order.number, (), order.work, self._environment, work, is_reported=False, grace=grace
+        )
         self._say(step, StepStatus.BUILDING)
         try:
             language = language_of(note.lang)
             if language.name == AGENT:
-                note.tool = await self._check_agent(step)
+                if self._runner.agent is None:
+                    raise RunError(_NO_AGENTS)
+                note.tool = self._agents.get(step.at)
+                if note.tool is None:
+                    raise RunError(_NO_AGENT)
+                await self._runner.agent.check(note.tool)
             else:
-                ask = ToolSettings(
-                    self._live,
-                    Spec(
-                        self._order.number,
-                        (),
-                        self._order.work,
-                        self._environment,
-                        work,
-                        is_reported=False,
-                        grace=self._bounds.grace,
-                    ),
-                    self._order.root,
-                    self._tools,
-                )
-                program = self._directory / f"{step.at}.bin"
-                component = step.flow.component
-                step.ready = await self._runner.cache.ready(
-                    component, language, program=program, ask=ask
-                )
+                ask = ToolSettings(self._live, spec, order.root, self._tools)
+                program, component = self._directory / f"{step.at}.bin", step.flow.component
+                step.ready = await self._runner.cache.ready(component, language, program, ask)
                 tool = step.ready.found
                 note.tool = " ".join(filter(None, (tool.path, tool.version)))
         except BuildError as error:
@@ -429,19 +427,6 @@ class WorkflowRun:
         finally:
             clear(work)
 
-    async def _check_agent(self, step: _Step) -> str:
-        """Return the name of the agent of a block, or raise RunError if it cannot run."""
-        if self._runner.agents is None:
-            raise RunError("an agent block needs an agent, and none is configured for this run")
-        name = self._agents.get(step.at)
-        if name is None:
-            raise RunError(
-                "this block has no agent; write :agent NAME after its language,"
-                " or :AGENT: NAME in the drawer of its workflow"
-            )
-        await self._runner.agents.check(name)
-        return name
-
     def _fail(self, step: _Step, reason: str) -> None:
         """Note that a block could not be made ready, or that there was no more time for it."""
         if self._live.is_over:
@@ -453,14 +438,20 @@ class WorkflowRun:
     # The steps of one workflow.
 
     async def _run_stage(self, stage: _Stage) -> None:
-        course = Course(stage.flow)
-        lanes: set[asyncio.Task[None]] = set()
-
-        async def lane(number: int | None) -> None:
-            while number is not None:
-                step = stage.steps[number]
-                await self._run_step(step)
-                note = step.note
+        course, most = Course(stage.flow), self._bounds.at_once
+        running: dict[asyncio.Task[None], int] = {}
+        while True:
+            while len(running) < most and (number := course.take()) is not None:
+                running[asyncio.create_task(self._run_step(stage.steps[number]))] = number
+            if not running:
+                return
+            # If there was room and nothing for it, then whatever comes next follows from one step.
+            self._is_chain = len(running) == 1 < most
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                number = running.pop(task)
+                task.result()
+                step, note = stage.steps[number], stage.steps[number].note
                 if not note.status.is_good:
                     for each in step.followers:  # a run of one may wait for its input
                         waiting, each.run = each.run, None
@@ -471,22 +462,6 @@ class WorkflowRun:
                     if stage.steps[later].note.error is None:
                         reason = f"depends on {note.name} ({note.where}), which was {note.status}"
                         self._say(stage.steps[later], StepStatus.SKIPPED, reason)
-                number = course.take()
-                spread()
-
-        def spread() -> None:
-            while len(lanes) < self._bounds.at_once and (number := course.take()) is not None:
-                lanes.add(asyncio.create_task(lane(number)))
-            # If there was room and nothing for it, then whatever comes next follows from one step.
-            self._is_chain = len(lanes) == 1 < self._bounds.at_once
-
-        spread()
-        while lanes:
-            done, _ = await asyncio.wait(lanes, return_when=asyncio.FIRST_COMPLETED)
-            lanes -= done
-            spread()
-            for each in done:
-                each.result()
 
     async def _run_step(self, step: _Step) -> None:
         note = step.note
@@ -617,7 +592,7 @@ class WorkflowRun:
 
     async def _ask_agent(self, step: _Step, given: StepOutput) -> None:
         """Run an agent block and note how it ended; an agent that failed raises RunError."""
-        agents, block, name = self._runner.agents, step.flow.component.block, step.note.tool
+        agents, block, name = self._runner.agent, step.flow.component.block, step.note.tool
         assert agents and block and name, "the block was made ready"  # noqa: PT018
         self._say(step, StepStatus.RUNNING)
         data = given.part(0, given.size).decode(errors="replace")
@@ -749,7 +724,7 @@ class WorkflowRun:
             if each.suffix in {".out", ".bin", ".in"} and each.name not in kept:
                 with suppress(OSError):  # it goes with the directory of the run
                     os.remove(each)
-        facts = _facts(record.data(), directory)
+        facts = kept_facts(record.data(), directory)
         if bad is not None:
             facts["tail"] = "\n".join(last_lines(bad.words))
         return Ended(outcome, reason, code, facts)
@@ -861,62 +836,9 @@ def _step(step: FlowStep, flow: Flow, order: WorkflowOrder, line: int) -> _Step:
     return _Step(step, note, timeout, memory)
 
 
-def _order(job: Job, place: RunSettings) -> WorkflowOrder:
-    filed, run = job.filed, job.run
-    plan = read(job.text)
-    found = worlds(plan)
-    if not found:
-        raise RunError(f"{filed.origin}: the entry has no workflow")
-    timeout = filed.policy.timeout or place.timeout
-    return WorkflowOrder(
-        plan,
-        found[0],
-        file=filed.origin.file,
-        line=filed.origin.line,
-        run=run.number,
-        directory=place.directory_of(run),
-        work=place.work_of(filed),
-        root=place.root,
-        timeout=timeout,
-        environment=facts_of(job, place, timeout=timeout),
-        is_timed=filed.receipt.key.startswith(_TIMED),
-        planned_at=filed.receipt.planned_at,
-    )
-
-
 def _variables(props: Mapping[str, str]) -> tuple[str, ...]:
     call = call_of({"COMMAND": "sh", "ENV": props.get("ENV", "")})
     return () if call is None else call.variables
-
-
-def _node_path(order: WorkflowOrder) -> dict[str, str]:
-    """Return where packages of JavaScript are: beside the plan and above it, up to the root."""
-    above = [order.work, *order.work.parents]
-    inside = [each for each in above if each.is_relative_to(order.root)]
-    found = [str(each / "node_modules") for each in inside if (each / "node_modules").is_dir()]
-    return {"NODE_PATH": os.pathsep.join(found)} if found else {}
-
-
-def _done_before(directory: Path | None) -> dict[tuple[str, str], Path]:
-    """Return the outputs that an earlier run has kept, by name and digest of their steps."""
-    if directory is None:
-        return {}
-    record = read_record(directory)
-    if record is None:
-        raise RunError(f"{directory}: has no record of a run to resume")
-    return {
-        (str(step.get("name")), str(step.get("digest"))): directory / Path(str(step["output"])).name
-        for step in steps_in(record)
-        if step.get("output") and step.get("status") in {"done", "reused"}
-    }
-
-
-def _facts(record: Mapping[str, Any], directory: Path) -> dict[str, object]:
-    """Return what the ledger keeps of a record: all of it if it is small, else where it is."""
-    kept = {key: value for key, value in record.items() if key not in {"released", "boot"}}
-    if len(json.dumps(kept)) <= SMALL:
-        return {"record": kept}
-    return {"record_file": str(directory / RECORD)}
 
 
 def _text(data: bytes) -> str:
