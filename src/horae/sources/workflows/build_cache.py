@@ -9,11 +9,12 @@ import asyncio
 import logging
 import os
 import re
-import shutil
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from json import dumps
+from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.ports import Clock, Ended, RunError
@@ -24,19 +25,16 @@ from horae.sources.workflows.languages import (
     InstalledTool,
     Language,
     Tool,
-    candidates,
     filled,
     is_new_enough,
     missing,
     telling,
-    tool_environment,
 )
 from horae.sources.workflows.record import put
 from horae.sources.workflows.steps import MIB, LiveSteps, log_of, size_text, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from horae.org.world import Component
     from horae.process.processes import Spec
@@ -109,11 +107,15 @@ class BuildCache:
         self._room = room
         self._versions: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}  # so that nothing is made twice at a time
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What keeps tools from the network, and where they keep what they made."""
-        return tool_environment(str(self._cache))
+        self.environment = {
+            "GOCACHE": str(cache / "go"),  # the tools' own caches are where ours is
+            "GOFLAGS": "-mod=mod",
+            "GOPROXY": "off",  # nothing is fetched from a network
+            "GOTOOLCHAIN": "local",
+            "GO111MODULE": "auto",
+            "NO_COLOR": "1",  # colours would stand between a file and its line
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
 
     async def ready(
         self, component: Component, language: Language, program: Path, ask: ToolSettings
@@ -160,7 +162,10 @@ class BuildCache:
         if language.name in ask.tools:
             return ask.tools[language.name]
         had = []
-        for tool, path in candidates(language, self._path):
+        for tool in language.tools:
+            path = which(tool.program, path=self._path)
+            if path is None:
+                continue
             version = await self._version(tool, path, ask)
             if is_new_enough(tool, version):
                 found = InstalledTool(language, tool, path, version)
@@ -206,7 +211,7 @@ class BuildCache:
                 )
             program = found.path
             if tool.asks:
-                program = shutil.which(tool.asks, path=self._path) or ""
+                program = which(tool.asks, path=self._path) or ""
                 if not program:
                     raise RunError(
                         f":deps {name}: {tool.asks} is needed to find it; install {tool.asks}"
@@ -285,42 +290,41 @@ def line_in(said: str, *, last: bool = False) -> int | None:
 
 def _split(names: Iterable[str], ask: ToolSettings) -> tuple[dict[str, bytes], list[str]]:
     """Return the files among the names in :deps with their content, and the packages."""
-    files: dict[str, bytes] = {}
+    files: dict[str, Path] = {}
     packages = []
-    room = LARGEST
     for name in names:
         path = ask.inside(name) if ".." not in name.split("/") else None
         if path is not None and path.is_file() and not name.startswith("/"):
-            files[name] = _read(path, room)
-            room -= len(files[name])
+            files[name] = path
         elif "/" in name or path is None:
             raise RunError(f":deps {name}: no such file next to the plan")
         else:
             packages.append(name)
-    return files, packages
+    return _contents(files), packages
 
 
 def _tree(directory: Path) -> dict[str, bytes]:
-    files: dict[str, bytes] = {}
-    room = LARGEST
+    files: dict[str, Path] = {}
     for where, directories, names in os.walk(directory):
         directories[:] = sorted(each for each in directories if not each.startswith("."))
-        for name in sorted(names):
-            path = directory.__class__(where, name)
+        for path in (Path(where, name) for name in sorted(names)):
             if path.is_file() and not path.is_symlink():
-                files[str(path.relative_to(directory))] = _read(path, room)
-                room -= len(files[str(path.relative_to(directory))])
-            if len(files) > MOST_FILES:
-                raise RunError(f"{directory}: contains more than {MOST_FILES} files")
-    return files
+                files[str(path.relative_to(directory))] = path
+        if len(files) > MOST_FILES:
+            raise RunError(f"{directory}: contains more than {MOST_FILES} files")
+    return _contents(files)
 
 
-def _read(path: Path, room: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(room + 1)
-    except OSError as error:
-        raise RunError(f"{path}: {error.strerror}") from error
-    if len(data) > room:
-        raise RunError(f"{path}: the files of a block must not exceed {size_text(LARGEST)}")
-    return data
+def _contents(files: Mapping[str, Path]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    room = LARGEST
+    for name, path in files.items():
+        try:
+            with path.open("rb") as file:
+                found[name] = file.read(room + 1)
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}") from error
+        room -= len(found[name])
+        if room < 0:
+            raise RunError(f"{path}: the files of a block must not exceed {size_text(LARGEST)}")
+    return found

@@ -5,9 +5,7 @@ Nothing is fetched from a network: a missing tool or package is an error that na
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -163,18 +161,6 @@ def language_of(name: str) -> Language:
     return found
 
 
-def candidates(language: Language, path: str) -> list[tuple[Tool, str]]:
-    """Return the tools of a language that are in a PATH, the best first, or raise RunError."""
-    found = [
-        (tool, where)
-        for tool in language.tools
-        if (where := shutil.which(tool.program, path=path)) is not None
-    ]
-    if not found:
-        raise RunError(missing(language, path))
-    return found
-
-
 def missing(language: Language, path: str, had: Iterable[str] = ()) -> str:
     names = [
         tool.program if tool.least is None else f"{tool.program} {tool.least[0]}.{tool.least[1]}"
@@ -235,16 +221,3 @@ def telling(said: str, *, first: bool = False) -> str:
     sayings = [each for each in lines if not _NOISE.match(each)] or lines or [""]
     wrong = [each for each in sayings if "error" in each.lower()] if first else []
     return _PATH.sub("", (wrong or sayings)[0 if first else -1])
-
-
-def tool_environment(cache: str) -> dict[str, str]:
-    """Return what keeps tools from the network, and their own caches where ours is."""
-    return {
-        "GOCACHE": os.path.join(cache, "go"),
-        "GOFLAGS": "-mod=mod",
-        "GOPROXY": "off",
-        "GOTOOLCHAIN": "local",
-        "GO111MODULE": "auto",
-        "NO_COLOR": "1",  # colours would stand between a file and its line
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }

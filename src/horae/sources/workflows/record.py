@@ -10,7 +10,7 @@ import codecs
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -51,17 +51,17 @@ class StepStatus(StrEnum):
         return self in {StepStatus.DONE, StepStatus.REUSED}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class StepRecord:
-    """One step, filled in as it goes on."""
+    """One step, filled in as it goes on; its fields are in the order in which records have them."""
 
     name: str
-    lang: str
-    file: str
-    line: int
     status: StepStatus = StepStatus.WAITING
     error: str | None = None
+    lang: str
     tool: str | None = None
+    file: str
+    line: int
     error_line: int | None = None  # in the plan, where the tool's own words tell
     after: str | None = None  # the step whose output it was given
     uses: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class StepRecord:
     output: str | None = None  # the file beside the record that keeps it
     digest: str | None = None  # of language, text and input
     sum: str | None = None  # the SHA-256 of its output
-    text: str | None = None  # of its output, trimmed
+    text: str | None = None  # of its output, trimmed; not in its own row
 
     @property
     def where(self) -> str:
@@ -93,18 +93,13 @@ class StepRecord:
             self.text, self.encoding = base64.b64encode(data).decode(), "base64"
 
     def data(self) -> dict[str, object]:
-        found = {_KEYS.get(name, name): getattr(self, name) for name in _STEP_FIELDS}
+        found = {_KEYS.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
+        del found["text"]
         times = {"started": _time(self.started_at), "finished": _time(self.finished_at)}
         return found | {"status": self.status.value, "uses": list(self.uses)} | times
 
 
 _KEYS: Final = {"started_at": "started", "finished_at": "finished", "size": "bytes"}
-# In the order in which records have them.
-_STEP_FIELDS: Final = (
-    "name", "status", "error", "lang", "tool", "file", "line", "error_line", "after", "uses",
-    "persist", "started_at", "finished_at", "seconds", "exit_code", "stderr", "size", "encoding",
-    "cut", "output", "digest", "sum",
-)  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -486,7 +486,7 @@ class WorkflowRun:
                 try:
                     said = await self._filter(step, step.ready, given, folder)
                 finally:
-                    self._folders.give_back(folder)
+                    self._folders.give_back(step.at, step.ready.files)
         except HoraeError as error:
             self._say(step, StepStatus.FAILED, str(error))
         except OSError as error:
@@ -580,10 +580,9 @@ class WorkflowRun:
         """While a step runs, make ready what comes next; in a chain let it follow by itself."""
         later = step.followers[0] if step.followers else None
         if later is None or later.ready is None:
-            self._folders.tidy()
             return
         try:
-            folder = self._folders.fill_ahead(later.at, later.ready.files)
+            folder = self._folders.take(later.at, later.ready.files)
         except OSError:  # it will be told when it is to run
             return
         # What may have been done before is looked at when its input is known.
@@ -817,10 +816,10 @@ def _step(step: FlowStep, flow: Flow, order: WorkflowOrder, line: int) -> _Step:
         what = "has no source block" if block is None else "has a source block with no language"
         raise RunError(f"{where}: component {component.name!r} {what}; write one")
     note = StepRecord(
-        step.name,
-        block.lang,
-        order.file,
-        line + headline.text.count("\n", 0, block.span.start),
+        name=step.name,
+        lang=block.lang,
+        file=order.file,
+        line=line + headline.text.count("\n", 0, block.span.start),
         after=None if step.after is None else flow.steps[step.after].name,
         uses=component.uses,
         persist=component.persist,

@@ -23,7 +23,7 @@ from horae.process.supervisor import now as boot_seconds
 from horae.sources.workflows.record import put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 MIB: Final = 1 << 20
@@ -162,79 +162,45 @@ class StepFolder(NamedTuple):
 
 
 class StepFolders:
-    """Folders for the steps of a run; one that a step has left as it was serves the next."""
+    """The folders of a run's steps; one that a step has left as it was serves the next."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._count = 0
-        self._free: list[StepFolder] = []
-        self._used: list[StepFolder] = []
-        self._files: dict[StepFolder, Collection[str]] = {}  # that were put into each
-        self._ahead: dict[int, StepFolder] = {}  # those that are filled for a step to come
+        self._folders: dict[int, StepFolder] = {}
+        self._free: list[Path] = []
         self._clearing: set[asyncio.Future[None]] = set()
 
-    def fill_ahead(self, step: int, files: Mapping[str, bytes]) -> StepFolder:
-        """Return the folder that a step will take, while others still run."""
-        if step not in self._ahead:
-            self._ahead[step] = self.take(step, files)
-        return self._ahead[step]
-
     def take(self, step: int, files: Mapping[str, bytes]) -> StepFolder:
-        """Return a folder with these files and an empty scratch directory, for a step alone."""
-        if step in self._ahead:
-            return self._ahead.pop(step)
-        self.tidy()
-        if self._free:
-            folder = self._free.pop()
-        else:
-            home = self._directory / f"{self._count}.step"
-            folder = StepFolder(home, home / SCRATCH, home / SUPERVISED)
-            self._count += 1
-            os.mkdir(home, 0o700)
-            os.mkdir(folder.scratch, 0o700)
-        self._files[folder] = files.keys()
-        write_files(folder.directory, files)
-        return folder
+        """Return the folder of a step, with these files and an empty scratch directory."""
+        if step not in self._folders:
+            if not self._free:
+                self._free.append(self._directory / f"{step}.step")
+                os.mkdir(self._free[0], 0o700)
+            home = self._free.pop()
+            self._folders[step] = StepFolder(home, home / SCRATCH, home / SUPERVISED)
+            os.mkdir(home / SCRATCH, 0o700)
+            write_files(home, files)
+        return self._folders[step]
 
-    def give_back(self, folder: StepFolder) -> None:
-        self._used.append(folder)
-
-    def tidy(self) -> None:
-        """Make the folders that are not needed any more ready for the next step, or remove them."""
-        while self._used:
-            folder = self._used.pop()
-            files = self._files.pop(folder)
-            if not _is_as_made(folder, files):
-                self._clear(folder)
-                continue
+    def give_back(self, step: int, files: Iterable[str] = ()) -> None:
+        home = self._folders.pop(step).directory
+        with suppress(OSError):  # the step has changed something
             for name in files:
-                os.remove(f"{folder.directory}/{name}")
-            self._free.append(folder)
-
-    async def cleared(self) -> None:
-        for folder in (*self._free, *self._used, *self._ahead.values()):
-            self._clear(folder)
-        await asyncio.gather(*self._clearing)
-
-    def _clear(self, folder: StepFolder) -> None:
-        cleared = asyncio.ensure_future(asyncio.to_thread(clear, folder.directory))
+                os.remove(f"{home}/{name}")
+            os.rmdir(home / SCRATCH)
+            if os.lstat(home).st_mode == stat.S_IFDIR | 0o700 and not os.listdir(home):
+                self._free.append(home)
+                return
+        cleared = asyncio.ensure_future(asyncio.to_thread(clear, home))
         self._clearing.add(cleared)
         cleared.add_done_callback(self._clearing.discard)
 
-
-def _is_as_made(folder: StepFolder, files: Collection[str]) -> bool:
-    """Tell whether a step has left nothing in its folder, and taken nothing away."""
-    home = str(folder.directory)
-    try:
-        modes = [os.lstat(each).st_mode for each in (home, f"{home}/{SCRATCH}")]
-        return (
-            modes == [stat.S_IFDIR | 0o700] * 2
-            and not os.listdir(f"{home}/{SCRATCH}")
-            and set(os.listdir(home)) == {SCRATCH, *files}
-            and not any(stat.S_ISDIR(os.lstat(f"{home}/{name}").st_mode) for name in files)
-        )
-    except OSError:
-        return False
+    async def cleared(self) -> None:
+        for step in tuple(self._folders):
+            self.give_back(step)
+        for home in self._free:
+            clear(home)
+        await asyncio.gather(*self._clearing)
 
 
 def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
