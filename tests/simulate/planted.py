@@ -17,6 +17,7 @@ from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, Unrelease
 from horae.core.project import Moment
 from horae.core.receipt import Status
 from horae.store import arming, book, numbers
+from horae.store.sql import named
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import is_fold, local, zone
 from reasons import because
@@ -175,10 +176,10 @@ def fire_in_both_passes(patch: pytest.MonkeyPatch) -> None:
 
 def give_up_every_key(patch: pytest.MonkeyPatch) -> None:
     """Let what has run give its key up, too, when the clock is set back."""
-    query = book._RECEIPT["give_up_keys"]
-    statuses = "('skipped', 'coalesced', 'missed')"
+    name, statuses = "receipt.give_up_keys", "('skipped', 'coalesced', 'missed')"
+    query = named("")[name]
     assert statuses in query
-    patch.setitem(book._RECEIPT, "give_up_keys", query.replace(f"status IN {statuses}", "1"))
+    patch.setitem(named(""), name, query.replace(f"status IN {statuses}", "1"))
 
 
 def forget_the_attempts(patch: pytest.MonkeyPatch) -> None:

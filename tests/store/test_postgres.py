@@ -37,7 +37,7 @@ from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
 from horae.store.ledger import ANYBODY
 from horae.store.postgres import PostgresLedger
-from horae.store.sql import migrations, theme
+from horae.store.sql import migrations, named, theme
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 from scale import scaled
@@ -857,24 +857,18 @@ class TestSchema:
     def test_every_query_can_be_asked(self, url: str) -> None:
         import psycopg
 
-        from horae.store.pg_wire import _said
+        from horae.store.pg_wire import DIALECT, _placed
 
         asyncio.run(close_again(url))
-        names = ("entry", "event", "prune", "receipt", "run", "term", "text", "trigger")
         wrong = []
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"SET search_path TO {SCHEMA}".encode())
-            for name in (*names, "postgres/member"):
-                for query in theme(name).values():
-                    said = _said(query)
-                    for text in (said.one, said.many):
-                        if text is None:
-                            continue
-                        try:
-                            connection.execute(b"PREPARE asked AS " + numbered(text))
-                            connection.execute(b"DEALLOCATE asked")
-                        except psycopg.Error as error:
-                            wrong.append(f"{name}: {text!r}: {error}")
+            for name, query in {**named(DIALECT), **theme("trigger")}.items():
+                try:
+                    connection.execute(b"PREPARE asked AS " + numbered(_placed(query)))
+                    connection.execute(b"DEALLOCATE asked")
+                except psycopg.Error as error:
+                    wrong.append(f"{name}: {query!r}: {error}")
         assert wrong == []
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from horae.core.actor import by_words
+from horae.core.actor import ENGINE, by_words
 from horae.core.decide import Decision, begin, close
 from horae.core.entry import CadenceRule, Entry, OnceRule, key_time
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.store.codec import item_of, next_at
+from horae.store.codec import filed_of, item_of, micros, next_at, plain, run_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -27,7 +27,8 @@ def pause(
     book: Book, number: int, *, now: datetime, note: str = "", until: datetime | None = None
 ) -> bool:
     """Let an entry rest; what waits of it is skipped."""
-    if not book.pause(number, now=now, note=note, until=until):
+    values = {"now": now, "note": plain(note), "until": until, "by": book.actor}
+    if not book.change("entry.pause", number=number, **values):
         return False
     was = book.entry(number)
     assert was is not None, "it was just paused"
@@ -45,7 +46,7 @@ def pause(
 def resume(book: Book, number: int, *, now: datetime) -> bool:
     """Let a paused entry go on from now, or from when its pause was over by itself."""
     was = book.entry(number)
-    if was is None or was.pause is None or not book.resume(number):
+    if was is None or was.pause is None or not book.change("entry.resume", number=number):
         return False
     again = book.entry(number)
     if again is not None and isinstance(again.item, Entry):
@@ -64,10 +65,10 @@ def wake(book: Book, *, now: datetime) -> list[int]:
 
 def set_back(book: Book, *, now: datetime) -> int:
     """Let the entries go on from now that go by a clock which ran ahead; return how many."""
-    rows = book.ahead(now=now)
+    rows = book.rows("entry.ahead", now=now)
     if not rows:
         return 0
-    book.give_up_keys(now=now)
+    book.change("receipt.give_up_keys", now=now)
     count = sum(_set_back(book, row, now=now) for row in rows)
     if count:
         book.tell("set_back", now=now, facts={"entries": count})
@@ -85,8 +86,8 @@ def close_the_past(book: Book, *, now: datetime, reason: Reason) -> None:
             replace(was.item, accounted_to=closed.accounted_to, ended_at=closed.ended_at), now=now
         )
         book.account(was.item, replace(closed, ended_at=begun.ended_at), now=now)
-    for filed in book.open_receipts():
-        run = book.open_run_of(filed.number)
+    for filed in book.every(filed_of, "receipt.open"):
+        run = book.one(run_of, "run.open_of_receipt", receipt=filed.number)
         if filed.status is Status.RUNNING and run is not None:
             # Without a retry: what it did since the backup is not known.
             book.finish(filed, Status.INTERRUPTED, reason=reason, now=now)
@@ -174,15 +175,19 @@ def pause_if_failing(book: Book, number: int, *, now: datetime) -> None:
     most = was.item.policy.pause_after
     if most is not None and was.failures >= most:
         times = "once" if was.failures == 1 else f"{was.failures} times in a row"
-        with book.as_engine():
-            pause(book, number, now=now, note=f"failed {times}")
+        caller, book.actor = book.actor, ENGINE
+        pause(book, number, now=now, note=f"failed {times}")
+        book.actor = caller
 
 
 def _set_back(book: Book, row: sqlite3.Row, *, now: datetime) -> bool:
     """Let one entry go on from now, unless it is a delay that was kept."""
     item = item_of(row)
     if not isinstance(item, Entry):
-        book.set_watermark(row, now=now)
+        most, ended = micros(now), row["ended_at"]
+        ended = None if ended is None else min(ended, most)
+        values = {"accounted_to": min(row["accounted_to"], most), "ended_at": ended}
+        book.change("entry.account", number=row["number"], next_at=None, **values)
         return True
     if is_delay(item):
         if not _is_still_due(book, item):

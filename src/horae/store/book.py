@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from horae.core.actor import ENGINE
 from horae.core.decide import LOOKED_BACK, occasions
@@ -37,32 +36,12 @@ from horae.core.receipt import (
     is_planned,
     may_become,
 )
-from horae.store import arming
-from horae.store.codec import (
-    compact,
-    compact_words,
-    counts_from_end,
-    due_of,
-    entry_of,
-    event_of,
-    filed_of,
-    listed,
-    micros,
-    moment,
-    moved,
-    next_after,
-    next_at,
-    plain,
-    read_rule,
-    run_of,
-    write_agents,
-    write_policy,
-)
-from horae.store.sql import by_place, theme
+from horae.store import arming, codec
+from horae.store.codec import compact, compact_words, filed_of, listed, micros, moment, plain
+from horae.store.sql import by_place, named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from horae.core.decide import Decision
     from horae.core.ports import EntryStep, Event, Listed, Process, Trait
@@ -70,28 +49,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ENTRY: Final = theme("entry")
-_RECEIPT: Final = theme("receipt")
-_RUN: Final = theme("run")
-_EVENT: Final = theme("event")
-_TEXT: Final = theme("text")
-_PRUNE: Final = theme("prune")
-_SEVERAL: Final = theme("several")  # for several receipts or runs at once
-_TERM: Final = theme("term")
 _TICK: Final = "tick:"
-_SOME: Final = 2000  # entries that are taken in at once
 _STARTING: Final = Reason(ReasonCode.STARTING, "the run is being started")
 _RUNNING: Final = Reason(ReasonCode.STARTED, "the run has started")
 _FREE: Final = frozenset({Status.WAITING, Status.HELD})  # no machine has such a receipt
-
-
-class Arrival(NamedTuple):
-    """A new entry: what is written down about it, and if it is armed what it runs and how."""
-
-    facts: Mapping[str, object]
-    text: str | None = None
-    entry: Entry | None = None
-    begun: Decision | None = None
 
 
 class ReceiptState(NamedTuple):
@@ -123,100 +84,19 @@ class Batch(Generic[T]):
 
 
 class _Draft(NamedTuple):
-    """A receipt that is to be filed, and what it carries of its entry."""
+    """A receipt that is to be filed, with the source and the commit of its entry."""
 
     entry: Entry
     receipt: Receipt
     source: str
     commit: str | None
-    parent: int | None = None
-    actor: str = ENGINE
-
-
-class _EntryMark(NamedTuple):
-    number: int
-    accounted_to: int | None
-    ended_at: int | None
-    next_at: int | None
-
-
-class _Ticks(NamedTuple):
-    number: int
-    ticks: int = 1
-
-
-class _EventRow(NamedTuple):
-    at: int
-    kind: str
-    facts: str
-    entry: int | None = None
-    receipt: int | None = None
-    actor: str = ENGINE
-
-
-class _ReceiptRow(NamedTuple):
-    number: int
-    entry: int
-    key: str
-    status: str
-    reason: str
-    reason_code: str
-    planned_at: int
-    through_at: int | None
-    count: int  # type: ignore[assignment]  # a column, not the method of a tuple
-    start_at: int
-    now: int
-    file: str
-    line: int
-    digest: str
-    policy: str
-    work: str
-    agents: str
-    parent: int | None
-    commit: str | None
-    actor: str
-
-
-class _Move(NamedTuple):
-    number: int
-    was: str
-    status: str
-    reason: str
-    reason_code: str
-    attempts: int
-    start_at: int | None = None
-    died: int = 0
-    ended_at: int | None = None
-    has_machine: int = 1
-
-
-class _ReceiptMove(NamedTuple):
-    row: _Move
-    event: _EventRow
-
-
-class _OpenRun(NamedTuple):
-    number: int
-    receipt: int
-    attempt: int
-    now: int
-    member: str | None
-    generation: int | None
-
-
-class _Identity(NamedTuple):
-    number: int
-    pid: int
-    pid_started: int
-
-
-_Row: TypeAlias = _EntryMark | _Ticks | _ReceiptRow | _Move | _OpenRun | _Identity
 
 
 class Book:
     """The pages of one ledger, through one connection; a *worker* writes of its own runs.
 
-    Each event that is written is the *actor*'s: of whoever called, not of the thread that writes.
+    Each event is the *actor*'s: of the caller, not of the thread that writes. A query goes by its
+    name in the dialect of the connection, and takes moments as they are.
     """
 
     def __init__(
@@ -229,30 +109,48 @@ class Book:
         self.worker = worker
         self.actor = actor
         self.execute = connection.execute
-        self.execute_many = connection.executemany
-        self._takes_tuples = isinstance(connection, sqlite3.Connection)
+        self.sql = named(getattr(connection, "dialect", ""))
 
-    @contextmanager
-    def as_engine(self) -> Iterator[None]:
-        """Let what is written meanwhile be the engine's, whoever called."""
-        was, self.actor = self.actor, ENGINE
-        try:
-            yield
-        finally:
-            self.actor = was
+    def rows(self, query: str, /, **values: Any) -> list[sqlite3.Row]:
+        return self.execute(self.sql[query], _written(values)).fetchall()
+
+    def row(self, query: str, /, **values: Any) -> Any:
+        return self.execute(self.sql[query], _written(values)).fetchone()
+
+    def every(self, read: Callable[[sqlite3.Row], T], query: str, /, **values: Any) -> list[T]:
+        return [read(row) for row in self.execute(self.sql[query], _written(values))]
+
+    def one(self, read: Callable[[sqlite3.Row], T], query: str, /, **values: Any) -> T | None:
+        row = self.row(query, **values)
+        return None if row is None else read(row)
+
+    def change(self, query: str, /, **values: Any) -> int:
+        """Return how many rows a query has changed."""
+        return self.execute(self.sql[query], _written(values)).rowcount
+
+    def change_all(self, query: str, rows: Sequence[dict[str, Any]]) -> int:
+        """Do a query for each of some rows that have the same names in the same order."""
+        many = self.sql.get(f"{query}_many")
+        if many is not None and len(rows) > 1:
+            values = {"rows": json.dumps(rows, default=bytes.hex)}
+            return max(0, self.execute(many, values).rowcount)
+        text = self.sql[query]
+        if len(rows) > 1 and isinstance(self.connection, sqlite3.Connection):
+            placed = by_place(text, tuple(rows[0]))
+            return self.connection.executemany(placed, [(*row.values(),) for row in rows]).rowcount
+        return sum(max(0, self.execute(text, row).rowcount) for row in rows)
 
     def term(self) -> int:
-        return int(self.execute(_TERM["current"]).fetchone()[0])
+        return int(self.row("term.current")[0])
 
     # Entries
 
     def entry(self, number: int) -> Listed | None:
-        row = self.execute(_ENTRY["one"], {"number": number}).fetchone()
-        return None if row is None else listed(row)
+        return self.one(listed, "entry.one", number=number)
 
     def entries(self, *, source: str | None = None) -> list[Listed]:
-        query = _ENTRY["all"] if source is None else _ENTRY["of_source"]
-        return [listed(row) for row in self.execute(query, {"source": source})]
+        query = "entry.all" if source is None else "entry.of_source"
+        return self.every(listed, query, source=source)
 
     def find(self, word: str) -> list[Listed]:
         """Return the entries that go by a word, in the first way in which any does.
@@ -273,107 +171,94 @@ class Book:
             ways.append(("by_place", {"file": file, "line": int(line)}))
         gone: list[Listed] = []
         for query, values in ways:
-            found = [listed(row) for row in self.execute(_ENTRY[query], values).fetchall()]
+            found = self.every(listed, f"entry.{query}", **values)
             if any(each.gone_at is None for each in found):
                 return found
             gone = gone or found
         return gone
 
     def coming(self, *, limit: int = 20) -> list[Listed]:
-        return [listed(row) for row in self.execute(_ENTRY["coming"], {"limit": limit})]
+        return self.every(listed, "entry.coming", limit=limit)
 
     def count_entries(self, *, due_before: datetime) -> EntryCounts:
-        values = {"due_before": micros(due_before)}
-        row = self.execute(_ENTRY["counts"], values).fetchone()
-        return EntryCounts(row["armed"], row["overdue"])
+        return EntryCounts(*self.row("entry.counts", due_before=due_before))
 
     def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]:
-        rows = self.execute(_ENTRY[f"that_are_{trait}"], {"limit": limit})
-        return [listed(row) for row in rows]
+        return self.every(listed, f"entry.that_are_{trait}", limit=limit)
 
     def followers(self) -> list[Listed]:
-        return [listed(row) for row in self.execute(_ENTRY["followers"])]
+        return self.every(listed, "entry.followers")
 
     def due(self, *, now: datetime, limit: int = 1000) -> list[DueEntry]:
-        rows = self.execute(_ENTRY["due"], {"now": micros(now), "limit": limit})
-        return [due_of(row) for row in rows]
+        return self.every(codec.due_of, "entry.due", now=now, limit=limit)
 
     def wake_at(self) -> datetime | None:
-        coming = [each for each in self.execute(_ENTRY["wake_at"]).fetchone() if each is not None]
+        coming = [each for each in self.row("entry.wake_at") if each is not None]
         return moment(min(coming)) if coming else None
 
     def rested(self, *, now: datetime) -> list[int]:
         """Return the entries that have rested as long as they should."""
-        return [row["number"] for row in self.execute(_ENTRY["rested"], {"now": micros(now)})]
-
-    def ahead(self, *, now: datetime) -> list[sqlite3.Row]:
-        """Return the entries that are there and go by a clock that ran ahead."""
-        return self.execute(_ENTRY["ahead"], {"now": micros(now)}).fetchall()
+        return [row[0] for row in self.rows("entry.rested", now=now)]
 
     def files(self, source: str) -> list[str]:
-        return [row["file"] for row in self.execute(_ENTRY["files"], {"source": source})]
+        return [row[0] for row in self.rows("entry.files", source=source)]
 
     def knows(self, source: str) -> bool:
-        return self.execute(_ENTRY["one_of_source"], {"source": source}).fetchone() is not None
+        return self.row("entry.one_of_source", source=source) is not None
 
     def loose(self, source: str) -> list[str]:
-        return [row["file"] for row in self.execute(_ENTRY["loose"], {"source": source})]
+        return [row[0] for row in self.rows("entry.loose", source=source)]
 
-    def commit_files(self, source: str, files: Sequence[str], commit: str) -> None:
-        """Note the commit of the entries in some files of which none is known."""
-        values = [{"source": source, "file": file, "commit_id": commit} for file in files]
-        if values:
-            self.execute_many(_ENTRY["commit_file"], values)
+    def index(self, source: str) -> dict[str, str]:
+        """Return by what each file of a source was last known."""
+        return {row["file"]: row["known_as"] for row in self.rows("entry.index", source=source)}
+
+    def known_files(self, source: str) -> dict[str, str]:
+        """Return the same, with nothing for a file whose entries stand though it is not known."""
+        return dict.fromkeys(self.files(source), "") | self.index(source)
 
     def rows_in(self, source: str, files: Sequence[str] | None) -> list[sqlite3.Row]:
         if files is None:
-            return self.execute(_ENTRY["present"], {"source": source}).fetchall()
-        values = {"source": source, "files": json.dumps(files)}
-        return self.execute(_ENTRY["in_files"], values).fetchall() if files else []
+            return self.rows("entry.present", source=source)
+        return self.rows("entry.in_files", source=source, files=json.dumps(files)) if files else []
 
     def rows_at(self, source: str, addresses: Collection[str]) -> list[sqlite3.Row]:
-        values = {"source": source, "addresses": json.dumps(list(addresses))}
-        return self.execute(_ENTRY["at_addresses"], values).fetchall() if addresses else []
-
-    def missing_rows(self, source: str) -> list[sqlite3.Row]:
-        return self.execute(_ENTRY["missing"], {"source": source}).fetchall()
+        wanted = json.dumps(list(addresses))
+        return self.rows("entry.at_addresses", source=source, addresses=wanted) if addresses else []
 
     def insert_entries(
-        self, arrivals: Sequence[Arrival], *, source: str, now: datetime
+        self, new: Sequence[tuple[dict[str, Any], str | None]], *, now: datetime
     ) -> list[int]:
         """Give new entries their numbers, keep what they run, and tell of them."""
-        first = self._numbers(_ENTRY, len(arrivals))
-        for begin in range(0, len(arrivals), _SOME):
-            self._insert_some(arrivals[begin : begin + _SOME], first + begin, source, now)
-        return [*range(first, first + len(arrivals))]
-
-    def _insert_some(
-        self, arrivals: Sequence[Arrival], first: int, source: str, now: datetime
-    ) -> None:
-        """Take in some new entries: not all at once, or a server would take us for frozen."""
         at = micros(now)
+        first = self._numbers("entry", len(new))
         rows, texts, events = [], [], []
-        for number, arrival in enumerate(arrivals, start=first):
-            facts, text = arrival.facts, arrival.text
-            rows.append({
-                **facts, **_beginning(arrival, now), "number": number, "source": source, "now": at
-            })  # fmt: skip
+        for number, (facts, text) in enumerate(new, start=first):
+            rows.append({**facts, "number": number, "now": at})
             if text is not None:
                 texts.append({"digest": facts["digest"], "body": _bytes(text), "now": at})
             words = {name: str(facts[name]) for name in ("address", "rule", "title")}
-            events.append(_EventRow(at, "entry_new", compact_words(**words), number))
-        self.execute_many(_ENTRY["insert"], rows)
-        self.execute_many(_TEXT["keep"], texts)
-        self._tell_all(events)
+            events.append(self._event(at, "entry_new", compact_words(**words), number))
+        self.change_all("entry.insert", rows)
+        self.change_all("text.keep", texts)
+        self.change_all("event.insert", events)
+        return [*range(first, first + len(new))]
 
     def update_entry(self, number: int, facts: Mapping[str, object], entry: Entry | None) -> None:
-        coming = None if entry is None else next_at(entry)
-        self.execute(_ENTRY["update"], {**facts, "number": number, "next_at": coming})
+        coming = None if entry is None else codec.next_at(entry)
+        self.change("entry.update", **facts, number=number, next_at=coming)
 
     def account(self, entry: Entry, decision: Decision, *, now: datetime) -> list[Filed]:
         """Write a decision that no race can spoil; return the receipts that are new."""
-        self.execute(_ENTRY["account"], _watermark(entry, decision)._asdict())
-        return self._file(self._drafts(entry, decision.receipts), now)
+        self.change("entry.account", **_watermark(entry, decision))
+        receipts = decision.receipts
+        if not receipts:
+            return []
+        [row] = self._standing([entry.number])
+        taken = self._taken((entry.number, each.key) for each in receipts)
+        free = _free(entry.number, receipts, taken)
+        drafts = [_Draft(entry, each, row["source"], row["commit_id"]) for each in free]
+        return self._file(drafts, now, actor=ENGINE)
 
     def decide(self, steps: Sequence[EntryStep], *, now: datetime) -> list[Filed]:
         found = self._standing(step.entry.number for step in steps)
@@ -381,8 +266,7 @@ class Book:
         taken = self._taken(
             (step.entry.number, each.key) for step in steps for each in step.decision.receipts
         )
-        marks: list[_EntryMark] = []
-        drafts, passed = [], []
+        marks, drafts, passed = [], [], []
         for entry, decision in ((step.entry, step.decision) for step in steps):
             number, receipts = entry.number, decision.receipts
             row = stands.pop(number, None)  # once: after that it is not as it was read
@@ -390,89 +274,34 @@ class Book:
             if row is None or was != (row[1], row[2]):
                 continue
             mark = _watermark(entry, decision)
-            if not _is_forward(row[1], mark.accounted_to):
+            then = mark["accounted_to"]
+            if row[1] is None or then is None or then < row[1]:  # it only goes forward
                 continue
             marks.append(mark)
             if taken and not taken.isdisjoint((number, each.key) for each in receipts):
-                if counts_from_end(entry.rule):
+                if codec.counts_from_end(entry.rule):
                     passed.append((entry, receipts))
-                freed = (_freed(number, taken, each) for each in receipts)
-                receipts = tuple(each for each in freed if (number, each.key) not in taken)
-            drafts += [_Draft(entry, each, row[4], row[3], actor=self.actor) for each in receipts]
-        self._write_all(_ENTRY["account_armed"], marks)
-        filed = self._file(drafts, now)
+                receipts = _free(number, receipts, taken)
+            drafts += [_Draft(entry, each, row[4], row[3]) for each in receipts]
+        self.change_all("entry.account_armed", marks)
+        filed = self._file(drafts, now, actor=self.actor)
         for entry, receipts in passed:
             self._pass_over(entry, receipts, now=now)
         return filed
 
-    def set_watermark(self, row: sqlite3.Row, *, now: datetime) -> None:
-        """Let what is not armed be accounted for up to now at most."""
-        most = micros(now)
-        values = {
-            "number": row["number"],
-            "accounted_to": min(row["accounted_to"], most),
-            "ended_at": None if row["ended_at"] is None else min(row["ended_at"], most),
-        }
-        self.execute(_ENTRY["account"], {**values, "next_at": None})
-
-    def miss(self, number: int, *, now: datetime) -> None:
-        self.execute(_ENTRY["miss"], {"number": number, "now": micros(now)})
-
-    def unmiss(self, numbers: Sequence[int]) -> None:
-        """Note that entries are not missing: what they stand in is there and cannot be read."""
-        if numbers:
-            self.execute_many(_ENTRY["unmiss"], [{"number": number} for number in numbers])
-
     def mark_gone(self, number: int, *, now: datetime) -> None:
-        self.execute(_ENTRY["gone"], {"number": number, "now": micros(now)})
-
-    def pause(self, number: int, *, now: datetime, note: str, until: datetime | None) -> bool:
-        values = {
-            "number": number,
-            "now": micros(now),
-            "note": plain(note),
-            "until": micros(until),
-            "by": self.actor,
-        }
-        return self.execute(_ENTRY["pause"], values).rowcount == 1
+        self.change("entry.gone", number=number, now=now)
 
     def remember(self, number: int, memory: str) -> None:
-        self.execute(_ENTRY["remember"], {"number": number, "memory": memory})
-
-    def resume(self, number: int) -> bool:
-        return self.execute(_ENTRY["resume"], {"number": number}).rowcount == 1
-
-    def index(self, source: str) -> dict[str, str]:
-        """Return by what each file of a source was last known."""
-        rows = self.execute(_ENTRY["index"], {"source": source})
-        return {row["file"]: row["known_as"] for row in rows}
-
-    def known_files(self, source: str) -> dict[str, str]:
-        """Return the same, with nothing for a file whose entries stand though it is not known."""
-        return dict.fromkeys(self.files(source), "") | self.index(source)
-
-    def write_index(self, source: str, was: Mapping[str, str], now: Mapping[str, str]) -> None:
-        """Remember by what files are known now, as far as that is something else."""
-        changed = [
-            {"source": source, "file": file, "known_as": known_as}
-            for file, known_as in now.items()
-            if was.get(file) != known_as
-        ]
-        lost = [{"source": source, "file": file} for file in was.keys() - now.keys()]
-        if changed:
-            self.execute_many(_ENTRY["know_file"], changed)
-        if lost:
-            self.execute_many(_ENTRY["forget_file"], lost)
+        self.change("entry.remember", number=number, memory=memory)
 
     # Receipts
 
     def receipt(self, number: int) -> Filed | None:
-        row = self.execute(_RECEIPT["one"], {"number": number}).fetchone()
-        return None if row is None else filed_of(row)
+        return self.one(filed_of, "receipt.one", number=number)
 
     def receipt_of(self, entry: int, key: str) -> Filed | None:
-        row = self.execute(_RECEIPT["by_key"], {"entry": entry, "key": key}).fetchone()
-        return None if row is None else filed_of(row)
+        return self.one(filed_of, "receipt.by_key", entry=entry, key=key)
 
     def add(
         self,
@@ -483,7 +312,7 @@ class Book:
         parent: int | None = None,
         agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
-        row = self.execute(_ENTRY["one"], {"number": number}).fetchone()
+        row = self.row("entry.one", number=number)
         if row is None:
             return []
         found = listed(row)
@@ -494,8 +323,8 @@ class Book:
                 filed.append(known)
             elif found.is_armed and isinstance(found.item, Entry):
                 asked = found.item if agents is None else replace(found.item, agents=agents)
-                draft = _Draft(asked, receipt, row["source"], row["commit_id"], parent, self.actor)
-                filed += self._file([draft], now)
+                draft = _Draft(asked, receipt, row["source"], row["commit_id"])
+                filed += self._file([draft], now, actor=self.actor, parent=parent)
         return filed
 
     def move(
@@ -505,41 +334,32 @@ class Book:
         *,
         reason: Reason,
         now: datetime,
-        start_at: datetime | None = None,
-        attempts: int | None = None,
         may_wait: bool = False,
-        died: bool = False,
+        **more: Any,
     ) -> bool:
-        """Change where a receipt stands, if the graph allows it.
+        """Change where a receipt stands, if the graph allows it; *more* is as in `_moving`.
 
         *may_wait* tells whether one that runs may wait again: for a retry, or since it was
         never let go.
         """
         if not may_become(filed.status, status, has_retry=may_wait):
             return False
-        values = {
-            "number": filed.number,
-            "was": filed.status,
-            "status": status,
-            "reason": plain(reason),
-            "reason_code": reason.code,
-            "start_at": micros(start_at),
-            "attempts": filed.attempts if attempts is None else attempts,
-            "died": int(died),
-            "ended_at": micros(now) if status in ENDS else None,
-            "has_machine": int(status not in _FREE),
-        }
-        if self.execute(_RECEIPT["move"], values).rowcount != 1:
+        row = _moving(filed, status, reason, now, **more)
+        if self.execute(self.sql["receipt.move"], row).rowcount != 1:
             return False
-        self._tell_all([_told(filed, status, reason, micros(now))])
+        self.change_all("event.insert", [self._moved(filed, status, reason, now)])
         return True
 
-    def _move_all(self, moves: Sequence[_ReceiptMove]) -> None:
-        self._write_all(_RECEIPT["move"], [each.row for each in moves])
-        self._tell_all([each.event for each in moves])
+    def _move_all(
+        self, moves: Sequence[tuple[ReceiptState, datetime]], status: Status, reason: Reason
+    ) -> None:
+        rows = [_moving(each, status, reason, now) for each, now in moves]
+        self.change_all("receipt.move", rows)
+        events = [self._moved(each, status, reason, now) for each, now in moves]
+        self.change_all("event.insert", events)
 
     def hold(self, number: int, *, reason: Reason, now: datetime) -> bool:
-        stands = self._stands("standing", number)
+        stands = self.standing(number)
         return stands is not None and self.move(stands, Status.HELD, reason=reason, now=now)
 
     def finish(self, filed: Filed, status: Status, *, reason: Reason, now: datetime) -> bool:
@@ -551,32 +371,21 @@ class Book:
 
     def release(self, number: int, *, reason: Reason, now: datetime) -> bool:
         """Let a held receipt wait again; one that is being started is not held."""
-        stands = self._stands("standing", number)
+        stands = self.standing(number)
         if stands is None or stands.status is not Status.HELD:
             return False
         return self.move(stands, Status.WAITING, reason=reason, now=now)
 
     def skip_pending(self, entry: int, *, reason: Reason, now: datetime) -> None:
-        for row in self.execute(_RECEIPT["pending_of_entry"], {"entry": entry}).fetchall():
-            self.finish(filed_of(row), Status.SKIPPED, reason=reason, now=now)
-
-    def has_open(self, entry: int) -> bool:
-        return self.execute(_RECEIPT["has_open"], {"entry": entry}).fetchone() is not None
-
-    def open_receipts(self) -> list[Filed]:
-        return [filed_of(row) for row in self.execute(_RECEIPT["open"])]
+        for filed in self.every(filed_of, "receipt.pending_of_entry", entry=entry):
+            self.finish(filed, Status.SKIPPED, reason=reason, now=now)
 
     def settle(self, numbers: Iterable[int], *, now: datetime) -> int:
-        values = [{"number": number, "now": micros(now)} for number in numbers]
-        return max(0, self.execute_many(_RECEIPT["settle"], values).rowcount)
+        at = micros(now)
+        return self.change_all("receipt.settle", [{"number": n, "now": at} for n in numbers])
 
     def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
-        values = {"after": after, "limit": limit}
-        return [filed_of(row) for row in self.execute(_RECEIPT["unsettled"], values)]
-
-    def give_up_keys(self, *, now: datetime) -> None:
-        """Free the keys of moments that come again because the clock was set back."""
-        self.execute(_RECEIPT["give_up_keys"], {"now": micros(now)})
+        return self.every(filed_of, "receipt.unsettled", after=after, limit=limit)
 
     def receipts(
         self,
@@ -591,21 +400,22 @@ class Book:
         query = "page" if entry is None else "page_of_entry"
         if entry is None and statuses and OPEN.issuperset(statuses):
             query = "page_open"
-        values = {
-            "entry": entry,
-            "since": micros(since),
-            "until": micros(until),
-            "statuses": json.dumps(sorted(statuses)) if statuses else None,
-            "cursor": cursor,
-            "limit": limit + 1,
-        }
-        found = [filed_of(row) for row in self.execute(_RECEIPT[query], values)]
+        found = self.every(
+            filed_of,
+            f"receipt.{query}",
+            entry=entry,
+            since=since,
+            until=until,
+            statuses=json.dumps(sorted(statuses)) if statuses else None,
+            cursor=cursor,
+            limit=limit + 1,
+        )
         page = tuple(found[:limit])
         return ReceiptPage(page, page[-1].number if len(found) > limit else None)
 
     def late(self, *, since: datetime, by: timedelta, limit: int = 1000) -> list[Filed]:
-        values = {"since": micros(since), "by": by // timedelta(microseconds=1), "limit": limit}
-        return [filed_of(row) for row in self.execute(_RECEIPT["late"], values)]
+        length = by // timedelta(microseconds=1)
+        return self.every(filed_of, "receipt.late", since=since, by=length, limit=limit)
 
     # Runs
 
@@ -624,18 +434,19 @@ class Book:
         if not free:
             return begun
         numbers = json.dumps([each.number for _, each, _ in free])
-        attempts = dict(self.execute(_SEVERAL["attempts"], {"receipts": numbers}).fetchall())
-        last = self.execute(_SEVERAL["run_numbers"], {"count": len(free)}).fetchone()
+        attempts = {row[0]: row[1] for row in self.rows("several.attempts", receipts=numbers)}
+        last = self.row("several.run_numbers", count=len(free))
         name, generation = self.worker or (None, None)
         opened = []
         for run, (place, each, now) in enumerate(free, start=int(last[0]) + 1):
             attempt = attempts.get(each.number, 0) + 1
-            opened.append(_OpenRun(run, each.number, attempt, micros(now), name, generation))
+            opened.append({
+                "number": run, "receipt": each.number, "attempt": attempt, "now": micros(now),
+                "member": name, "generation": generation,
+            })  # fmt: skip
             begun[place] = Run(run, each.number, attempt, now, member=name or "")
-        self._move_all(
-            [_moved(each, Status.STARTING, reason=_STARTING, now=now) for _, each, now in free]
-        )
-        self._write_all(_RUN["insert"], opened)
+        self._move_all([(each, now) for _, each, now in free], Status.STARTING, _STARTING)
+        self.change_all("run.insert", opened)
         return begun
 
     def running_all(self, asked: Sequence[tuple[int, Process, datetime]]) -> list[bool]:
@@ -647,29 +458,21 @@ class Book:
             is_noted.append(each is not None and may_become(each.status, Status.RUNNING))
             if each is None or not is_noted[-1]:
                 continue
-            more = each._replace(attempts=each.attempts + 1)
-            moves.append(_moved(more, Status.RUNNING, reason=_RUNNING, now=now))
-            known.append(_Identity(number, process.pid, process.started))
-        self._move_all(moves)
-        self._write_all(_RUN["identify"], known)
+            moves.append((each._replace(attempts=each.attempts + 1), now))
+            known.append({"number": number, "pid": process.pid, "pid_started": process.started})
+        self._move_all(moves, Status.RUNNING, _RUNNING)
+        self.change_all("run.identify", known)
         return is_noted
 
     def give_back(self, number: int, *, reason: Reason, now: datetime, died: bool = False) -> bool:
         """Let the receipt of a run that was never let go wait again."""
-        stands = self._stands("standing_of_run", number)
+        stands = self.one(_state, "receipt.standing_of_run", number=number)
         if stands is None:
             return False
         # It was counted when it was written down as running, and then it was not let go.
         attempts = stands.attempts - (stands.status is Status.RUNNING)
-        if not self.move(
-            stands,
-            Status.WAITING,
-            reason=reason,
-            now=now,
-            attempts=attempts,
-            may_wait=True,
-            died=died,
-        ):
+        more: dict[str, Any] = {"attempts": attempts, "may_wait": True, "died": died}
+        if not self.move(stands, Status.WAITING, reason=reason, now=now, **more):
             return False
         self.close_run(number, outcome=None, reason=reason, now=now)
         return True
@@ -687,38 +490,42 @@ class Book:
         memory: str | None = None,
         is_counted: bool = True,
     ) -> Filed | None:
-        row = self.execute(_RECEIPT["of_run"], {"number": number}).fetchone()
-        if row is None or outcome not in ENDS:
+        filed = self.one(filed_of, "receipt.of_run", number=number)
+        if filed is None or outcome not in ENDS:
             return None
-        filed = filed_of(row)
         # One that could not even be made was an attempt too, or it would be tried for ever.
         attempts = filed.attempts + (filed.status is Status.STARTING)
         retry = None if is_last else filed.policy.retry
-        then = after_end(outcome, attempts=attempts, retry=retry, now=now)
+        status, start_at = after_end(outcome, attempts=attempts, retry=retry, now=now)
         if not may_become(filed.status, outcome) or not self.move(
             filed,
-            then.status,
+            status,
             reason=reason,
             now=now,
-            start_at=then.start_at,
+            start_at=start_at,
             attempts=attempts,
-            may_wait=then.start_at is not None,
+            may_wait=start_at is not None,
         ):
             return None
         self.close_run(
             number, outcome=outcome, exit_code=exit_code, reason=reason, facts=facts, now=now
         )
-        if then.status in ENDS:
-            self._go_on(filed, then.status, now=now, is_counted=is_counted, memory=memory)
-        if then.status in BAD:
+        if status in ENDS:
+            self._go_on(filed, status, now=now, is_counted=is_counted, memory=memory)
+        if status in BAD:
             arming.pause_if_failing(self, filed.entry, now=now)
-        return moved(
-            filed,
-            then.status,
+        receipt = replace(
+            filed.receipt,
+            status=status,
             reason=Reason(reason.code, plain(reason)),
-            start_at=then.start_at,
+            start_at=start_at or filed.receipt.start_at,
+        )
+        return replace(
+            filed,
+            receipt=receipt,
             attempts=attempts,
-            ended_at=now if then.status in ENDS else None,
+            ended_at=now if status in ENDS else None,
+            machine="" if status is Status.WAITING else filed.machine,
         )
 
     def close_run(
@@ -731,35 +538,30 @@ class Book:
         exit_code: int | None = None,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        values = {
-            "number": number,
-            "outcome": outcome,
-            "exit_code": exit_code,
-            "reason": plain(reason),
-            "reason_code": reason.code,
-            "facts": compact(facts or {}),
-            "now": micros(now),
-        }
-        self.execute(_RUN["close"], values)
+        self.change(
+            "run.close",
+            number=number,
+            outcome=outcome,
+            exit_code=exit_code,
+            reason=plain(reason),
+            reason_code=reason.code,
+            facts=compact(facts or {}),
+            now=now,
+        )
 
     def run(self, number: int) -> Run | None:
-        row = self.execute(_RUN["one"], {"number": number}).fetchone()
-        return None if row is None else run_of(row)
+        return self.one(codec.run_of, "run.one", number=number)
 
     def open_runs(self) -> list[tuple[Filed, Run]]:
         found = []
-        for row in self.execute(_RUN["all_open"]).fetchall():
-            filed = self.receipt(row["receipt"])
+        for run in self.every(codec.run_of, "run.all_open"):
+            filed = self.receipt(run.receipt)
             assert filed is not None, "a run has its receipt"
-            found.append((filed, run_of(row)))
+            found.append((filed, run))
         return found
 
-    def open_run_of(self, receipt: int) -> Run | None:
-        row = self.execute(_RUN["open_of_receipt"], {"receipt": receipt}).fetchone()
-        return None if row is None else run_of(row)
-
     def runs_of(self, receipt: int) -> list[Run]:
-        return [run_of(row) for row in self.execute(_RUN["of_receipt"], {"receipt": receipt})]
+        return self.every(codec.run_of, "run.of_receipt", receipt=receipt)
 
     # Events and texts
 
@@ -772,33 +574,41 @@ class Book:
         receipt: int | None = None,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        self._tell_all([_EventRow(micros(now), kind, compact(facts or {}), entry, receipt)])
+        event = self._event(micros(now), kind, compact(facts or {}), entry, receipt)
+        self.change_all("event.insert", [event])
 
     def newest_event(self) -> int:
-        return int(self.execute(_EVENT["newest"]).fetchone()[0])
+        return int(self.row("event.newest")[0])
 
     def fresh_at(self) -> datetime | None:
         first = self.events_after(0, limit=1)
         return first[0].at if first and first[0].kind == FRESH_LEDGER else None
 
     def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
-        values = {"number": number, "limit": limit}
-        return [event_of(row) for row in self.execute(_EVENT["after"], values)]
+        return self.every(codec.event_of, "event.after", number=number, limit=limit)
 
     def keep_text(self, digest: str, text: str, *, now: datetime) -> None:
-        self.execute(_TEXT["keep"], {"digest": digest, "body": _bytes(text), "now": micros(now)})
+        self.change("text.keep", digest=digest, body=_bytes(text), now=now)
 
     def text(self, digest: str) -> str | None:
-        row = self.execute(_TEXT["one"], {"digest": digest}).fetchone()
-        return None if row is None else _text(row["body"])
+        return self.one(lambda row: _text(row[0]), "text.one", digest=digest)
 
-    def job(self, filed: Filed, run: Run) -> Job | None:
-        """Return all that the run of a receipt needs, if the text that it runs is here."""
-        text = self.text(filed.digest) if filed.digest else ""
-        if text is None:
-            return None
-        entry = self.entry(filed.entry)
-        return Job(filed, run, text, self._followed(filed, entry), entry)
+    def jobs(self, asked: Sequence[tuple[Filed, Run]]) -> list[Job | None]:
+        """Return all that the runs of receipts need; None: the text of one is not here."""
+        digests = json.dumps([filed.digest for filed, _ in asked])
+        texts = {row[0]: _text(row[1]) for row in self.rows("several.texts", digests=digests)}
+        numbers = json.dumps([filed.entry for filed, _ in asked])
+        entries = {row["number"]: row for row in self.rows("several.entries", numbers=numbers)}
+        found: list[Job | None] = []
+        for filed, run in asked:
+            text = texts.get(filed.digest) if filed.digest else ""
+            row = entries.get(filed.entry)
+            if text is None:
+                found.append(None)
+                continue
+            entry = None if row is None else listed(row)
+            found.append(Job(filed, run, text, self._followed(filed, entry), entry))
+        return found
 
     def _followed(self, alert: Filed, entry: Listed | None) -> Followed | None:
         number = followed_by(alert.receipt.key)
@@ -814,120 +624,102 @@ class Book:
         event = tuple(each for each in wanted if each in found)
         return Followed(filed, event, next(reversed(self.runs_of(filed.number)), None))
 
-    def jobs(self, asked: Sequence[tuple[Filed, Run]]) -> list[Job | None]:
-        wanted = {"digests": json.dumps([filed.digest for filed, _ in asked])}
-        texts = {row[0]: _text(row[1]) for row in self.execute(_SEVERAL["texts"], wanted)}
-        wanted = {"numbers": json.dumps([filed.entry for filed, _ in asked])}
-        entries = {row["number"]: row for row in self.execute(_SEVERAL["entries"], wanted)}
-        found: list[Job | None] = []
-        for filed, run in asked:
-            text = texts.get(filed.digest) if filed.digest else ""
-            row = entries.get(filed.entry)
-            if text is None or followed_by(filed.receipt.key) is not None:
-                found.append(self.job(filed, run))
-            else:
-                found.append(Job(filed, run, text, None, None if row is None else listed(row)))
-        return found
-
     def prune(self, *, before: datetime, now: datetime) -> Pruned:
         """Fold old receipts into ranges and drop what is old and needed no more."""
-        values = {"before": micros(before)}
-        runs = self._count_runs()
+        [runs] = self.row("prune.count_runs")
         receipts = 0
-        for row in self.execute(_PRUNE["foldable"], values).fetchall():
-            group = {**dict(row), **values}
-            receipts += self.execute(_PRUNE["drop_folded"], group).rowcount
-            self.execute(_PRUNE["widen"], group)
-        self.execute(_PRUNE["drop_runs"], values)
-        events = self.execute(_PRUNE["drop_events"], values).rowcount
-        texts = self.execute(_PRUNE["drop_texts"], values).rowcount
-        pruned = Pruned(receipts, runs - self._count_runs(), events, texts)
+        for row in self.rows("prune.foldable", before=before):
+            group = {**dict(row), "before": before}
+            receipts += self.change("prune.drop_folded", **group)
+            self.change("prune.widen", **group)
+        self.change("prune.drop_runs", before=before)
+        events = self.change("prune.drop_events", before=before)
+        texts = self.change("prune.drop_texts", before=before)
+        [left] = self.row("prune.count_runs")
+        pruned = Pruned(receipts, runs - left, events, texts)
         facts = {"receipts": receipts, "runs": pruned.runs, "events": events, "texts": texts}
         self.tell("pruned", now=now, facts=facts)
         return pruned
 
     # What several of these share
 
-    def _numbers(self, theme: Mapping[str, str], count: int) -> int:
+    def _numbers(self, theme: str, count: int) -> int:
         """Return the first of so many numbers for entries, or receipts, that nobody ever had."""
-        return int(self.execute(theme["numbers"], {"count": count}).fetchone()[0]) + 1
+        return int(self.row(f"{theme}.numbers", count=count)[0]) + 1
 
-    def _write_all(self, query: str, rows: Sequence[_Row | _EventRow]) -> None:
-        if rows and self._takes_tuples:
-            self.execute_many(by_place(query, rows[0]._fields), rows)
-        elif rows:
-            self.execute_many(query, [each._asdict() for each in rows])
+    def _event(
+        self, at: int, kind: str, facts: str, entry: int | None = None, receipt: int | None = None
+    ) -> dict[str, Any]:
+        return {
+            "at": at, "kind": kind, "facts": facts, "entry": entry, "receipt": receipt,
+            "actor": self.actor,
+        }  # fmt: skip
 
-    def _tell_all(self, events: Sequence[_EventRow]) -> None:
-        if self.actor != ENGINE:
-            events = [each._replace(actor=self.actor) for each in events]
-        self._write_all(_EVENT["insert"], events)
+    def _moved(
+        self, stands: Filed | ReceiptState, status: Status, reason: Reason, now: datetime
+    ) -> dict[str, Any]:
+        facts = _moved_facts(reason, reason.code, status)
+        return self._event(micros(now), "receipt", facts, stands.entry, stands.number)
 
     def _standing(self, numbers: Iterable[int]) -> list[sqlite3.Row]:
-        values = {"numbers": json.dumps([*numbers])}
-        return self.execute(_ENTRY["standing"], values).fetchall()
+        return self.rows("entry.standing", numbers=json.dumps([*numbers]))
 
     def _taken(self, keys: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
         wanted = [*keys]
-        if not wanted:
-            return set()
-        rows = self.execute(_RECEIPT["taken"], {"keys": json.dumps(wanted)})
+        rows = self.rows("receipt.taken", keys=json.dumps(wanted)) if wanted else ()
         return {(row[0], row[1]) for row in rows}
 
     def standing(self, number: int) -> ReceiptState | None:
-        return self._stands("standing", number)
-
-    def _stands(self, query: str, number: int) -> ReceiptState | None:
-        row = self.execute(_RECEIPT[query], {"number": number}).fetchone()
-        return None if row is None else ReceiptState(row[0], row[1], Status(row[2]), row[3], row[4])
+        return self.one(_state, "receipt.standing", number=number)
 
     def _stand_all(self, query: str, numbers: Sequence[int]) -> dict[int, ReceiptState]:
         """Return where several receipts stand, by their own numbers or those of their runs."""
-        rows = self.execute(_SEVERAL[query], {"numbers": json.dumps(numbers)})
-        return {
-            row[5]: ReceiptState(row[0], row[1], Status(row[2]), row[3], row[4]) for row in rows
-        }
+        rows = self.rows(f"several.{query}", numbers=json.dumps(numbers))
+        return {row[5]: _state(row) for row in rows}
 
-    def _drafts(self, entry: Entry, receipts: Sequence[Receipt]) -> list[_Draft]:
-        """Return what is to be filed of an entry: the receipts whose key has none."""
-        if not receipts:
-            return []
-        [row] = self._standing([entry.number])
-        taken = self._taken((entry.number, each.key) for each in receipts)
-        return [
-            _Draft(entry, each, row["source"], row["commit_id"])
-            for each in (_freed(entry.number, taken, each) for each in receipts)
-            if (entry.number, each.key) not in taken
-        ]
-
-    def _file(self, drafts: Sequence[_Draft], now: datetime) -> list[Filed]:
+    def _file(
+        self, drafts: Sequence[_Draft], now: datetime, *, actor: str, parent: int | None = None
+    ) -> list[Filed]:
         """File receipts whose keys are free, and tell of them."""
         if not drafts:
             return []
         at = micros(now)
         filed, rows, events, ticks = [], [], [], []
         words: dict[tuple[str, str, str, Status], str] = {}  # of a herd they are mostly the same
-        for number, draft in enumerate(drafts, start=self._numbers(_RECEIPT, len(drafts))):
-            receipt = draft.receipt
-            filed.append(_filed(number, draft, now))
-            rows.append(_receipt_row(number, draft, at))
+        first = self._numbers("receipt", len(drafts))
+        for number, (entry, receipt, source, commit) in enumerate(drafts, start=first):
+            filed.append(
+                Filed(
+                    number,
+                    entry.number,
+                    receipt,
+                    now,
+                    entry.origin,
+                    entry.digest,
+                    commit,
+                    entry.policy,
+                    source=source,
+                    title=entry.title,
+                    work=entry.work,
+                    agents=entry.agents,
+                    parent=parent,
+                    actor=actor,
+                )
+            )
+            rows.append(_receipt_row(filed[-1], at))
             reason = receipt.reason
             key = receipt.key, reason, reason.code, receipt.status
             facts = words.get(key)
             if facts is None:
                 facts = words[key] = compact_words(
-                    key=receipt.key,
-                    reason=reason,
-                    reason_code=reason.code,
-                    status=receipt.status,
+                    key=receipt.key, reason=reason, reason_code=reason.code, status=receipt.status
                 )
-            entry = draft.entry.number
-            events.append(_EventRow(at, "receipt", facts, entry, number))
+            events.append(self._event(at, "receipt", facts, entry.number, number))
             if receipt.key.startswith(_TICK):
-                ticks.append(_Ticks(entry))
-        self._write_all(_RECEIPT["insert"], rows)
-        self._tell_all(events)
-        self._write_all(_ENTRY["tick"], ticks)
+                ticks.append({"number": entry.number, "ticks": 1})
+        self.change_all("receipt.insert", rows)
+        self.change_all("event.insert", events)
+        self.change_all("entry.tick", ticks)
         return filed
 
     def _pass_over(self, entry: Entry, receipts: Sequence[Receipt], *, now: datetime) -> None:
@@ -949,12 +741,10 @@ class Book:
         memory: str | None = None,
     ) -> None:
         """Let an entry go on after a receipt of it that is over, whether it ran or not."""
-        number = {"number": filed.entry}
-        spec, accounted_to, end, streak, failures = self.execute(
-            _ENTRY["goes_on"], number
-        ).fetchone()
-        rule = None if spec is None else read_rule(spec)
-        waited = rule is not None and counts_from_end(rule)
+        number = filed.entry
+        spec, accounted_to, end, streak, failures = self.row("entry.goes_on", number=number)
+        rule = None if spec is None else codec.read_rule(spec)
+        waited = rule is not None and codec.counts_from_end(rule)
         ended_at = moment(end)
         if is_planned(filed.receipt.key) and (waited or status in ENDS):
             # Not before the watermark, or a clock set back would hide the next moment for ever.
@@ -962,45 +752,72 @@ class Book:
         is_tick = filed.receipt.key.startswith(_TICK)
         if is_counted and (is_tick or not isinstance(rule, CadenceRule)):
             streak, failures = _counts(status, streak, failures, is_tick=is_tick)
-        values = {**number, "ended_at": micros(ended_at), "memory": memory}
+        values = {"number": number, "ended_at": ended_at, "memory": memory}
         values |= {"streak": streak, "failures": failures}
         if not waited:
-            self.execute(_ENTRY["over_as_planned"], values)
+            self.change("entry.over_as_planned", **values)
             return
-        entry = entry_of(self.execute(_ENTRY["one"], number).fetchone())
+        entry = codec.entry_of(self.row("entry.one", number=number))
         if isinstance(entry.rule, CadenceRule):
             entry = replace(entry, rule=replace(entry.rule, streak=streak, failures=failures))
-        coming = next_after(entry, entry.accounted_to, ended_at)
-        values["next_at"] = coming
-        self.execute(_ENTRY["over"], values)
-
-    def _count_runs(self) -> int:
-        return int(self.execute(_PRUNE["count_runs"]).fetchone()[0])
+        coming = codec.next_after(entry, entry.accounted_to, ended_at)
+        self.change("entry.over", **values, next_at=coming)
 
 
-def _told(filed: Filed | ReceiptState, status: Status, reason: Reason, at: int) -> _EventRow:
-    facts = _told_facts(reason, reason.code, status)
-    return _EventRow(at, "receipt", facts, filed.entry, filed.number)
+def _written(values: dict[str, Any]) -> dict[str, Any]:
+    for name, value in values.items():
+        if type(value) is datetime:
+            values[name] = micros(value)
+    return values
+
+
+def _state(row: sqlite3.Row) -> ReceiptState:
+    return ReceiptState(row[0], row[1], Status(row[2]), row[3], row[4])
 
 
 # Thousands of receipts start and end for a few reasons.
 @lru_cache(maxsize=256)
-def _told_facts(reason: str, code: str, status: str) -> str:
+def _moved_facts(reason: str, code: str, status: str) -> str:
     return compact_words(reason=reason, reason_code=code, status=status)
 
 
-def _moved(stands: ReceiptState, status: Status, *, reason: Reason, now: datetime) -> _ReceiptMove:
-    was, code = stands.status.value, reason.code
-    row = _Move(stands.number, was, status.value, reason, code, stands.attempts)
-    return _ReceiptMove(row, _told(stands, status, reason, micros(now)))
+def _moving(
+    stands: Filed | ReceiptState,
+    status: Status,
+    reason: Reason,
+    now: datetime,
+    *,
+    start_at: datetime | None = None,
+    attempts: int | None = None,
+    died: bool = False,
+) -> dict[str, Any]:
+    return {
+        "number": stands.number,
+        "was": stands.status.value,
+        "status": status.value,
+        "reason": plain(str(reason)),
+        "reason_code": str(reason.code),
+        "start_at": micros(start_at),
+        "attempts": stands.attempts if attempts is None else attempts,
+        "died": int(died),
+        "ended_at": micros(now) if status in ENDS else None,
+        "has_machine": int(status not in _FREE),
+    }
 
 
-def _freed(entry: int, taken: set[tuple[int, str]], receipt: Receipt) -> Receipt:
-    """Return a receipt; a range whose first moment ran already goes by a key of its own."""
-    if receipt.through_at is None or (entry, receipt.key) not in taken:
-        return receipt
-    # The clock was set back: the first has its receipt, and the others have none.
-    return replace(receipt, key=f"{receipt.key}:through:{key_time(receipt.through_at)}")
+def _free(
+    entry: int, receipts: Iterable[Receipt], taken: set[tuple[int, str]]
+) -> tuple[Receipt, ...]:
+    """Return the receipts whose keys are free; a range gets a key of its own if its first ran."""
+    free = []
+    for receipt in receipts:
+        key = receipt.key
+        if receipt.through_at is not None and (entry, key) in taken:
+            # The clock was set back: the first has its receipt, and the others have none.
+            key = f"{key}:through:{key_time(receipt.through_at)}"
+        if (entry, key) not in taken:
+            free.append(receipt if key == receipt.key else replace(receipt, key=key))
+    return tuple(free)
 
 
 def _is_number(word: str) -> bool:
@@ -1016,81 +833,39 @@ def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tup
     return (streak + 1 if status is Status.NO_WORK else 0), 0
 
 
-def _watermark(entry: Entry, decision: Decision) -> _EntryMark:
-    return _EntryMark(
-        entry.number,
-        micros(decision.accounted_to),
-        micros(decision.ended_at),
-        next_after(entry, decision.accounted_to, decision.ended_at),
-    )
-
-
-def _is_forward(was: int | None, then: int | None) -> bool:
-    return was is not None and then is not None and then >= was
-
-
-def _beginning(arrival: Arrival, now: datetime) -> dict[str, int | None]:
-    """Return what a new entry carries; one that is not armed is accounted for up to now."""
-    entry, begun = arrival.entry, arrival.begun
-    if entry is None or begun is None:
-        none = dict.fromkeys(("ended_at", "next_at"))
-        return {**none, "accounted_to": micros(now), "ticks": 0, "streak": 0, "failures": 0}
-    rule = entry.rule
-    counted = (
-        (rule.ticks, rule.streak, rule.failures) if isinstance(rule, CadenceRule) else (0,) * 3
-    )
+def _watermark(entry: Entry, decision: Decision) -> dict[str, Any]:
     return {
-        "accounted_to": micros(begun.accounted_to),
-        "ended_at": micros(begun.ended_at),
-        "next_at": next_after(entry, begun.accounted_to, begun.ended_at),
-        **dict(zip(("ticks", "streak", "failures"), counted, strict=True)),
+        "number": entry.number,
+        "accounted_to": micros(decision.accounted_to),
+        "ended_at": micros(decision.ended_at),
+        "next_at": codec.next_after(entry, decision.accounted_to, decision.ended_at),
     }
 
 
-def _receipt_row(number: int, draft: _Draft, at: int) -> _ReceiptRow:
-    entry, receipt, _, commit, parent, actor = draft
-    return _ReceiptRow(
-        number,
-        entry.number,
-        receipt.key,
-        receipt.status.value,
-        plain(str(receipt.reason)),  # itself a text: a store binds one faster than its heir
-        str(receipt.reason.code),
-        micros(receipt.planned_at),
-        micros(receipt.through_at),
-        receipt.count,
-        micros(receipt.start_at),
-        at,
-        plain(entry.origin.file),
-        entry.origin.line,
-        entry.digest,
-        write_policy(entry.policy),
-        entry.work.value,
-        write_agents(entry.agents),
-        parent,
-        commit,
-        actor,
-    )
-
-
-def _filed(number: int, draft: _Draft, now: datetime) -> Filed:
-    entry, receipt, source, commit, parent, actor = draft
-    return Filed(
-        number,
-        entry.number,
-        receipt,
-        now,
-        entry.origin,
-        entry.digest,
-        commit,
-        entry.policy,
-        source=source,
-        title=entry.title,
-        work=entry.work,
-        agents=entry.agents,
-        parent=parent,
-        actor=actor,
-    )
+def _receipt_row(filed: Filed, at: int) -> dict[str, Any]:
+    receipt = filed.receipt
+    return {
+        "number": filed.number,
+        "entry": filed.entry,
+        "key": receipt.key,
+        "status": receipt.status.value,
+        "reason": plain(str(receipt.reason)),  # a store binds a text faster than its heir
+        "reason_code": str(receipt.reason.code),
+        "planned_at": micros(receipt.planned_at),
+        "through_at": micros(receipt.through_at),
+        "count": receipt.count,
+        "start_at": micros(receipt.start_at),
+        "now": at,
+        "file": plain(filed.origin.file),
+        "line": filed.origin.line,
+        "digest": filed.digest,
+        "policy": codec.write_policy(filed.policy),
+        "work": filed.work.value,
+        "agents": codec.write_agents(filed.agents),
+        "parent": filed.parent,
+        "commit": filed.commit,
+        "actor": filed.actor,
+    }
 
 
 def _text(body: bytes) -> str:

@@ -139,6 +139,23 @@ class CallQueue:
             return calls
 
 
+class InlineQueue:
+    """A queue without a thread: each call is done at once."""
+
+    async def do(self, work: Callable[[], T]) -> T:
+        return work()
+
+    async def join(
+        self, call: QueuedCall[T], serve: Callable[[Sequence[QueuedCall[Any]]], None]
+    ) -> T:
+        serve([call])
+        call.answer()
+        return await call.future
+
+    def rest(self) -> None:
+        pass
+
+
 def _answer(calls: Sequence[QueuedCall[Any]]) -> None:
     for call in calls:
         call.answer()

@@ -439,50 +439,6 @@ def filed_of(row: sqlite3.Row) -> Filed:
     )
 
 
-def moved(
-    filed: Filed,
-    status: Status,
-    *,
-    reason: Reason,
-    start_at: datetime | None,
-    attempts: int,
-    ended_at: datetime | None,
-) -> Filed:
-    """Return a receipt as it stands after a move, without reading it again."""
-    was = filed.receipt
-    receipt = Receipt(
-        was.key,
-        status,
-        reason,
-        was.planned_at,
-        was.start_at if start_at is None else start_at,
-        was.through_at,
-        was.count,
-    )
-    # Spelled out: `replace` takes as long as all else that is done at the end of a run.
-    return Filed(
-        filed.number,
-        filed.entry,
-        receipt,
-        filed.decided_at,
-        filed.origin,
-        filed.digest,
-        filed.commit,
-        filed.policy,
-        filed.source,
-        filed.title,
-        filed.work,
-        filed.agents,
-        filed.parent,
-        attempts,
-        filed.deaths,
-        ended_at,
-        filed.settled_at,
-        "" if status is Status.WAITING else filed.machine,
-        filed.actor,
-    )
-
-
 @_read("run")
 def run_of(row: sqlite3.Row) -> Run:
     outcome = row["outcome"]

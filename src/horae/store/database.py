@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from horae.core.ports import (
     LedgerBusyError,
     LedgerDamagedError,
-    LedgerError,
     LedgerNewerError,
     LedgerWriteError,
 )
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 Seal: TypeAlias = "Callable[[sqlite3.Connection], None]"
 
 MEMORY: Final = ":memory:"
+# Never deferred: one that reads first and then writes fails at once when it meets another.
+BEGIN: Final = "BEGIN IMMEDIATE"
 DATABASE: Final = "ledger.db"
 MARK: Final = "HORAE"  # says that there was a ledger here, whatever became of it
 APPLICATION: Final = 0x486F7261  # "Hora"
@@ -70,20 +71,12 @@ class sqlite_errors:  # noqa: N801 - used as a word: with sqlite_errors(place)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        if isinstance(error, sqlite3.DatabaseError):
-            said = _said(self._place, error)
-            if said is not None:
-                raise said from error
-        elif isinstance(error, OSError):
-            raise LedgerWriteError(
-                self._place,
-                f"cannot be written ({error.strerror})",
-                remedy="free disk space or make it writable, and try again",
-            ) from error
+        if isinstance(error, Exception) and (said := meant(self._place, error)) is not error:
+            raise said from error
 
 
-def _said(place: str, error: sqlite3.DatabaseError) -> LedgerError | None:
-    """Return what an error of SQLite means to a person, if it is not one of ours."""
+def meant(place: str, error: Exception) -> Exception:
+    """Return what an error of SQLite or the disk means to a person; itself if it is another."""
     # An extended code has its kind in the lowest byte.
     kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if kind in _BUSY:
@@ -92,13 +85,14 @@ def _said(place: str, error: sqlite3.DatabaseError) -> LedgerError | None:
             "another process is writing to the ledger; nothing was recorded",
             remedy="try again, or stop that process",
         )
-    if kind in _REFUSED:
+    if kind in _REFUSED or isinstance(error, OSError):
+        why = error.strerror if isinstance(error, OSError) else error
         return LedgerWriteError(
             place,
-            f"cannot be written ({error})",
+            f"cannot be written ({why})",
             remedy="free disk space or make it writable, and try again",
         )
-    return _damaged(place, f"the ledger is damaged ({error})") if kind in _BROKEN else None
+    return _damaged(place, f"the ledger is damaged ({error})") if kind in _BROKEN else error
 
 
 def prepare(directory: Path) -> None:
@@ -279,13 +273,12 @@ def statements(script: str) -> Iterator[str]:
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterator[None]:
-    """Do all of it or nothing; with *keep* false nothing in any case."""
-    # Never deferred: one that reads first and then writes fails at once when it meets another.
-    connection.execute("BEGIN IMMEDIATE")
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Do all of it or nothing."""
+    connection.execute(BEGIN)
     try:
         yield
-        connection.execute("COMMIT" if keep else "ROLLBACK")
+        connection.execute("COMMIT")
     except BaseException:
         with suppress(sqlite3.Error):  # the first error is the one to report
             if connection.in_transaction:

@@ -6,13 +6,12 @@ connection that has failed is closed, and the next call opens another.
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 from psycopg import errors, sql
@@ -28,10 +27,10 @@ from horae.core.ports import (
     LedgerNewerError,
     LedgerWriteError,
 )
-from horae.store.sql import migrations, spoken
+from horae.store.sql import migrations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from psycopg.cursor import Cursor
 
@@ -174,22 +173,7 @@ def _answered(
         return result
 
 
-class _SplitQuery(NamedTuple):
-    one: str
-    many: str | None
-    names: tuple[str, ...]  # what `many` is told of each row
-
-
 @cache
-def _said(query: str) -> _SplitQuery:
-    """Return a query of ours in the words of PostgreSQL and of psycopg."""
-    own = spoken(DIALECT).get(query)
-    one = query if own is None else own.one
-    many = None if own is None else own.many
-    names = tuple(dict.fromkeys(found[1] for found in _TOKEN.finditer(query) if found[1]))
-    return _SplitQuery(_placed(one), None if many is None else _placed(many), names)
-
-
 def _placed(query: str) -> str:
     """Return a query with psycopg's places for values.
 
@@ -207,6 +191,8 @@ def _placed(query: str) -> str:
 
 class PostgresConnection:
     """One connection, which is opened when it is needed, and again when it was lost."""
+
+    dialect: Final = DIALECT
 
     def __init__(
         self, address: DatabaseAddress, timeouts: Timeouts, *, is_read_only: bool = False
@@ -240,25 +226,10 @@ class PostgresConnection:
         return 0 if self._connection is None else self._connection.info.backend_pid
 
     def execute(self, query: str, values: Mapping[str, Any] | None = None) -> Cursor[PostgresRow]:
-        cursor: Cursor[PostgresRow] = self.raw.execute(_said(query).one, values or {})
+        cursor: Cursor[PostgresRow] = self.raw.execute(_placed(query), values or {})
         found = cursor.pgresult
         if found is not None and not found.nfields:
             self.changes += max(0, cursor.rowcount)
-        return cursor
-
-    def executemany(self, query: str, rows: Iterable[Mapping[str, Any]]) -> Cursor[PostgresRow]:
-        """Do one query for each row, all at once if the dialect can."""
-        said, many = _said(query), [*rows]
-        cursor: Cursor[PostgresRow] = self.raw.cursor()
-        if not many:
-            return cursor
-        if len(many) == 1:
-            cursor.execute(said.one, many[0])
-        elif said.many is not None:
-            cursor.execute(said.many, {"rows": _written(said.names, many)})
-        else:
-            cursor.executemany(said.one, many)
-        self.changes += max(0, cursor.rowcount)
         return cursor
 
     def begin(self) -> tuple[int, int]:
@@ -353,10 +324,6 @@ class PostgresConnection:
         return sql.SQL("; ").join(parts)
 
 
-def _written(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    return json.dumps([{name: row[name] for name in names} for row in rows], default=bytes.hex)
-
-
 def _millis(length: timedelta) -> int:
     return max(1, round(length / timedelta(milliseconds=1)))
 
@@ -376,9 +343,9 @@ class postgres_errors:  # noqa: N801 - used as a word: with postgres_errors(addr
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        if isinstance(error, psycopg.Error):
-            said = _meant(self._address, error, is_commit=self._is_commit)
-            if said is not None:
+        if isinstance(error, Exception):
+            said = meant(self._address, error, is_commit=self._is_commit)
+            if said is not error:
                 # Without what libpq says: that may hold what is secret.
                 raise said from None
 
@@ -421,10 +388,10 @@ _UNKNOWN_USER: Final = (
 )
 
 
-def _meant(
-    address: DatabaseAddress, error: psycopg.Error, *, is_commit: bool
-) -> LedgerError | None:
-    """Return what an error of PostgreSQL means to a person, if it is not one of ours."""
+def meant(address: DatabaseAddress, error: Exception, *, is_commit: bool = False) -> Exception:
+    """Return what an error of PostgreSQL means to a person; itself if it is another."""
+    if not isinstance(error, psycopg.Error):
+        return error
     place, why = address.place, address.masked(error)
     for kind, reason in _BUSY.items():
         if isinstance(error, kind):
@@ -454,7 +421,7 @@ def _meant(
         reason = f"the tables do not match the schema ({why})"
         return LedgerDamagedError(place, reason, remedy="restore a backup")
     if not isinstance(error, _LOST):
-        return None
+        return error
     if is_commit:
         reason = f"the connection was lost during a commit ({why}); the result is not known"
         return LedgerWriteError(place, reason, remedy="check again when the database answers")

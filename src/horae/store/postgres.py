@@ -17,12 +17,12 @@ from horae.cluster.lease import LostLease
 from horae.core.access import REVOKED
 from horae.core.entry import Work
 from horae.core.gate import Machine
-from horae.core.ports import LedgerError, LedgerWriteError, StaleTermError
+from horae.core.ports import LedgerError, StaleTermError
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.store import pg_listen, pg_schema
 from horae.store.book import Book, NodeJoin
-from horae.store.call_queue import CallQueue, QueuedCall, do_all
+from horae.store.call_queue import CallQueue
 from horae.store.codec import filed_of, plain
 from horae.store.leases import LeaseOverError, Leases, done
 from horae.store.ledger import ANYBODY, BookLedger
@@ -32,13 +32,13 @@ from horae.store.pg_wire import (
     PostgresConnection,
     Timeouts,
     is_lost,
+    meant,
     postgres_errors,
     refuse_newer,
 )
 from horae.store.sql import theme
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import datetime
     from pathlib import Path
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from horae.cluster.lease import Membership
     from horae.core.ports import Run
     from horae.core.receipt import Filed
+    from horae.store.call_queue import QueuedCall
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]
 
@@ -103,8 +104,6 @@ class PostgresLedger(BookLedger):
     A member writes under its lease, whatever the term, and starts only what was assigned to it.
     """
 
-    worker: NodeJoin | None = None
-
     def __init__(
         self,
         *,
@@ -119,8 +118,9 @@ class PostgresLedger(BookLedger):
         self._writer = writer
         self._reader = reader
         self._send = send
-        self._writing = CallQueue("ledger-writer")
-        self._reading = CallQueue("ledger-reader")
+        self._changes = 0  # of the writer, at the last savepoint
+        self._write_queue = CallQueue("ledger-writer")
+        self._read_queue = CallQueue("ledger-reader")
 
     @classmethod
     async def open(
@@ -144,7 +144,7 @@ class PostgresLedger(BookLedger):
         leases = Leases(PostgresConnection(address, lease_timeouts or BRIEF))
         ledger = cls(writer=writer, reader=reader, leases=leases, send=send)
         try:
-            await ledger._writing.do(lambda: pg_schema.migrate(writer))
+            await ledger._write_queue.do(lambda: pg_schema.migrate(writer))
         except BaseException:
             await ledger.close()
             raise
@@ -154,30 +154,10 @@ class PostgresLedger(BookLedger):
         if self.worker is not None:
             return  # who opened the ledger closes it
         await self.leases.close()
-        await self._reading.do(self._reader.close)
-        await self._writing.do(self._writer.close)
-        for line in (self._reading, self._writing):
+        await self._read_queue.do(self._reader.close)
+        await self._write_queue.do(self._writer.close)
+        for line in (self._read_queue, self._write_queue):
             line.rest()
-
-    async def read(self, work: Callable[[Book], T]) -> T:
-        return await self._reading.join(QueuedCall(work), self._look)
-
-    async def write(
-        self,
-        term: int,
-        work: Callable[[Book], T],
-        *,
-        keep: bool = True,
-        is_alone: bool = False,
-        as_member: bool = True,
-    ) -> T:
-        """Do all of it or none of it; others that write at the same time share the commit.
-
-        *work* may be done twice, if that of another call has failed.
-        """
-        worker = self.worker if as_member else None
-        call = QueuedCall(work, term=term, keep=keep, is_alone=is_alone, worker=worker)
-        return await self._writing.join(call, self._serve)
 
     def for_member(self, name: str, generation: int) -> PostgresLedger:
         ledger = copy(self)
@@ -314,68 +294,15 @@ class PostgresLedger(BookLedger):
                 log.debug("not told of changes, trying again in %s: %s", _AGAIN, error)
             await asyncio.sleep(_AGAIN.total_seconds())
 
-    def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        wire = self._reader
-        book = _book(wire)
-        try:
-            done(wire, lambda _: do_all(calls, book))
-        except LedgerWriteError as error:  # the database cannot be reached
-            for call in calls:
-                call.error = error
-        except Exception:  # each is done again by itself, and told its own error
-            for call in calls:
-                try:
-                    done(wire, lambda _, call=call: call.do(book))  # type: ignore[misc]
-                except Exception as error:  # the caller raises it
-                    call.error = error
+    def _errors(self) -> postgres_errors:
+        return postgres_errors(self.address)
 
-    def _serve(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        try:
-            with postgres_errors(self.address):
-                # To be able to undo each alone costs each of them two statements.
-                if not self._do_together(calls):
-                    self._do_apart(calls)
-        except BaseException as error:  # the callers raise it
-            self._writer.close()
-            for call in calls:
-                call.error = error
+    def _ask(self, work: Callable[[], T]) -> T:
+        return done(self._reader, lambda _: work())
 
-    def _do_together(self, calls: Sequence[QueuedCall[Any]]) -> bool:
-        if not all(call.keep for call in calls):
-            return False
-        check = self._begin(calls)
-        try:
-            for call in calls:
-                check(call)
-            do_all(calls, _book(self._writer))
-        except Exception as error:  # each is done again by itself, and told its own error
-            self._refuse_lost(error)
-            self._writer.script("ROLLBACK")
-            return False
-        self._commit()
-        return True
-
-    def _do_apart(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        check, wire = self._begin(calls), self._writer
-        for call in calls:
-            wire.script("SAVEPOINT call")
-            was, is_kept = wire.changes, call.keep
-            try:
-                check(call)
-                call.do(_book(wire))
-            except Exception as error:  # the caller raises it
-                self._refuse_lost(error)
-                call.error, is_kept = _meant(self.address, error), False
-            if not is_kept:
-                wire.changes = was
-                wire.script("ROLLBACK TO SAVEPOINT call")
-            wire.script("RELEASE SAVEPOINT call")
-        self._commit()
-
-    def _begin(self, calls: Sequence[QueuedCall[Any]]) -> Callable[[QueuedCall[Any]], None]:
-        """Begin to write when nobody else does; return what checks whether a call still may."""
+    def _begin(self, calls: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
         wire = self._writer
-        current, version = done(wire, lambda wire: wire.begin())
+        current, version = done(wire, PostgresConnection.begin)
         refuse_newer(self.address, version)
         # By the database's clock.
         alive = {
@@ -392,28 +319,27 @@ class PostgresLedger(BookLedger):
 
         return check
 
-    def _refuse_lost(self, error: Exception) -> None:
-        """Raise an error after which the transaction cannot be undone in part."""
+    def _say(self, statement: str) -> None:
+        wire = self._writer
+        if statement == "COMMIT":
+            with postgres_errors(self.address, is_commit=True):
+                # Who listens looks again, so it is told of what has changed anything alone.
+                told = f'NOTIFY "{self.address.schema}"; ' if wire.changes else ""
+                wire.script(f"{told}COMMIT")
+            return
+        wire.script(statement)
+        if statement.startswith("SAVEPOINT"):
+            self._changes = wire.changes
+        elif statement.startswith("ROLLBACK"):
+            wire.changes = self._changes
+
+    def _undone(self, error: Exception) -> Exception:
         if not self._writer.can_roll_back or is_lost(error):
             raise error
+        return meant(self.address, error)
 
-    def _commit(self) -> None:
-        with postgres_errors(self.address, is_commit=True):
-            channel = f'NOTIFY "{self.address.schema}"; ' if self._writer.changes else ""
-            self._writer.script(f"{channel}COMMIT")
-
-
-def _book(wire: PostgresConnection) -> Book:
-    """Return the book behind a connection, which does all that a book asks of one."""
-    return Book(cast("sqlite3.Connection", wire))
-
-
-def _meant(address: Any, error: Exception) -> Exception:
-    try:
-        postgres_errors(address).__exit__(type(error), error, None)
-    except LedgerError as meant:
-        return meant
-    return error
+    def _give_up(self, _: BaseException, /) -> None:
+        self._writer.close()
 
 
 def _nothing(memory: str, _: tuple[str, ...]) -> str:

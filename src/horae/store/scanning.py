@@ -7,26 +7,15 @@ what stands at the addresses that were found. So a scan costs what has changed.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.decide import Decision
 from horae.core.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time
 from horae.core.identity import KnownEntry, Mark, match
 from horae.core.receipt import GONE, Reason, ReasonCode, broken_receipt
+from horae.store import codec
 from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule, first_seen
-from horae.store.book import Arrival
-from horae.store.codec import (
-    clock_of,
-    entry_of,
-    listed,
-    mark_of,
-    micros,
-    moment,
-    next_at,
-    numbered,
-    plain,
-    write_entry,
-)
+from horae.store.codec import entry_of, listed, mark_of, micros, moment, next_at, plain
 
 if TYPE_CHECKING:
     import sqlite3
@@ -72,16 +61,31 @@ def scan(
         _break_with_file(book, row, plain(scan.broken[row["file"]]), now=now)
     if revision is not None and revision.files is not None:
         stand = [file for file in book.loose(source) if ground.is_as_it_was(file)]
-        committed = [file for file in stand if file in revision.files]
-        book.commit_files(source, committed, revision.commit)
+        book.change_all(
+            "entry.commit_file",
+            [
+                {"source": source, "file": file, "commit_id": revision.commit}
+                for file in stand
+                if file in revision.files
+            ],
+        )
     behind = [chosen[place] for place in doubles]
     unsure |= {each.file for each in behind if each.file != winners[each.mark.address]}
     missed = [rows[number] for number in matched.gone if _is_missed(rows[number], ground)]
     looks = [_miss(book, row, now=now, patience=patience) for row in missed]
     if scan.problems:
-        book.unmiss([number for number in matched.gone if _is_hidden(rows[number], ground)])
+        # What these stand in is there, and cannot be read.
+        hidden = [number for number in matched.gone if _is_hidden(rows[number], ground)]
+        book.change_all("entry.unmiss", [{"number": number} for number in hidden])
     index = {file: name for file, name in ground.index.items() if file not in unsure}
-    book.write_index(source, ground.was, index)
+    changed = [
+        {"source": source, "file": file, "known_as": known_as}
+        for file, known_as in index.items()
+        if ground.was.get(file) != known_as
+    ]
+    lost = [{"source": source, "file": file} for file in ground.was.keys() - index.keys()]
+    book.change_all("entry.know_file", changed)
+    book.change_all("entry.forget_file", lost)
     return min((look for look in looks if look is not None), default=None)
 
 
@@ -142,7 +146,7 @@ def _choose(
         row["number"]: row
         for some in (
             book.rows_in(source, ground.read_files(book, source)),
-            book.missing_rows(source),
+            book.rows("entry.missing", source=source),
         )
         for row in some
     }
@@ -192,7 +196,7 @@ def _miss(book: Book, row: sqlite3.Row, *, now: datetime, patience: timedelta) -
         _leave(book, listed(row), now=now)
         return None
     if seen != micros(since):
-        book.miss(row["number"], now=since)
+        book.change("entry.miss", number=row["number"], now=since)
     return since + patience
 
 
@@ -203,18 +207,28 @@ class _NewEntries:
         self._book = book
         self._source = source
         self._now = now
-        self._new: list[Arrival] = []
+        self._new: list[tuple[dict[str, Any], str | None]] = []
 
     def add(self, found: _ScannedEntry, commit: str | None) -> None:
         item = found.item
-        facts = _facts(found, commit)
+        facts = {**_facts(found, commit), "source": self._source}
+        facts |= {"accounted_to": micros(self._now), "ended_at": None, "next_at": None}
+        facts |= {"ticks": 0, "streak": 0, "failures": 0}
         if not isinstance(item, Entry):
-            self._new.append(Arrival(facts))
+            self._new.append((facts, None))
             return
-        entry = _unbegun(item)
+        entry, rule = item, item.rule
+        if item.accounted_to is not None or item.ended_at is not None:
+            entry = replace(item, accounted_to=None, ended_at=None)
         begun = beginning(entry, now=self._now)
-        text = found.scanned.text if item.digest else None
-        self._new.append(Arrival(facts, text, entry, begun))
+        facts |= {
+            "accounted_to": micros(begun.accounted_to),
+            "ended_at": micros(begun.ended_at),
+            "next_at": codec.next_after(entry, begun.accounted_to, begun.ended_at),
+        }
+        if isinstance(rule, CadenceRule):
+            facts |= {"ticks": rule.ticks, "streak": rule.streak, "failures": rule.failures}
+        self._new.append((facts, found.scanned.text if item.digest else None))
         if begun.receipts:
             entry = replace(entry, number=self.write()[-1])
             self._book.account(entry, first_seen(self._book, entry, now=self._now), now=self._now)
@@ -223,13 +237,7 @@ class _NewEntries:
 
     def write(self) -> list[int]:
         new, self._new = self._new, []
-        return self._book.insert_entries(new, source=self._source, now=self._now) if new else []
-
-
-def _unbegun(entry: Entry) -> Entry:
-    if entry.accounted_to is None and entry.ended_at is None:
-        return entry
-    return replace(entry, accounted_to=None, ended_at=None)
+        return self._book.insert_entries(new, now=self._now) if new else []
 
 
 def _stay(
@@ -256,7 +264,7 @@ def _stay(
     # One that is back may have outlived its text.
     if row["digest"] != facts["digest"] or row["gone_at"] is not None:
         _keep_text(book, found, now=now)
-    entry = numbered(item, row) if isinstance(item, Entry) else None
+    entry = codec.numbered(item, row) if isinstance(item, Entry) else None
     book.update_entry(row["number"], facts, entry)
     was = listed(row)
     _tell_change(book, was, mark, now=now)
@@ -335,12 +343,14 @@ def _change(book: Book, was: Listed, mark: Mark, entry: Entry, *, now: datetime)
 def _is_idle(book: Book, entry: Entry) -> bool:
     """Tell whether a cadence has neither a next tick nor a run whose end would give it one."""
     is_cadence = isinstance(entry.rule, CadenceRule)
-    return is_cadence and next_at(entry) is None and not book.has_open(entry.number)
+    if not is_cadence or next_at(entry) is not None:
+        return False
+    return book.row("receipt.has_open", entry=entry.number) is None
 
 
 def _is_other_rule(was: Listed, mark: Mark, old: Entry, new: Entry) -> bool:
     """Tell whether an entry has other moments now; when a cadence begins is not one of them."""
-    if clock_of(old) != clock_of(new):
+    if codec.clock_of(old) != codec.clock_of(new):
         return True
     if isinstance(old.rule, CadenceRule) and isinstance(new.rule, CadenceRule):
         return old.rule.base != new.rule.base
@@ -388,7 +398,7 @@ def _keep_text(book: Book, found: _ScannedEntry, *, now: datetime) -> None:
 def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, object]:
     mark, item = found.mark, found.item
     if isinstance(item, Entry):
-        what = {"digest": item.digest, "spec": write_entry(item), "unarmed": None}
+        what = {"digest": item.digest, "spec": codec.write_entry(item), "unarmed": None}
     else:
         what = {"digest": "", "spec": None, "unarmed": plain(item.reason)}
     return {

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sqlite3
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from horae.core.actor import current_actor
 from horae.core.entry import key_time
@@ -27,47 +28,21 @@ from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
 from horae.store.book import Book
-from horae.store.call_queue import CallQueue, QueuedCall, do_all
+from horae.store.call_queue import CallQueue, InlineQueue
 from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.lock import Lock
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Sequence
     from datetime import datetime
     from pathlib import Path
 
-    _Serve: TypeAlias = Callable[[Sequence[QueuedCall[Any]]], None]
+    from horae.store.call_queue import QueuedCall
 
 T = TypeVar("T")
 
 PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another process
 _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
-
-
-class _RefusedError(Exception):
-    """One of several calls cannot be done, so they cannot be done together."""
-
-
-class _Thread(Protocol):
-    async def do(self, work: Callable[[], T]) -> T: ...
-
-    async def join(self, call: QueuedCall[T], serve: _Serve) -> T: ...
-
-    def rest(self) -> None: ...
-
-
-class _Inline:
-    async def do(self, work: Callable[[], T]) -> T:
-        return work()
-
-    async def join(self, call: QueuedCall[T], serve: _Serve) -> T:
-        serve([call])
-        call.answer()
-        return await call.future
-
-    def rest(self) -> None:
-        pass
 
 
 class SqliteLedger(BookLedger):
@@ -79,7 +54,7 @@ class SqliteLedger(BookLedger):
         *,
         writer: sqlite3.Connection,
         reader: sqlite3.Connection,
-        hands: tuple[_Thread, _Thread],
+        queues: tuple[CallQueue, CallQueue] | None = None,
         reopen: Callable[[], sqlite3.Connection] | None = None,
         lock: Lock | None = None,
         checkup: database.Checkup | None = None,
@@ -88,7 +63,7 @@ class SqliteLedger(BookLedger):
         self._path = path
         self._writer = writer
         self._reader = reader
-        self._writing, self._reading = hands
+        self._write_queue, self._read_queue = queues or (InlineQueue(), InlineQueue())
         self._reopen = reopen
         self._lock = lock
         self._checkup = checkup
@@ -122,7 +97,7 @@ class SqliteLedger(BookLedger):
                 path,
                 writer=writer,
                 reader=reader,
-                hands=(writing, reading),
+                queues=(writing, reading),
                 reopen=open_writer,
                 lock=lock,
                 checkup=checkup,
@@ -140,8 +115,7 @@ class SqliteLedger(BookLedger):
         """Return the ledger of a data directory without its lock: nothing can be written."""
         path = directory / database.DATABASE
         reader = database.open_reader(path, patience=patience)
-        hand = _Inline()
-        ledger = cls(None, writer=reader, reader=reader, hands=(hand, hand))
+        ledger = cls(None, writer=reader, reader=reader)
         ledger.place = str(path)
         return ledger
 
@@ -149,16 +123,15 @@ class SqliteLedger(BookLedger):
     async def in_memory(cls) -> SqliteLedger:
         """Return a ledger without a file, which works in the caller's thread."""
         connection = database.open_memory(patience=PATIENCE)
-        hand = _Inline()
-        return cls(None, writer=connection, reader=connection, hands=(hand, hand))
+        return cls(None, writer=connection, reader=connection)
 
     async def close(self) -> None:
         if self._checkup is not None:
-            await self._reading.do(self._checkup.stop)
-        await self._reading.do(self._reader.close)
-        await self._writing.do(self._close_writer)
-        for hand in (self._reading, self._writing):
-            hand.rest()
+            await self._read_queue.do(self._checkup.stop)
+        await self._read_queue.do(self._reader.close)
+        await self._write_queue.do(self._close_writer)
+        for queue in (self._read_queue, self._write_queue):
+            queue.rest()
         if self._lock is not None:
             self._lock.release()
 
@@ -192,101 +165,42 @@ class SqliteLedger(BookLedger):
         else:
             database.close_writer(self._writer, self._path.parent)
 
-    async def read(self, work: Callable[[Book], T]) -> T:
-        return await self._reading.join(QueuedCall(work), self._look)
+    def _errors(self) -> database.sqlite_errors:
+        return database.sqlite_errors(self.place)
 
-    async def write(
-        self,
-        term: int,
-        work: Callable[[Book], T],
-        *,
-        keep: bool = True,
-        is_alone: bool = False,
-    ) -> T:
-        call = QueuedCall(work, term=term, keep=keep, is_alone=is_alone)
-        return await self._writing.join(call, self._serve)
+    def _ask(self, work: Callable[[], T]) -> T:
+        with self._errors():
+            return work()
 
-    def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        """Read what several asked for; what one cannot be told keeps nothing from the others."""
-        book = Book(self._reader)
-        with suppress(Exception):  # each is done again by itself, and told its own error
-            do_all(calls, book)
-            return
-        for call in calls:
-            try:
-                with database.sqlite_errors(self.place):
-                    call.do(book)
-            except Exception as error:  # the caller raises it
-                call.error = error
+    def _begin(self, _: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
+        if self._lock is not None and self._path is not None:
+            self._lock.keep(self._path.parent)
+        self._refuse_a_lost_file()  # first: what is opened anew must be the same file
+        self._trust_again()
+        self._say(database.BEGIN)
+        current = Book(self._writer).term()  # nobody else writes, so it stays as it is
 
-    def _serve(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        """Do what several asked for in one transaction; what one of them spoils is undone alone.
+        def check(call: QueuedCall[Any]) -> None:
+            if call.term not in (current, ANYBODY):
+                raise StaleTermError(self.place, term=call.term, current=current)
 
-        If the disk fails, nothing of all this is kept, and each of them hears of it.
-        """
-        try:
-            with database.sqlite_errors(self.place):
-                if self._lock is not None and self._path is not None:
-                    self._lock.keep(self._path.parent)
-                self._refuse_a_lost_file()  # first: what is opened anew must be the same file
-                self._trust_again()
-                # To be able to undo each alone costs as much as many of them do.
-                if not self._do_together(calls):
-                    self._do_apart(calls)
-        except BaseException as error:  # the callers raise it
-            self._is_suspect |= isinstance(error, LedgerWriteError)
-            for call in calls:
-                call.error = error
+        return check
 
-    def _do_together(self, calls: Sequence[QueuedCall[Any]]) -> bool:
-        """Do all of several calls; False: one spoils it or is not to be kept, so none is done."""
-        if not all(call.keep for call in calls):
-            return False
-        is_done = False
-        # Then each is done again by itself, and told its own error.
-        with suppress(_RefusedError), database.transaction(self._writer):
-            book = Book(self._writer)
-            term = book.term()  # nobody else writes, so it stays as it is
-            try:
-                for call in calls:
-                    self._check_term(call.term, term)
-                with database.sqlite_errors(self.place):
-                    do_all(calls, book)
-            except LedgerWriteError:
-                raise
-            except Exception as error:
-                raise _RefusedError from error
-            is_done = True
-        return is_done
+    def _say(self, statement: str) -> None:
+        self._writer.execute(statement)
 
-    def _do_apart(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        with database.transaction(self._writer):
-            book = Book(self._writer)
-            term = book.term()
-            for call in calls:
-                self._attempt(call, book, term)
+    def _undone(self, error: Exception) -> Exception:
+        meant = database.meant(self.place, error)
+        # SQLite has given up all of it, not only this.
+        if isinstance(meant, LedgerWriteError) or not self._writer.in_transaction:
+            raise meant
+        return meant
 
-    def _attempt(self, call: QueuedCall[Any], book: Book, term: int) -> None:
-        execute = self._writer.execute
-        execute("SAVEPOINT call")
-        is_kept = call.keep
-        try:
-            with database.sqlite_errors(self.place):
-                self._check_term(call.term, term)
-                call.do(book)
-        except LedgerWriteError:
-            raise
-        except Exception as error:  # the caller raises it
-            if not self._writer.in_transaction:
-                raise  # SQLite has given up all of it, not only this
-            call.error, is_kept = error, False
-        if not is_kept:
-            execute("ROLLBACK TO call")
-        execute("RELEASE call")
-
-    def _check_term(self, term: int, current: int) -> None:
-        if term not in (current, ANYBODY):
-            raise StaleTermError(self.place, term=term, current=current)
+    def _give_up(self, error: BaseException) -> None:
+        self._is_suspect |= isinstance(error, LedgerWriteError)
+        with suppress(sqlite3.Error):  # the first error is the one to report
+            if self._writer.in_transaction:
+                self._say("ROLLBACK")
 
     def _trust_again(self) -> None:
         """Refuse a damaged file, and open it anew if the disk has failed under it."""

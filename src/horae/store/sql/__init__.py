@@ -1,6 +1,6 @@
 """The queries of the ledger, each with a name and a sentence that says what it does.
 
--- name: receipt_by_number
+-- name: one
 -- One receipt.
 SELECT * FROM receipt WHERE number = :number;
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Final, NamedTuple
+from typing import Final
 
-# The themes of which a dialect says some in its own way, and one that only a dialect has.
-_SHARED: Final = ("entry", "event", "receipt", "run", "several", "text")
-_OWN: Final = ("member",)
-_MANY: Final = "_many"
+_THEMES: Final = ("entry", "event", "prune", "receipt", "run", "several", "term", "text")
+_DIALECTS: Final = {
+    "": (),
+    "postgres": ("entry", "event", "member", "receipt", "run", "several", "text"),
+}
 _VALUE: Final = re.compile(r":([a-z_]+)")
 _NAME: Final = re.compile(r"^-- name: (\w+)\n((?:-- .*\n)+)", re.MULTILINE)
 
@@ -39,6 +40,18 @@ def theme(name: str) -> dict[str, str]:
 
 
 @cache
+def named(dialect: str) -> dict[str, str]:
+    """Return the queries of a book as a dialect says them, such as `entry.one`.
+
+    PostgreSQL has some of its own; `entry.insert_many` is `entry.insert` of many rows, which
+    come as one JSON text called `rows`.
+    """
+    own = [(name, f"{dialect}/{name}") for name in _DIALECTS[dialect]]
+    places = [*((name, name) for name in _THEMES), *own]
+    return {f"{name}.{word}": text for name, at in places for word, text in theme(at).items()}
+
+
+@cache
 def by_place(query: str, names: tuple[str, ...]) -> str:
     """Return a query whose values come in the order of their names: SQLite takes them sooner.
 
@@ -54,29 +67,3 @@ def migrations(dialect: str = "") -> tuple[str, ...]:
     folder = files(__name__) / dialect / "migrations"
     names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".sql"))
     return tuple((folder / name).read_text(encoding="utf-8") for name in names)
-
-
-class Spoken(NamedTuple):
-    """How a dialect says a query, and how it says it of many rows at once, if it can."""
-
-    one: str
-    many: str | None = None
-
-
-@cache
-def spoken(dialect: str) -> dict[str, Spoken]:
-    """Return how a dialect says the queries that it says in its own way, by their text.
-
-    In its files a query has the name that it has in ours; `insert_many` is `insert` of many
-    rows, which come as one JSON text called `rows`.
-    """
-    found = {}
-    for name in (*_SHARED, *_OWN):
-        own = theme(f"{dialect}/{name}")
-        ours = theme(name) if name in _SHARED else {}
-        for word in {**own, **ours}:
-            text = ours.get(word) or own[word]
-            said = Spoken(own.get(word, text), own.get(f"{word}{_MANY}"))
-            if said != (text, None):
-                found[text] = said
-    return found

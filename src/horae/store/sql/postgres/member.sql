@@ -163,9 +163,3 @@ ON CONFLICT (run) DO UPDATE SET body = excluded.body;
 -- name: log
 -- The output of a run.
 SELECT body FROM run_log WHERE run = :run;
-
--- name: assign_many
--- Say which machines run waiting receipts that have none.
-UPDATE receipt SET machine = new.machine
-FROM json_to_recordset(CAST(:rows AS json)) AS new (number bigint, machine text)
-WHERE receipt.number = new.number AND receipt.status = 'waiting' AND receipt.machine IS NULL;
