@@ -11,6 +11,7 @@ from horae.org.check.finding import (
     CheckedSection,
     SectionFinding,
     error,
+    is_fired,
     line_at,
     shown,
     warning,
@@ -29,7 +30,10 @@ _PLANNING_ANY: Final = re.compile(
     r"^[ \t]*+((?i:scheduled|deadline|closed)):[ \t]*+[<\[]", re.MULTILINE
 )
 _DRAWER: Final = re.compile(r"^[ \t]*+:(?i:properties):[ \t]*+\r?$", re.MULTILINE)
+_WORD: Final = re.compile(r"^[ \t]*+([A-Z]{5,10}):[ \t]", re.MULTILINE)
+_STARS: Final = re.compile(r"(\*+)[^*\s]")
 _BLOCK: Final = re.compile(r"^[ \t]*+#\+(?i:begin_src)\b", re.MULTILINE)
+_KEYWORDS: Final = ("scheduled", "deadline", "closed")
 _NEAR: Final = ("workflow", "component", "agent")
 
 
@@ -57,6 +61,12 @@ def _planning_line(section: CheckedSection) -> Iterator[SectionFinding]:
                 fix = "move it to the end of the line directly below the headline"
             yield error(found.start(1), "planning-misplaced", message, fix)
             return
+    for found in _WORD.finditer(bare(text, start), start) if is_fired(headline) else ():
+        word = found[1].lower()
+        if meant := next((each for each in _KEYWORDS if _is_near(word, each)), None):
+            fix = f"did you mean {meant.upper()}: <…> directly below the headline"
+            fix += ", or :SCHEDULE: in the drawer?" if word == "schedule" else "?"
+            yield warning(found.start(1), "planning-typo", f"{found[1]}: is ignored", fix)
 
 
 def _said_twice(section: CheckedSection) -> Iterator[SectionFinding]:
@@ -98,13 +108,19 @@ def _void_planning(text: str, below: int) -> SectionFinding:
 
 def _property_drawer(section: CheckedSection) -> Iterator[SectionFinding]:
     headline, text = section.headline, section.headline.text
-    if headline.drawer is not None:
-        return
     start = headline.planning.end if headline.planning else section.below()
+    start = headline.drawer.end if headline.drawer else start
     found = _DRAWER.search(bare(text, start), start)
     if found is None:
         return
     opening = text.index(":", found.start())
+    if headline.drawer is not None:
+        message = "this drawer is ignored: its headline has another one above"
+        fix = "keep one drawer, or write a headline above this one"
+        if stars := _STARS.match(text, text.rfind("\n", 0, max(found.start() - 1, 0)) + 1):
+            fix = f"a headline needs a space after {stars[1]}"
+        yield error(opening, "drawer-twice", message, fix)
+        return
     if found.start() != start:
         blocker = line_at(text, start)
         what = shown(blocker.strip()) if blocker.strip() else "the blank line"
