@@ -130,7 +130,7 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
     ending = call("agent", "orchestrator", "create-agent", "--name", "worker")
     assert (
         ending.err
-        == "no engine is running; the change is stored in .horae and used after `horae up`\n"
+        == "no engine is running; what is stored in .horae takes effect after `horae up`\n"
     )
 
 

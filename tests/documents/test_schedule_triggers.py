@@ -485,7 +485,7 @@ def test_the_walkthrough_from_its_first_step_to_its_last(
     flow = made(ending)
     assert (
         ending.err
-        == "no engine is running; the change is stored in .horae and used after `horae up`\n"
+        == "no engine is running; what is stored in .horae takes effect after `horae up`\n"
     )
     # 3. Confirm the workflow was created.
     listed = say("orchestrator", "list-workflows").out

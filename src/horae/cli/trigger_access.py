@@ -51,8 +51,7 @@ class TriggerAccess:
 
         done = write_with(self.place, lambda far: asyncio.run(through(far)), alone)
         if is_alone:
-            where = self.place.directory
-            stored = f"the change is stored in {where} and used after `horae up`"
+            stored = f"what is stored in {self.place.directory} takes effect after `horae up`"
             echo(f"no engine is running; {stored}", err=True)
         return done
 

@@ -133,6 +133,8 @@ def read_masks(expression: str) -> tuple[Sequence[str], list[int]]:
     token = tokens[_FIELDS.index(refused.field) - (1 if len(tokens) == 5 else 0)]
     if token[0].upper().startswith(("TZ=", "CRON_TZ=")):
         refused.reason = f"{token[0]!r} is a time zone; set it separately, not in the expression"
+    elif len(tokens) == 6 and re.fullmatch(r"\d{4}", tokens[5][0]):
+        refused.reason += "; an expression with a year has seven fields and begins with the second"
     column = token.start() + refused.offset + 1
     word, reason = refused.field.word, refused.reason
     raise CronError(expression, field=word, reason=reason, column=column, width=refused.width)

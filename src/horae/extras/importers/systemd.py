@@ -363,9 +363,12 @@ def _about(settings: Sequence[UnitSetting], kind: str) -> list[UnitSetting]:
 
 
 def _note_lost(lost: Iterable[UnitSetting], unit: str, line: int, reading: Reading) -> None:
-    if shown := ", ".join(str(each) for each in lost if each.value):
-        what = f"{unit}: not imported: {shown}"
-        reading.note(line, 1, what, "make sure that the command has what it needs")
+    lost = [each for each in lost if each.value]
+    if lost:
+        fix = "make sure that the command has what it needs"
+        if user := next((each.value for each in lost if each.key == "User"), None):
+            fix = f"the command runs as the engine's user; prefix it with `sudo -nu {user}`"
+        reading.note(line, 1, f"{unit}: not imported: {', '.join(map(str, lost))}", fix)
 
 
 def _alerts(

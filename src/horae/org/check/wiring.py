@@ -27,8 +27,10 @@ def wiring(plan: Plan) -> Iterator[tuple[int, SectionFinding]]:
         for puts in world.producers:
             makers.setdefault(puts, world.name)
     for world in found:
-        props = plan.headlines[world.at].props
-        if not world.components and not world.workflows and CALLS.isdisjoint(props):
+        headline = plan.headlines[world.at]
+        is_empty = not world.components and not world.workflows
+        is_commented = headline.title.split(None, 1)[:1] == ["COMMENT"]
+        if is_empty and not is_commented and CALLS.isdisjoint(headline.props):
             message = f"workflow {shown(world.name)} has no components, so its runs do nothing"
             fix = "add a headline tagged :component: with a source block below it, or a :COMMAND:"
             yield world.at, warning(0, "workflow-empty", message, fix)

@@ -342,7 +342,8 @@ for _name in ("dispatch-history", "workflow-history"):
     _add_list(_name, "List the dispatches of a workflow, newest first.",
               lambda triggers, word, **part: triggers.history(word, **part),
               "Dispatch History", _dispatch_lines, _ID, total="dispatch(es)")
-_add_list("list-agents", "List the agents, newest first.",
+_add_list("list-agents", "List the agents, newest first.\n\n"
+          "The status of an enabled agent is running, also while no engine runs.",
           lambda triggers, **part: triggers.agents(**part), "Agents", _agent_lines,
           option("--status", "Only agents with this status.", type=_STATUS), total="agent(s)")
 _add_list("list-approvals", "List the runs that wait for approval.",

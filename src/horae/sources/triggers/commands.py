@@ -405,9 +405,17 @@ def apply_path(
     return folder, changes
 
 
+_NEEDS: Final = (
+    ("scheme", ("secret",), "--scheme requires --webhook."),
+    ("labels", ("issues", "pulls"), "--label requires --issues or --pulls."),
+    ("tz", ("cron",), "--tz requires --cron."),
+)
+
+
 def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    if given.get("scheme") is not None and given.get("secret") is None:
-        raise click.UsageError("--scheme requires --webhook.")
+    for name, needs, text in _NEEDS:
+        if given.get(name) and not any(given.get(each) for each in needs):
+            raise click.UsageError(text)
     configs = [
         kind.of_option(given[kind.option], given)
         for kind in KINDS.values()

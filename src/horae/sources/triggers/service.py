@@ -62,11 +62,11 @@ class TriggerNotFoundError(HoraeError):
     code = "trigger_not_found"
     exit_code = Exit.NOT_FOUND
 
-    def __init__(self, what: str, word: str) -> None:
+    def __init__(self, what: str, word: str, hint: str = "") -> None:
         self.what = what
         self.word = word
-        name, hint = _LISTED.get(what, (what, ""))
-        super().__init__(f"there is no {name} {word!r}{hint}")
+        name, where = _LISTED.get(what, (what, ""))
+        super().__init__(f"there is no {name} {word!r}{hint or where}")
 
 
 class TriggerConflictError(HoraeError):
@@ -339,9 +339,13 @@ class Triggers:
 
     async def card(self, word: str) -> AgentCard:
         card = await self.store.agent(word)
-        if card is None:
-            raise TriggerNotFoundError("agent", word[:100])
-        return card
+        if card is not None:
+            return card
+        hint = ""
+        for name in self.others():
+            if word in {name, agent_id(name)}:
+                hint = f" in the ledger; {name} is defined in a file: `horae agent show {name}`"
+        raise TriggerNotFoundError("agent", word[:100], hint)
 
     async def agent_named(self, data: Mapping[str, Any]) -> str:
         """Return the name of the agent of a request, if the agent is enabled."""
@@ -522,7 +526,8 @@ class Triggers:
             found, _ = await self.store.dispatches(trigger.id, limit=1, offset=0)
             if found and found[0][0].status in OPEN:
                 name = trigger.definition.name
-                raise TriggerConflictError(f"workflow '{name}' has an unfinished dispatch")
+                hint = f"(receipt {found[0][0].number}); see `horae why {name}`"
+                raise TriggerConflictError(f"workflow '{name}' has an unfinished dispatch {hint}")
         agent = trigger.definition.agent
         if (why := (await self._obstacles(agent))[0]) is not None:
             raise AgentUnavailableError(agent, why)
