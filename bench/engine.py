@@ -254,7 +254,7 @@ def _due(folder: Path, count: int, *, slots: int) -> Numbers:
         ledger.watch(count)
         engine = engine_of(folder, ledger, clock=clock, slots=slots)
         calm_collector()  # as `horae up` does
-        runner = engine.launch._runner
+        runner = engine.launch.runner
         assert isinstance(runner, Instant)
         await engine.start()
         _expect(clock.now() < planned, "the engine is up before the moment comes")

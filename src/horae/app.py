@@ -118,8 +118,6 @@ class EmptyPlanError(HoraeError, code="empty_plan", exit_code=Exit.CONFLICT):
 
 
 class Runners:
-    """The runners by kind of work, and why each would hold a receipt back."""
-
     def __init__(
         self,
         runners: Mapping[Work, Runner],
@@ -162,8 +160,6 @@ class Runners:
 
 
 class _WithToken:
-    """A run that has a token, which ends with it."""
-
     def __init__(self, held: Held, tokens: RunTokens, run: int) -> None:
         self._held, self._is_let_go = held, False
         self._end = partial(tokens.end, run)
@@ -190,8 +186,6 @@ class _WithToken:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine that makes runs."""
-
     processes: Processes
     place: RunSettings
     trees: Trees
@@ -398,7 +392,6 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
     shared = context.shared
 
     def leader_launch(shared: SharedLedger, gate: Gate, left: Left) -> Launch:
-        """Return the launch of a leader, which lets the nodes of its cluster make the runs."""
         return Carried(clock=clock, ledger=shared, runner=runners, left=left, gate=gate, term=term)
 
     engine = Engine(
@@ -567,7 +560,6 @@ async def tick_once(app: App, name: str, *, note: str = "") -> Filed:
 
 
 async def _once(app: App, ask: Callable[[], Awaitable[ReceiptLine]]) -> Filed:
-    """Read all sources, ask for one run, make it, and return how its receipt ended."""
     if app.data.parent != app.root:  # else it is ours, wherever both were moved to
         with suppress(OSError, ValueError):  # then it is of no plan yet
             known = Path(os.fsdecode(head_of(app.data / ROOT_NAME, _LONGEST_PATH)).rstrip("\n"))
@@ -599,7 +591,6 @@ async def _once(app: App, ask: Callable[[], Awaitable[ReceiptLine]]) -> Filed:
 
 
 async def read_again(app: App) -> None:
-    """Read plans, triggers and agents again, and once more if the ledger cannot be written."""
     for name in app.engine.sources:
         app.engine.request(name)
     await _apply_soon(app)
@@ -618,7 +609,6 @@ async def _apply_soon(app: App) -> None:
 
 
 async def _read_files_again(app: App) -> None:
-    """Look again at files of `.agentd` that cannot be read: nobody tells when they can."""
     while True:
         await app.unread.wait()
         await app.clock.wait(asyncio.Event(), until=app.clock.now() + UNREAD)
@@ -634,7 +624,6 @@ async def _read_secrets_again(app: App) -> None:
 
 
 async def _watch(app: App, stop: asyncio.Event) -> None:
-    """Read the plans again when they have changed; if they cannot be watched, from time to time."""
     config = app.config
     # The board is named apart: it may be in a hidden directory, and those are passed over.
     others = (
@@ -737,7 +726,6 @@ async def _poll(app: App, stop: asyncio.Event) -> None:
 
 
 async def _by_night(app: App) -> None:
-    """Each night copy the ledger, and drop the output of runs that is too old or too much."""
     never = asyncio.Event()
     while True:
         now = app.clock.now()
@@ -754,7 +742,6 @@ async def _by_night(app: App) -> None:
 
 
 async def _beat(app: App) -> None:
-    """Request the heartbeat address from time to time, while all is well."""
     address = app.config.alert_heartbeat
     never = asyncio.Event()
 

@@ -73,7 +73,6 @@ class Context:
 
     @cached_property
     def tasks(self) -> str:
-        """The directory of the board, from the root."""
         return find_tasks(self.root, board=self.config.board_dir)
 
     @property
@@ -104,8 +103,6 @@ class Context:
 
 
 class Readiness:
-    """Why entries and agents cannot run on this machine."""
-
     def __init__(self, context: Context) -> None:
         config = context.config
         self._context = context
@@ -213,7 +210,6 @@ def crew_source(
     place: Callable[[Path], StrPath] = Path.absolute,
     **parts: Any,
 ) -> CrewSource | None:
-    """Return the source of the crew that the settings name, or of the single keeper."""
     definition = config.crew_def or config.keeper_def
     if definition is None:
         return None
@@ -248,8 +244,6 @@ def settings_registry(config: Config) -> Registry:
 
 @dataclass(slots=True)
 class AgentLookup:
-    """The agents that the settings and the plan root define."""
-
     config: Config
     registry: Registry
     report: Say  # gets what is wrong with definitions
@@ -262,7 +256,6 @@ class AgentLookup:
         self.root = os.path.abspath(self.config.root)
 
     def say(self, problem: HoraeError | Diagnostic) -> None:
-        """Report a problem; the first error decides the exit code."""
         self.report(problem)
         if isinstance(problem, HoraeError):
             self.exit_code = self.exit_code or problem.exit_code
@@ -361,8 +354,6 @@ def block_agents(
     *,
     card: Callable[[str], Awaitable[AgentCard | None]] | None = None,
 ) -> BlockAgents:
-    """Return the agents of agent blocks: those that *agents* gives, and the *card* of a name."""
-
     async def find(name: str) -> tuple[AgentHost, Agent]:
         known = None if card is None else await card(name)
         registry = await asyncio.to_thread(agents)

@@ -12,8 +12,6 @@ from typing import ClassVar, TypedDict
 
 
 class Exit(IntEnum):
-    """What a command returns."""
-
     OK = 0
     FINDINGS = 1  # errors were found, or a run failed
     USAGE = 2
@@ -28,8 +26,6 @@ class Exit(IntEnum):
 
 
 class ErrorData(TypedDict):
-    """The one shape of an error in JSON; `facts` are the fields of its kind."""
-
     code: str
     message: str
     facts: dict[str, object]

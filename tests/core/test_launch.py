@@ -52,7 +52,7 @@ async def test_what_was_let_go_too_late_to_begin_waits_again(
     late = [Ended(Status.KILLED, because("it was never let go"), facts={"released": False})]
 
     async with world(DIGEST) as here:
-        hold = here.engine.launch._runner.hold
+        hold = here.engine.launch.runner.hold
 
         async def once_late(job: Job) -> Held:
             held = await hold(job)
@@ -64,7 +64,7 @@ async def test_what_was_let_go_too_late_to_begin_waits_again(
             monkeypatch.setattr(held, "ended", told)
             return held
 
-        monkeypatch.setattr(here.engine.launch._runner, "hold", once_late)
+        monkeypatch.setattr(here.engine.launch.runner, "hold", once_late)
         await here.until(NINE)
         [filed] = await here.receipts()
         assert (filed.status, filed.attempts) == (Status.DONE, 1)
@@ -79,7 +79,7 @@ async def test_what_cannot_be_made_is_failed_with_the_reason_and_its_slot_is_fre
         raise RunError("there is no program 'backup'; install it or change :COMMAND:")
 
     async with world(DIGEST) as here:
-        monkeypatch.setattr(here.engine.launch._runner, "hold", refuse)
+        monkeypatch.setattr(here.engine.launch.runner, "hold", refuse)
         await here.until(NINE)
         [filed] = await here.receipts()
         assert (filed.status, filed.attempts) == (Status.FAILED, 1)
@@ -95,7 +95,7 @@ async def test_what_somebody_must_do_something_for_is_held_and_tried_again_at_th
         raise HeldBackError("the agent wren has no command; write :COMMAND:")
 
     async with world(DIGEST) as here:
-        monkeypatch.setattr(here.engine.launch._runner, "hold", refuse)
+        monkeypatch.setattr(here.engine.launch.runner, "hold", refuse)
         await here.until(NINE)
         [filed] = await here.receipts()
         assert (filed.status, filed.attempts) == (Status.HELD, 0)
@@ -110,7 +110,7 @@ async def test_a_launcher_that_was_lost_is_asked_again_and_nothing_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with world(DIGEST) as here:
-        runner = here.engine.launch._runner
+        runner = here.engine.launch.runner
         hold, losses = runner.hold, [LauncherLostError("it ended")] * 2
 
         async def unsteady(job: Job) -> Held:
@@ -376,7 +376,7 @@ async def test_an_alert_runs_once_for_each_receipt_that_ends_as_it_waits_for() -
         return Ending() if filed.title == "Call me" else Ending(next(bad))
 
     async with world(DIGEST, cron("Other", "0 12 * * *"), alert("failed of Digest")) as here:
-        here.engine.launch._runner._script = script  # type: ignore[attr-defined]
+        here.engine.launch.runner._script = script  # type: ignore[attr-defined]
         await here.until(NINE + HOUR)
         await here.advance(DAY)
         alerts = [each for _, each in here.started if each.title == "Call me"]

@@ -69,7 +69,7 @@ def made(ending: Ending) -> str:
     return found[1]
 
 
-class Clock:
+class Clock(SystemClock):
     def __init__(self, now: datetime) -> None:
         self._now = now
 

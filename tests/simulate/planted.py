@@ -106,10 +106,10 @@ def go_though_it_is_not_known(patch: pytest.MonkeyPatch) -> None:
             except LedgerWriteError:
                 return True
 
-    async def carried(self: launch.Launch, story: Any) -> Filed | None:
-        if not isinstance(self._ledger, Hopeful):
-            self._ledger = Hopeful(self._ledger)
-        return await carry(self, story)
+    async def carried(self: launch.Launch, story: Any, refused: Any) -> Filed | None:
+        if not isinstance(self.ledger, Hopeful):
+            self.ledger = Hopeful(self.ledger)
+        return await carry(self, story, refused)
 
     patch.setattr(launch.Launch, "_carry", carried)
 
@@ -210,7 +210,7 @@ def lose_the_end(patch: pytest.MonkeyPatch) -> None:
 
     async def written(self: launch.Launch, run: Run, ended: Ended) -> Filed | None:
         try:
-            return await self._ledger.end(
+            return await self.ledger.end(
                 run.number, ended.outcome, reason=ended.reason, **self._stamp()
             )
         except (LedgerBusyError, LedgerWriteError):

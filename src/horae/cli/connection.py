@@ -288,7 +288,7 @@ class RemoteService(Service):
         self._far = far
 
     async def pause(self, word: str, *, note: str = "", until: Any = None) -> PauseResult:
-        end = self._clock.now() + until if isinstance(until, timedelta) else until
+        end = self.clock.now() + until if isinstance(until, timedelta) else until
         return await self._paused(word, "pause", {"note": note, "until": end and end.isoformat()})
 
     async def resume(self, word: str) -> PauseResult:
@@ -317,7 +317,7 @@ class RemoteService(Service):
         numbers = self._far.post(*path, body=said, patience=LONG)["receipts"]
         if progress is not None:
             progress(len(numbers), len(plan.moments))
-        filed = [await self._ledger.receipt(each) for each in numbers]
+        filed = [await self.ledger.receipt(each) for each in numbers]
         lines = await self._lines(each for each in filed if each is not None)
         return replace(plan, lines=lines, dry_run=False)
 

@@ -42,8 +42,6 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class LostLease:
-    """A member whose lease is over, and how many runs it has left open."""
-
     name: str
     generation: int
     runs: int = 0
@@ -65,11 +63,6 @@ def trusted_until(
 
 
 def is_trusted(elapsed: timedelta, until: timedelta | None) -> bool:
-    """Tell whether a lease that is trusted until then is trusted now; None is no lease.
-
-    >>> is_trusted(timedelta(seconds=1), timedelta(seconds=2)), is_trusted(timedelta(0), None)
-    (True, False)
-    """
     return until is not None and elapsed < until
 
 

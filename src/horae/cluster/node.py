@@ -69,7 +69,6 @@ class LeaseLostError(HoraeError, code="lease_lost", exit_code=Exit.TEMPORARY):
 
 @asynccontextmanager
 async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
-    """Give a node that has not joined yet: its store is open, its plan is there."""
     try_reader()
     name = config.cluster_name or socket.gethostname().partition(".")[0] or "member"
     if config.store is None:
@@ -264,7 +263,6 @@ class ClusterNode:
                 await asyncio.sleep(self.lease.total_seconds() / 3)
 
     def _trust(self, began: timedelta) -> timedelta:
-        """Return until when this machine's lease may be trusted, and let its runs know."""
         until = trusted_until(began, self.lease, margin=self.lease / 5)
         self._trusted = until
         self.processes.alive_until(until.total_seconds())
@@ -384,7 +382,6 @@ class ClusterNode:
                     app.engine.note_change()
 
     async def _reap(self, app: App, term: int) -> None:
-        """Take back what machines had that are lost, and count those that are there."""
         launch = app.engine.launch
         assert isinstance(launch, Carried)
         while True:
@@ -408,7 +405,6 @@ class ClusterNode:
             await asyncio.sleep(self.lease.total_seconds() / 6)
 
     async def _note_lost(self, number: int, machine: str, *, term: int) -> None:
-        """Note that nobody knows what the agents of a run have left on a machine that is gone."""
         filed = await self.ledger.receipt(number)
         if filed is None or filed.status is not Status.INTERRUPTED:
             return
@@ -443,7 +439,6 @@ class ClusterNode:
     # The plan, which each machine has for itself
 
     async def _follow(self) -> None:
-        """Keep the plan as its origin has it; what is committed here goes there at once."""
         every = self.config.watch_poll or FOLLOW
         mark = self.plan.mark()
         while True:
@@ -457,7 +452,6 @@ class ClusterNode:
                 await self._update_plan()
 
     async def catch_up(self, commit: str) -> None:
-        """Let the plan be at least as new as a commit, if the origin has that; ask it only once."""
         if commit == self._head:
             return
         async with self._updating:
@@ -478,7 +472,6 @@ class ClusterNode:
             self._moved.set()
 
     async def _bring_home(self, ledger: BookLedger) -> None:
-        """Deliver what agents have left here; this machine was perhaps gone, and nobody could."""
         trees = self._trees()
         for name in await asyncio.to_thread(trees.names):
             left = await trees.undelivered(name)
@@ -492,7 +485,6 @@ class ClusterNode:
     # What both need
 
     async def _events(self) -> AsyncIterator[list[Event]]:
-        """Yield what was written since the last time, and nothing now and then."""
         last = await self.ledger.newest_event()
         told = asyncio.Event()
         self._told.append(told)
@@ -521,7 +513,6 @@ class ClusterNode:
             listening.cancel()
 
     def assemble(self, ledger: BookLedger, *, term: int | None = None) -> App:
-        """Return an app on this machine; with a *term* that of the leader."""
         shared = None if term is None else self.ledger
         context = Context(self.config, self.place.root, self.clock, ledger, term or 0, shared)
 
@@ -543,7 +534,6 @@ class ClusterNode:
 
 
 def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:
-    """Return what an agent remembers after its machine was lost: that nobody knows what it left."""
     known = read_memory(memory)
     left = {left_on(machine): str(Undelivered.lost(agent, machine)) for agent in agents}
     return write_memory(replace(known, troubles={**known.troubles, **left}))

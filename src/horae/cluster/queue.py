@@ -10,9 +10,8 @@ follows from a second one; and each machine looks now and then for what waits fo
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from horae.core.actor import acting
@@ -32,8 +31,6 @@ CANCEL: Final = "cancel"  # the event by which a leader asks a machine to end a 
 
 
 class SharedLedger(Ledger, Protocol):
-    """A ledger that several machines write, and that knows which of them runs what."""
-
     async def assign(self, receipt: int, machine: str, *, now: datetime, term: int) -> bool:
         """Say which machine runs a waiting receipt, and send it word, in one commit."""
 
@@ -42,29 +39,16 @@ class SharedLedger(Ledger, Protocol):
     async def under_way(self) -> list[Filed]:
         """Return the receipts that run, or wait for a machine that was told to run them."""
 
-    async def assigned_to(self, machine: str) -> list[Filed]:
-        """Return the receipts that wait for a machine."""
+    async def assigned_to(self, machine: str) -> list[Filed]: ...
 
 
+@dataclass(eq=False)
 class Carried(Launch):
-    """The runs of a cluster as its leader knows them, in place of a launch on one machine."""
-
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        ledger: SharedLedger,
-        runner: Runner,
-        left: Callable[[int, Filed | None], None],
-        gate: Gate,
-        term: int,
-    ) -> None:
-        super().__init__(clock=clock, ledger=ledger, runner=runner, left=left, term=term)
-        self._shared = ledger
-        self._gate = gate
-        self._under_way: dict[int, Filed] = {}
-        self._live: dict[int, Run] = {}
-        self._sending: set[int] = set()  # whose machine is being written down
+    ledger: SharedLedger
+    gate: Gate = field(kw_only=True)
+    _under_way: dict[int, Filed] = field(default_factory=dict)
+    _live: dict[int, Run] = field(default_factory=dict)
+    _sending: set[int] = field(default_factory=set)  # whose machine is being written down
 
     @property
     def runs(self) -> dict[int, Run]:
@@ -74,15 +58,18 @@ class Carried(Launch):
     def receipts(self) -> tuple[int, ...]:
         return tuple(self._under_way)
 
-    def start(self, filed: Filed) -> None:
+    def start(self, filed: Filed, refused: Reason | None = None) -> None:
+        if refused is not None:
+            super().start(filed, refused)
+            return
         self._under_way[filed.number] = filed
         self._sending.add(filed.number)
-        self._do(filed.number, partial(self._send, filed))
+        self._do(filed.number, self._send(filed))
 
     def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
         if receipt not in self._under_way:
             return False
-        self._do(receipt, partial(self._ask_to_end, receipt, reason, outcome))
+        self._do(receipt, self._ask_to_end(receipt, reason, outcome))
         return True
 
     async def stop(self, *, within: timedelta, reason: Reason) -> None:  # noqa: ARG002
@@ -90,10 +77,10 @@ class Carried(Launch):
         await self.rest()
 
     async def look_back(self) -> None:
-        for filed in await self._shared.under_way():
+        for filed in await self.ledger.under_way():
             if filed.number not in self._under_way:
                 self._under_way[filed.number] = filed
-                self._gate.adopt(filed, now=self._clock.now())
+                self.gate.adopt(filed, now=self.clock.now())
                 await self.look(filed.number)
 
     async def reconcile(self) -> None:
@@ -119,45 +106,42 @@ class Carried(Launch):
                 await self.look(number)
 
     async def look(self, number: int) -> None:
-        filed = await self._ledger.receipt(number)
+        filed = await self.ledger.receipt(number)
         if number not in self._under_way:
             return
         is_free = filed is not None and filed.status is Status.WAITING and not filed.machine
         if filed is None or is_free or filed.status in FINAL | {Status.HELD}:
             self._end(number, filed)
         elif filed.status is Status.RUNNING and number not in self._live:
-            self._live[number] = (await self._ledger.runs_of(number))[-1]
+            self._live[number] = (await self.ledger.runs_of(number))[-1]
 
     def _end(self, number: int, filed: Filed | None) -> None:
         if self._under_way.pop(number, None) is not None:
             self._live.pop(number, None)
-            self._left(number, filed)
+            self.left(number, filed)
 
-    def _do(self, number: int, part: Callable[[], Awaitable[None]]) -> None:
+    def _do(self, number: int, part: Awaitable[None]) -> None:
         """Do something beside the loop; what cannot be written now is looked at again."""
 
         async def done() -> None:
+            extra = {"receipt": number}
             try:
-                await part()
+                await part
             except (LedgerBusyError, LedgerWriteError) as error:
-                extra = {"receipt": number}
                 log.warning("receipt %d cannot be handed on yet: %s", number, error, extra=extra)
                 self.is_unsure = True
                 self._end(number, None)
             except Exception as error:  # the next turn raises it, and the engine ends
-                extra = {"receipt": number}
                 log.debug("receipt %d ended in an error", number, exc_info=error, extra=extra)
                 self.failure = error
 
-        task = asyncio.create_task(done())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.beside(done())
 
     async def _send(self, filed: Filed) -> None:
-        machine = self._gate.machine_of(filed.number)
+        machine = self.gate.machine_of(filed.number)
         try:
-            is_sent = await self._shared.assign(
-                filed.number, machine, now=self._clock.now(), term=self._term
+            is_sent = await self.ledger.assign(
+                filed.number, machine, now=self.clock.now(), term=self.term
             )
         finally:
             self._sending.discard(filed.number)
@@ -165,10 +149,10 @@ class Carried(Launch):
             self._end(filed.number, None)
 
     async def _ask_to_end(self, receipt: int, reason: Reason, outcome: Status) -> None:
-        await self._ledger.note(
+        await self.ledger.note(
             CANCEL,
-            now=self._clock.now(),
-            term=self._term,
+            now=self.clock.now(),
+            term=self.term,
             receipt=receipt,
             facts={"reason": reason, "reason_code": reason.code, "outcome": outcome},
         )
@@ -199,7 +183,6 @@ class Worker:
             self.launch.start(filed)
 
     async def look(self) -> None:
-        """Make the runs that wait for this machine, whether or not word of them has come."""
         for filed in await self._shared.assigned_to(self.name):
             if self._is_open and filed.number not in self.launch.receipts:
                 self.launch.start(filed)

@@ -50,12 +50,10 @@ class SettingsChangedError(HoraeError, code="settings_changed", exit_code=Exit.C
         super().__init__(f"{FILE} has changed since it was shown; run `horae config trust` again")
 
 
-class SettingValueError(ValueError):
-    """A value that is not of its setting's kind; its text, if any, says what to write."""
+class SettingValueError(ValueError): ...
 
 
 def _plain(value: object) -> object:
-    """Return *value* as it can stand in JSON and in a message."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list):
@@ -90,8 +88,6 @@ def mask(value: object) -> str:
 
 
 class SettingKind(NamedTuple, Generic[T]):
-    """What a setting can hold: in words, and how it is read from what was written."""
-
     words: str
     read: Callable[[object], T]
 
@@ -236,8 +232,6 @@ def _network(raw: object) -> str:
 def several(
     words: str, read: Callable[[object], T], divider: str = ","
 ) -> SettingKind[tuple[T, ...]]:
-    """Return the kind of a list; in the environment a divider stands between its parts."""
-
     def read_all(raw: object) -> tuple[T, ...]:
         if isinstance(raw, str):
             raw = raw.replace(",", " ").split() if divider == "," else raw.split(divider)
@@ -336,8 +330,6 @@ class Overridden(NamedTuple):
 
 
 class SettingOrigin(NamedTuple):
-    """A setting's value as it was written, where, and what it overrides, strongest first."""
-
     name: str
     value: object
     origin: str
@@ -505,7 +497,6 @@ class _WrittenValue(NamedTuple):
 
     @property
     def told(self) -> object:
-        """What was written, with the unit that its variable means."""
         return f"{self.raw}ms" if self.is_milliseconds else self.raw
 
 
@@ -514,7 +505,6 @@ def _default(setting: Setting[Any], root: str) -> _WrittenValue:
 
 
 def _value(setting: Setting[T], given: _WrittenValue) -> T:
-    """Return what was given as the setting's kind, or say where it is wrong and what is right."""
     if given.raw is None:
         return cast("T", None)  # only an optional setting has no default
     kind: SettingKind[Any] = MILLISECONDS if given.is_milliseconds else setting.kind
@@ -595,8 +585,6 @@ def load(
 
 
 class UnconfirmedSetting(NamedTuple):
-    """A setting that is written and does not count yet, since a person has not confirmed it."""
-
     name: str
     trusted: object  # what counts; None if nothing is set
     written: object
@@ -613,14 +601,11 @@ class UnconfirmedSetting(NamedTuple):
 
 
 class Untrusted(NamedTuple):
-    """What is written now of guarded settings, and which of it is not in force."""
-
     written: Values
     waiting: tuple[UnconfirmedSetting, ...] = ()
 
     @property
     def digest(self) -> str:
-        """What these settings go by, so that nothing else is confirmed."""
         from hashlib import sha256
 
         return sha256(repr(sorted(self.written.items())).encode()).hexdigest()
@@ -685,12 +670,10 @@ class _File(NamedTuple):
     former: Mapping[Way, str] = {}  # where values are from that the text has not
 
     def line(self, path: Way) -> int | None:
-        """Return the line on which a value is set, or the table or array around it."""
         ways = (path[:length] for length in range(len(path), 0, -1))
         return next((self.lines[way] for way in ways if way in self.lines), None)
 
     def with_guarded(self, trusted: Values, source: str) -> _File:
-        """Return the file as if its guarded settings were these, which come from *source*."""
         written = as_values(self.values)
         ways = written.keys() | trusted.keys()
         odd = {way for way in ways if written.get(way) != trusted.get(way)}
@@ -815,7 +798,6 @@ def settings_hint(root: str) -> str:
 
 
 def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSource]]:
-    """Yield where the value of each secret is; what is wrong is said without what was written."""
     for path, raw in file.values.items():
         if path[0] != SECRETS:
             continue
@@ -840,7 +822,6 @@ def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSou
 def secrets_of(
     config: Config, *, may_call: bool = True, environ: Mapping[str, str] | None = None
 ) -> NamedSecrets:
-    """Return who knows the values of secrets; beside a shared ledger nobody keeps new ones."""
     from pathlib import Path
 
     from horae.process.secrets import NamedSecrets
@@ -861,12 +842,10 @@ def secrets_of(
 
 
 def known_names(config: Config) -> dict[str, str]:
-    """Return the names by which a file may name a secret: variables, and those of settings."""
     return {**os.environ, **dict.fromkeys(config.secrets, "")}
 
 
 def state_directory() -> Path:
-    """Return where runs are kept of plans that have no data directory."""
     from pathlib import Path
 
     base = os.environ.get("XDG_STATE_HOME", "")

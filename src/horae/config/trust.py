@@ -73,7 +73,6 @@ class EngineSettings:
         }
 
     async def refresh(self) -> list[str]:
-        """Renew the notes about settings that wait; return those that are new."""
         try:
             found = await asyncio.to_thread(untrusted, self._config)
             if await self._came_with_commit(found):

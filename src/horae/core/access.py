@@ -9,7 +9,7 @@ from hashlib import sha256
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Final, Protocol
 
-from horae.core.explain import stamp
+from horae.core.explain import json_fields
 from horae.core.scope import OPERATOR, Scope, scope_words
 from horae.errors import Exit, HoraeError
 
@@ -58,20 +58,13 @@ class Token:
 
 
 class Tokens(Protocol):
-    """Where named tokens are kept."""
+    """The named tokens in the ledger."""
 
-    async def add(self, token: Token, digest: str) -> bool:
-        """Keep a new token; False: its name is taken."""
-
+    async def add(self, token: Token, digest: str) -> bool: ...
     async def all(self) -> list[Token]: ...
-
     async def find(self, digest: str) -> Token | None: ...
-
-    async def revoke(self, name: str, *, now: datetime) -> bool:
-        """Forget a token and the sessions that it began; False: no token has the name."""
-
-    async def touch(self, name: str, *, now: datetime) -> None:
-        """Record the use of a token, at most once a minute."""
+    async def revoke(self, name: str, *, now: datetime) -> bool: ...
+    async def touch(self, name: str, *, now: datetime) -> None: ...
 
 
 class NoSessionError(HoraeError, code="session_not_found", exit_code=Exit.NOT_FOUND):
@@ -97,27 +90,18 @@ class Session:
 
 
 def _data(each: Token | Session) -> dict[str, object]:
-    values = {field.name: getattr(each, field.name) for field in fields(each)}
-    times = {name: stamp(at, "UTC") for name, at in values.items() if name.endswith("_at")}
-    return {**values, "scopes": scope_words(each.scopes), **times}
+    names = " ".join(field.name for field in fields(each))
+    return {**json_fields(each, names), "scopes": scope_words(each.scopes)}
 
 
 class Sessions(Protocol):
-    """Where sessions are kept."""
+    """The sessions in the ledger."""
 
-    async def begin(self, digest: str, *, token: str, agent: str, now: datetime) -> bool:
-        """Keep a new session; False: there is no such token."""
-
-    async def find(self, digest: str, *, now: datetime) -> Session | None:
-        """Return the session of a digest, unless it or its token has ended."""
-
-    async def renew(self, digest: str, *, now: datetime) -> None:
-        """Record the use of a session, at most once a minute."""
-
+    async def begin(self, digest: str, *, token: str, agent: str, now: datetime) -> bool: ...
+    async def find(self, digest: str, *, now: datetime) -> Session | None: ...
+    async def renew(self, digest: str, *, now: datetime) -> None: ...
     async def all(self, *, now: datetime) -> list[Session]: ...
-
-    async def end(self, session: str | None, *, now: datetime) -> list[Session]:
-        """End the session of an id, or all of them; return those that are ended."""
+    async def end(self, session: str | None, *, now: datetime) -> list[Session]: ...
 
 
 async def end_sessions(sessions: Sessions, which: str, *, now: datetime) -> list[Session]:

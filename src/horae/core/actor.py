@@ -73,7 +73,6 @@ def one_line(note: str) -> str:
 
 
 async def local_actor(ledger: Ledger, *, uid: int, run: str = "") -> str:
-    """Return the actor of a process on this machine: its user, or the agent of its `HORAE_RUN`."""
     if _is_number(run):
         found = await ledger.run(int(run))
         is_on = found is not None and found.ended_at is None
@@ -84,7 +83,6 @@ async def local_actor(ledger: Ledger, *, uid: int, run: str = "") -> str:
 
 
 def run_actor(filed: Filed) -> str:
-    """Return the actor of what is done inside a run: its agent, else the entry's title."""
     return f"agent:{filed.agents[0] if len(filed.agents) == 1 else filed.title}"[:LONGEST]
 
 

@@ -49,7 +49,6 @@ class SharedClock(SystemClock):
         self._epoch: datetime | None = None
 
     def set(self, now: datetime, *, asked: timedelta) -> None:
-        """Take over a time that was requested when *asked* had elapsed, and has just come."""
         self._epoch = now - (asked + self.elapsed()) / 2
 
     def now(self) -> datetime:

@@ -57,8 +57,6 @@ class Call:
 
 
 class Unready(NamedTuple):
-    """Why something cannot run, and what to do about it."""
-
     reason: str
     fix: str
     code: ReasonCode = ReasonCode.NOT_READY
@@ -85,7 +83,6 @@ def call_of(props: Mapping[str, str]) -> Call | None:
 
 @lru_cache(maxsize=4096)  # an occurrence mostly runs the same text as the one before
 def call_in(text: str) -> Call | None:
-    """Return the call of a headline's text; None is nothing."""
     headlines = read(text).headlines
     return call_of(headlines[0].props) if headlines else None
 

@@ -51,8 +51,6 @@ _WORDS: Final = ", ".join(Occasion)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The receipts of a step, and what the entry must carry after it."""
-
     receipts: tuple[Receipt, ...]
     accounted_to: datetime | None
     ended_at: datetime | None
@@ -162,7 +160,6 @@ def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
 
 
 def _newest(before: Callable[[datetime], datetime | None], end: datetime) -> Iterator[datetime]:
-    """Yield in UTC, latest first, as many moments up to *end* as can matter."""
     moment = before(end + _TINY)
     for _ in range(CAP + 1):
         if moment is None:
@@ -249,7 +246,6 @@ def _catchup(entry: Entry) -> CatchUp:
 
 
 def usual_catchup(rule: Rule) -> CatchUp:
-    """Return the catch-up of an entry that names none."""
     if isinstance(rule, RepeaterRule) and rule.repeater.kind is RepeaterKind.CUMULATE:
         return CatchUp.ALL
     return CatchUp.LATEST
@@ -296,7 +292,6 @@ def _receipt(entry: Entry, moment: Moment, status: Status, reason: Reason) -> Re
 
 
 def _range(entry: Entry, pending: _Pending, status: Status, reason: Reason) -> Receipt:
-    """Return the one receipt of many moments; it goes by the key of the first."""
     first = pending.first
     if pending.total == 1:
         return _receipt(entry, first, status, reason)
@@ -305,7 +300,6 @@ def _range(entry: Entry, pending: _Pending, status: Status, reason: Reason) -> R
 
 
 def jitter(entry: Entry, key: str) -> timedelta:
-    """Return how long after its moment a run starts: the same on every try."""
     if not entry.policy.jitter:
         return timedelta(0)
     roll = int.from_bytes(sha256(f"{entry.number}:{key}".encode()).digest()[:8], "big")

@@ -19,8 +19,6 @@ HORIZON: Final = timedelta(days=7)
 
 
 class DueStatus(StrEnum):
-    """How an entry or a task stands to a moment."""
-
     OVERDUE = "overdue"  # its DEADLINE is past
     DUE = "due"  # its time has come
     UPCOMING = "upcoming"  # its time comes within the horizon

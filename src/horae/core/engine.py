@@ -26,6 +26,7 @@ from horae.core.ports import (
     LedgerError,
     LedgerWriteError,
     Trait,
+    receipts_of,
 )
 from horae.core.receipt import (
     HELD_BACK,
@@ -215,7 +216,6 @@ class Engine:
         return scan
 
     async def _take_over(self, name: str, scan: Scan, *, patience: timedelta) -> None:
-        """Let the ledger take over a scan, unless the plan root holds no plan."""
         reader = self._readers[name]
         was_blank, self.is_blank = self.is_blank, await self._lacks_plan()
         reader.look_at = None
@@ -266,7 +266,6 @@ class Engine:
                 reader.request = asyncio.create_task(self._rescan_while_wanted(name))
 
     def offer(self, receipts: Sequence[Filed]) -> None:
-        """Take receipts that wait, and turn at once."""
         self._offer(receipts)
         self.poke()
 
@@ -299,7 +298,6 @@ class Engine:
         )
 
     async def stop(self, *, within: timedelta, reason: Reason = STOPPED) -> None:
-        """Start nothing more, let what runs end, and end what is not over in time."""
         self._is_admitting = False
         await self.launch.stop(within=within, reason=reason)
 
@@ -330,7 +328,6 @@ class Engine:
         *,
         obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
     ) -> None:
-        """Release receipts that were held back, with *obstacle* only those that have none."""
         page = await self._ledger.receipts(statuses=(Status.HELD,), limit=BATCH)
         held = [each for each in page.receipts if each.receipt.reason.code in HELD_BACK]
         if obstacle is not None:
@@ -417,7 +414,7 @@ class Engine:
             self._moved_at = self._clock.elapsed()
         for filed, reason in refused:
             log.debug("receipt %d cannot start: %s", filed.number, reason, extra=_fields(filed))
-            self.launch.refuse(filed, reason)
+            self.launch.start(filed, refused=reason)
         for filed in admitted:
             log.debug("receipt %d (%s) starts", filed.number, filed.title, extra=_fields(filed))
             self.launch.start(filed)
@@ -461,7 +458,6 @@ class Engine:
             self.poke()
 
     async def _ask_followers(self, finals: Sequence[Filed], now: datetime) -> None:
-        """File the alerts that follow some receipts: of each follower all in one commit."""
         alerts: dict[int, list[Receipt]] = {}
         for filed in finals:
             async for follower, alert in self._alerts(filed, now):
@@ -556,13 +552,7 @@ class Engine:
             self.gate.keep(kept.__contains__)
 
     async def _waiting(self) -> list[Filed]:
-        page = await self._ledger.receipts(statuses=(Status.WAITING,), limit=BATCH)
-        found = list(page.receipts)
-        while page.cursor is not None:
-            page = await self._ledger.receipts(
-                statuses=(Status.WAITING,), limit=BATCH, cursor=page.cursor
-            )
-            found += page.receipts
+        found = await receipts_of(self._ledger, (Status.WAITING,))
         return sorted(found, key=lambda each: (each.receipt.planned_at, each.number))
 
     def _leave(self, number: int, filed: Filed | None) -> None:

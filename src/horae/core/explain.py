@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -32,7 +33,7 @@ from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from horae.core.entry import Policy
     from horae.core.ports import Listed, Run
@@ -53,8 +54,6 @@ class AskedMomentError(HoraeError, code="asked_moment", exit_code=Exit.USAGE):
 
 
 class Window(NamedTuple):
-    """A stretch of time; its end is no longer in it."""
-
     start: datetime
     end: datetime
 
@@ -68,7 +67,6 @@ class WhyQuestion:
     length: timedelta = _SECOND
 
     def window(self, zone_name: str) -> Window | None:
-        """Return the period of the question; None: the last moment and the next."""
         if self.start is None:
             return None
         if self.start.tzinfo is not None:
@@ -125,26 +123,11 @@ class WhyAnswer:
         }
         if self.filed is None:
             return said
-        filed, receipt = self.filed, self.filed.receipt
         return {
             **said,
-            "receipt": filed.number,
-            "key": receipt.key,
-            "status": receipt.status.value,
-            "reason": receipt.reason,
-            "reason_code": receipt.reason.code or None,
-            "through_at": stamp(receipt.through_at, zone_name),
-            "count": receipt.count,
-            "start_at": stamp(receipt.start_at, zone_name),
-            "decided_at": stamp(filed.decided_at, zone_name),
-            "late_seconds": late(filed).total_seconds(),
-            "ended_at": stamp(filed.ended_at, zone_name),
-            "file": filed.origin.file,
-            "line": filed.origin.line,
-            "commit": filed.commit,
-            "digest": filed.digest,
-            "policy": filed_policy_words(filed, zone_name=zone_name),
-            "actor": filed.actor,
+            **receipt_data(self.filed, zone_name),
+            "digest": self.filed.digest,
+            "policy": filed_policy_words(self.filed, zone_name=zone_name),
             "runs": [run_data(run, zone_name) for run in self.runs],
         }
 
@@ -157,10 +140,6 @@ def answers(
     now: datetime,
     window: Window | None = None,
 ) -> tuple[WhyAnswer, ...]:
-    """Return what is known about the moments of a window, in order; never nothing.
-
-    *told* are the receipts that touch it, *moments* those that the rule of today names.
-    """
     today = [moment.at for moment in moments]
     covering: list[WhyAnswer] = []
     kept: list[tuple[datetime, datetime]] = []  # what receipts account for; a request for nothing
@@ -278,7 +257,6 @@ def nothing_comes(found: Listed) -> str:
 
 
 def at_the_gate(said: Sequence[WhyAnswer], obstacles: Mapping[int, str]) -> tuple[WhyAnswer, ...]:
-    """Return answers in which waiting receipts say what keeps them from starting."""
     told = []
     for each in said:
         is_waiting = each.filed is not None and each.filed.status is Status.WAITING
@@ -309,7 +287,6 @@ def rest_words(found: Listed) -> str:
 
 
 def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | None]:
-    """Return the last moment of a rule before a window, and the first one after it."""
     coming = next_moment(entry, window.end - _TINY)
     _, last = entry.policy.clip(window.start, window.start - _TINY)
     found: list[datetime | None] = []
@@ -335,7 +312,6 @@ def _is_fixed(found: Listed) -> bool:
 
 
 def filed_policy_words(filed: Filed, *, zone_name: str) -> str:
-    """Return the policy of a receipt in words; the key tells which catch-up is the default."""
     usual = CatchUp.LATEST if filed.receipt.key.startswith("cron:") else None
     return policy_words(filed.policy, zone_name=zone_name, usual=usual)
 
@@ -372,7 +348,6 @@ def policy_words(policy: Policy, *, zone_name: str, usual: CatchUp | None = None
 
 
 def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
-    """Return one attempt in words; *is_over*: no engine is running, so that no run is."""
     since = moment_text(run.started_at, zone_name)
     begun = f"attempt {run.attempt} (run {run.number}): from {since}"
     if run.ended_at is None and is_over:
@@ -392,19 +367,45 @@ def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
     return f"{begun}, {outcome} after {took}{code}{reason}"
 
 
+def receipt_data(filed: Filed, zone_name: str) -> dict[str, object]:
+    receipt = filed.receipt
+    about = "key status reason through_at count start_at"
+    return {
+        "receipt": filed.number,
+        **json_fields(receipt, about, zone_name),
+        "reason_code": receipt.reason.code or None,
+        "late_seconds": late(filed).total_seconds(),
+        **json_fields(filed.origin, "file line"),
+        **json_fields(filed, "decided_at ended_at commit actor", zone_name),
+    }
+
+
 def run_data(run: Run, zone_name: str) -> dict[str, object]:
+    about = "attempt started_at ended_at outcome exit_code reason facts"
     return {
         "run": run.number,
-        "attempt": run.attempt,
-        "started_at": stamp(run.started_at, zone_name),
-        "ended_at": stamp(run.ended_at, zone_name),
-        "outcome": None if run.outcome is None else run.outcome.value,
-        "exit_code": run.exit_code,
-        "reason": run.reason,
+        **json_fields(run, about, zone_name),
         "reason_code": run.reason.code or None,
         "pid": None if run.process is None else run.process.pid,
-        "facts": dict(run.facts),
     }
+
+
+def json_fields(each: object, names: str, zone_name: str = "UTC") -> dict[str, object]:
+    """Return some fields as JSON has them: times with the offset of a zone, choices as words.
+
+    >>> json_fields(Window(datetime(2026, 4, 1, tzinfo=UTC), datetime(2026, 4, 2)), "start")
+    {'start': '2026-04-01T00:00:00+00:00'}
+    """
+    found = {name: getattr(each, name) for name in names.split()}
+    for name, value in found.items():
+        match value:
+            case datetime():
+                found[name] = stamp(value, zone_name)
+            case StrEnum():
+                found[name] = value.value
+            case Mapping():
+                found[name] = dict(value)
+    return found
 
 
 # Whose words name the actor already; those of an older version have no code.

@@ -95,8 +95,6 @@ class SlotRequest:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """An ask that was let in; a rider takes `kind` and `machine` from its parent."""
-
     ask: SlotRequest
     slot: int
     kind: SlotKind
@@ -106,8 +104,6 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An ask in the line, and when somebody behind it first went before it."""
-
     ask: SlotRequest
     passed_at: datetime | None = None
 
@@ -145,7 +141,6 @@ class Queue:
         return f"Queue({list(self)!r})"
 
     def without(self, seen: int, kept: Sequence[Waiting]) -> Queue:
-        """Return the line without the first *seen*, of whom some are kept in front."""
         within = seen - len(self._front)
         if within < 0:
             return Queue((*kept, *self._front[seen:]), self._rest, self._begin)
@@ -171,8 +166,6 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class GateTurn:
-    """What came of a turn: who was let in, who never can be, and the gate after it."""
-
     state: GateState
     admitted: tuple[SlotRequest, ...] = ()
     refused: tuple[Obstacle, ...] = ()
@@ -189,7 +182,6 @@ def no_machine(requires: Sequence[str]) -> str:
 
 
 def offer(state: GateState, asks: Iterable[SlotRequest]) -> GateState:
-    """Return the gate with more asks in its line; one that is known already stays as it is."""
     new = {ask.number: ask for ask in reversed(tuple(asks))}
     if not new:
         return state
@@ -207,14 +199,12 @@ def offer(state: GateState, asks: Iterable[SlotRequest]) -> GateState:
 
 
 def release(state: GateState, *numbers: int) -> GateState:
-    """Return the gate without these holders; a slot is free when the last run in it has ended."""
     gone = set(numbers)
     holders = tuple(each for each in state.holders if each.ask.number not in gone)
     return replace(state, holders=holders)
 
 
 def adopt(state: GateState, ask: SlotRequest, *, machine: str, now: datetime) -> GateState:
-    """Return the gate with one more holder, which an engine before this one let in."""
     if any(each.ask.number == ask.number for each in state.holders):
         return state
     room = _Room(state.holders, Capacity())
@@ -223,7 +213,6 @@ def adopt(state: GateState, ask: SlotRequest, *, machine: str, now: datetime) ->
 
 
 def withdraw(state: GateState, *numbers: int) -> GateState:
-    """Return the gate with these gone from its line."""
     gone = set(numbers)
     queue = Queue(rest=[each for each in state.queue if each.ask.number not in gone])
     return replace(state, queue=queue) if len(queue) < len(state.queue) else state
@@ -337,7 +326,6 @@ class _Room:
         self._add(Holding(ask, self._free, ask.kind, now, machine))
 
     def let_wait(self, ask: SlotRequest) -> None:
-        """Remember for whom the parent of a rider has to wait."""
         if ask.parent is not None:
             others = [each for need in ask.needs for each in self._taken.get(need, ())]
             self._waits_for.setdefault(ask.parent, []).extend(others)
@@ -358,7 +346,6 @@ class _Room:
         return None if ask.parent is None else self._homes.get(ask.parent)
 
     def _where(self, ask: SlotRequest) -> str | _Lack:
-        """Return the machine that an ask goes to, or why there is none."""
         if self.capacity.machines is None:
             return ""
         fit = [each for each in self.capacity.machines if each.suits(ask.requires)]
@@ -466,7 +453,6 @@ class Gate:
                 heappush(self._later, (filed.receipt.start_at, filed.number))
 
     def admit(self, *, now: datetime) -> tuple[list[Filed], list[tuple[Filed, Reason]]]:
-        """Return who may start now, and who never can, with the reason; all of them hold."""
         due = []
         while self._later and self._later[0][0] <= now:
             _, number = heappop(self._later)
@@ -495,7 +481,6 @@ class Gate:
         self._gone.append(number)
 
     def keep(self, is_waiting: Callable[[int], bool]) -> None:
-        """Drop those in the line that wait no longer: skipped, or held, meanwhile."""
         state = self._released()
         holding = {holder.ask.number for holder in state.holders}
         gone = [n for n in self._known if n not in holding and not is_waiting(n)]
@@ -505,7 +490,6 @@ class Gate:
 
     @property
     def next_at(self) -> datetime | None:
-        """When the next of those comes due whose start is still to come."""
         while self._later and self._later[0][1] not in self._known:
             heappop(self._later)
         return self._later[0][0] if self._later else None

@@ -43,14 +43,11 @@ Values: TypeAlias = Mapping[Way, str]  # each as JSON, so that equal ones are eq
 
 
 class Arrivals(NamedTuple):
-    """What pulls have made of the guarded settings of a file since they were last trusted."""
-
     trusted: Values
     arrived: tuple[tuple[str, Values], ...] = ()  # each with its commit, the newest last
     is_moving: bool = False  # whether the tree is being changed, so that any value may be new
 
     def commit_of(self, way: Way, value: str | None) -> str:
-        """Return the commit that a value arrived with; empty if it did not arrive."""
         found = (commit for commit, values in reversed(self.arrived) if values.get(way) == value)
         return next(found, "")
 
@@ -86,7 +83,6 @@ def leaves_of(tables: Mapping[str, object]) -> dict[Way, object]:
 
 
 def values_of(text: str) -> Values | None:
-    """Return the guarded settings of a file; None if it cannot be read."""
     import tomllib
 
     if len(text) > LIMIT or re.search(DOTS, text):

@@ -25,7 +25,6 @@ def is_entry(headline: Headline) -> bool:
 
 
 def hidden_by(path: Iterable[Headline]) -> str | None:
-    """Return which of these headlines, one below the other, hides the last one, and how."""
     for headline in path:
         if headline.title.split(None, 1)[:1] == ["COMMENT"]:
             return f"{headline.title[:_SHOWN]!r}{COMMENTED}"

@@ -74,7 +74,6 @@ def match(known: Iterable[KnownEntry], scanned: Sequence[Mark]) -> Match:
 
 
 def _doubles(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> set[int]:
-    """Return the places of all entries that share an address, but for the most likely one."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, mark in enumerate(scanned):
         places[mark.address].append(place)
@@ -104,7 +103,6 @@ def _pairs(
     places: Sequence[int],
     alike: Callable[[Mark], Hashable],
 ) -> list[tuple[int, int]]:
-    """Return (number, place) where exactly one known and one scanned entry are alike."""
     gone: defaultdict[Hashable, list[int]] = defaultdict(list)
     new: defaultdict[Hashable, list[int]] = defaultdict(list)
     for number, mark in known.items():

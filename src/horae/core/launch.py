@@ -10,30 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from horae.core import ports
 from horae.core.actor import ENGINE, acting, current_actor
 from horae.core.command import call_in
 from horae.core.entry import Work
-from horae.core.ports import (
-    Ended,
-    HeldBackError,
-    LauncherLostError,
-    LedgerBusyError,
-    LedgerError,
-    LedgerWriteError,
-    RunError,
-    Unreleased,
-)
+from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, RunError, Unreleased
 from horae.core.receipt import ENGINE_EXITED, Filed, Reason, ReasonCode, Status
 from horae.core.source import unexpected
 from horae.errors import HoraeError, ScheduleError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
     from horae.core.ports import Clock, Held, Job, Ledger, Run, Runner
 
@@ -45,28 +36,20 @@ _CALLS: Final = frozenset({Work.COMMAND, Work.POST})
 POISON: Final = 3  # engines that may die over one receipt before it is set aside
 
 
+@dataclass(eq=False)
 class Launch:
     """Every run that is being made or goes on; *left* hears of each that no longer does."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        ledger: Ledger,
-        runner: Runner,
-        left: Callable[[int, Filed | None], None],
-        term: int = 1,
-    ) -> None:
-        self._clock = clock
-        self._ledger = ledger
-        self._runner = runner
-        self._left = left
-        self._term = term
-        self._stories: dict[int, _StartedRun] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.give_up_at: timedelta | None = None  # from when ends that cannot be written wait
-        self.is_unsure = False  # whether a start may be in the ledger that nobody knows of
-        self.failure: Exception | None = None  # what no run may survive: a bug, or a lost term
+    clock: Clock
+    ledger: Ledger
+    runner: Runner
+    left: Callable[[int, Filed | None], None]
+    term: int = 1
+    give_up_at: timedelta | None = None  # from when ends that cannot be written wait
+    is_unsure: bool = False  # whether a start may be in the ledger that nobody knows of
+    failure: Exception | None = None  # what no run may survive: a bug, or a lost term
+    _stories: dict[int, _StartedRun] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def runs(self) -> dict[int, Run]:
@@ -76,14 +59,15 @@ class Launch:
     def receipts(self) -> tuple[int, ...]:
         return tuple(self._stories)
 
-    def start(self, filed: Filed) -> None:
+    def start(self, filed: Filed, refused: Reason | None = None) -> None:
+        """Make the run of a receipt; *refused* is why it never can be, which is its end."""
         story = self._stories[filed.number] = _StartedRun(filed)
-        self._tell(story, partial(self._carry, story))
+        self.beside(self._tell(story, refused))
 
-    def refuse(self, filed: Filed, reason: Reason) -> None:
-        """Record that a receipt can never start."""
-        story = self._stories[filed.number] = _StartedRun(filed)
-        self._tell(story, partial(self._fail, story, reason))
+    def beside(self, part: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(part)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
         """End the run of a receipt; False: it has none."""
@@ -101,104 +85,97 @@ class Launch:
             await asyncio.wait(set(self._tasks))
 
     async def stop(self, *, within: timedelta, reason: Reason) -> None:
-        """Let what runs end, and end what is not over in time."""
         over = asyncio.Event()
         resting = asyncio.create_task(self.rest())
         resting.add_done_callback(lambda _: over.set())
-        until = self._clock.elapsed() + within  # whatever somebody sets the clock to meanwhile
-        while not over.is_set() and (left := until - self._clock.elapsed()) > timedelta(0):
-            await self._clock.wait(over, until=self._clock.now() + left)
-        self.give_up_at = self._clock.elapsed() + GIVE_UP
+        until = self.clock.elapsed() + within  # whatever somebody sets the clock to meanwhile
+        while not over.is_set() and (left := until - self.clock.elapsed()) > timedelta(0):
+            await self.clock.wait(over, until=self.clock.now() + left)
+        self.give_up_at = self.clock.elapsed() + GIVE_UP
         for receipt in self.receipts:
             self.cancel(receipt, reason, outcome=Status.INTERRUPTED)
         await resting
         await self._be_sure()
 
     async def look_back(self) -> None:
-        for filed, run in await self._ledger.open_runs():
+        for filed, run in await self.ledger.open_runs():
             found: Ended | Unreleased | None = Unreleased()
             if filed.status is Status.RUNNING:
-                found = await self._runner.look_back(filed, run)
+                found = await self.runner.look_back(filed, run)
             await self._take_over(filed, run, found)
 
     async def reconcile(self) -> None:
-        """Let wait again what was left half started when the ledger could not be written."""
         self.is_unsure = False  # first: what fails meanwhile has to be looked at again
         try:
-            for filed, run in await self._ledger.open_runs():
+            for filed, run in await self.ledger.open_runs():
                 if filed.number not in self._stories:
                     words = "the ledger could not confirm that the run was started"
                     reason = Reason(ReasonCode.START_UNCONFIRMED, words)
-                    await self._ledger.give_back(run.number, reason=reason, **self._stamp())
+                    await self.ledger.give_back(run.number, reason=reason, **self._stamp())
         except BaseException:  # also if it is given up in the middle
             self.is_unsure = True
             raise
 
     async def _be_sure(self) -> None:
-        """Leave nothing half started behind, if the ledger can be written in time."""
         never = asyncio.Event()
         while self.is_unsure and self.give_up_at is not None:
             try:
                 await self.reconcile()
             except (LedgerBusyError, LedgerWriteError) as error:
                 log.warning("cannot find out which runs were started: %s", error)
-            if self._clock.elapsed() >= self.give_up_at:
+            if self.clock.elapsed() >= self.give_up_at:
                 return  # the next start looks back
             if self.is_unsure:
-                await self._clock.wait(never, until=self._clock.now() + AGAIN)
+                await self.clock.wait(never, until=self.clock.now() + AGAIN)
 
-    def _tell(self, story: _StartedRun, part: Callable[[], Awaitable[Filed | None]]) -> None:
+    async def _tell(self, story: _StartedRun, refused: Reason | None) -> None:
         """Let a story go on beside the loop, and say when it is over, however it ends."""
+        number, filed = story.filed.number, None
+        try:
+            filed = await self._carry(story, refused)
+        except (LedgerBusyError, LedgerWriteError) as error:
+            words = "the start of receipt %d cannot be recorded: %s"
+            log.warning(words, number, error, extra=story.fields())
+            self.is_unsure = True  # nothing was let go
+        except Exception as error:  # the next turn raises it, and the engine ends
+            words = "receipt %d ended in an error"
+            log.debug(words, number, exc_info=error, extra=story.fields())
+            self.failure = error
+        finally:
+            if story.held is not None and not story.is_over:
+                story.held.cancel("the start of the run could not be recorded")
+            del self._stories[number]
+            self.left(number, filed)
 
-        async def told() -> None:
-            filed = None
-            try:
-                filed = await part()
-            except (LedgerBusyError, LedgerWriteError) as error:
-                words = "the start of receipt %d cannot be recorded: %s"
-                log.warning(words, story.filed.number, error, extra=story.fields())
-                self.is_unsure = True  # nothing was let go
-            except Exception as error:  # the next turn raises it, and the engine ends
-                words = "receipt %d ended in an error"
-                log.debug(words, story.filed.number, exc_info=error, extra=story.fields())
-                self.failure = error
-            finally:
-                if story.held is not None and not story.is_over:
-                    story.held.cancel("the start of the run could not be recorded")
-                del self._stories[story.filed.number]
-                self._left(story.filed.number, filed)
-
-        task = asyncio.create_task(told())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _carry(self, story: _StartedRun) -> Filed | None:
+    async def _carry(self, story: _StartedRun, refused: Reason | None) -> Filed | None:
         filed = story.filed
-        story.run = run = await self._ledger.start(filed.number, **self._stamp())
+        story.run = run = await self.ledger.start(filed.number, **self._stamp())
         if run is None:  # it was skipped meanwhile, or somebody else has it
             return None
+        if refused is not None:
+            return await self._write_end(run, Ended(Status.FAILED, refused))
         try:
             story.held = await self._make(filed, run)
-        except LauncherLostError as error:
-            await self._ledger.give_back(run.number, reason=error.reason, **self._stamp())
-            return await self._ledger.receipt(filed.number)
-        except HeldBackError as error:
-            await self._ledger.give_back(run.number, reason=error.reason, **self._stamp())
-            await self._ledger.hold(run.receipt, reason=error.reason, **self._stamp())
+        except ports.LauncherLostError as error:
+            await self.ledger.give_back(run.number, reason=error.reason, **self._stamp())
+            return await self.ledger.receipt(filed.number)
+        except ports.HeldBackError as error:
+            await self.ledger.give_back(run.number, reason=error.reason, **self._stamp())
+            await self.ledger.hold(run.receipt, reason=error.reason, **self._stamp())
             return None  # it asks again at each start
         except RunError as error:
             return await self._write_end(run, Ended(Status.FAILED, error.reason))
         pid = story.held.process.pid
         words = "run %d of receipt %d is process %d"
         log.debug(words, run.number, filed.number, pid, extra=story.fields())
-        if not await self._ledger.running(run.number, story.held.process, **self._stamp()):
+        if not await self.ledger.running(run.number, story.held.process, **self._stamp()):
             return None
         if story.cancelled is None:
             story.held.go()
         elif story.cancelled.outcome is Status.INTERRUPTED:
             words = f"{story.cancelled.reason} before the run started"
             reason = Reason(ReasonCode.STOPPED_BEFORE_START, words)
-            await self._ledger.give_back(run.number, reason=reason, **self._stamp())
+            await self.ledger.give_back(run.number, reason=reason, **self._stamp())
             return None  # it waits for the next engine
         else:
             story.held.cancel(story.cancelled.reason)
@@ -208,8 +185,8 @@ class Launch:
         story.is_over = True
         if story.cancelled is None and ended.facts.get("released") is False:
             # Its time was over before it could begin: nothing of it has run.
-            await self._ledger.give_back(run.number, reason=ended.reason, **self._stamp())
-            return await self._ledger.receipt(filed.number)
+            await self.ledger.give_back(run.number, reason=ended.reason, **self._stamp())
+            return await self.ledger.receipt(filed.number)
         if story.cancelled is None:
             return await self._write_end(run, ended)
         told = replace(ended, outcome=story.cancelled.outcome, reason=story.cancelled.reason)
@@ -218,12 +195,12 @@ class Launch:
             return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
 
     async def _make(self, filed: Filed, run: Run) -> Held:
-        job = await self._ledger.job(filed, run)
+        job = await self.ledger.job(filed, run)
         if job is None:
             raise RunError(f"the text of the entry is not in the ledger (digest {filed.digest})")
         try:
-            return await self._runner.hold(with_call(job))
-        except (HeldBackError, LauncherLostError, LedgerError, RunError):
+            return await self.runner.hold(with_call(job))
+        except (ports.HeldBackError, ports.LauncherLostError, ports.LedgerError, RunError):
             raise
         except HoraeError as error:
             raise RunError(str(error)) from error
@@ -234,7 +211,7 @@ class Launch:
         """Return how a run ended; an unreadable end ends no other run."""
         try:
             return await held.ended()
-        except LedgerError:
+        except ports.LedgerError:
             raise
         except (HoraeError, OSError, ValueError) as error:
             words = str(error) if isinstance(error, HoraeError) else unexpected(error)
@@ -242,16 +219,12 @@ class Launch:
             held.cancel(words)
             return Ended(Status.INTERRUPTED, Reason(ReasonCode.RESULT_UNREADABLE, words))
 
-    async def _fail(self, story: _StartedRun, reason: Reason) -> Filed | None:
-        story.run = run = await self._ledger.start(story.filed.number, **self._stamp())
-        return None if run is None else await self._write_end(run, Ended(Status.FAILED, reason))
-
     async def _write_end(self, run: Run, ended: Ended, *, is_last: bool = False) -> Filed | None:
         never = asyncio.Event()
         is_again = False
         while True:
             try:
-                filed = await self._ledger.end(
+                filed = await self.ledger.end(
                     run.number,
                     ended.outcome,
                     reason=ended.reason,
@@ -263,31 +236,31 @@ class Launch:
                     **self._stamp(),
                 )
                 # What was kept, though it was said not to be, may wait for its next try.
-                return await self._ledger.receipt(run.receipt) if is_again else filed
+                return await self.ledger.receipt(run.receipt) if is_again else filed
             except (LedgerBusyError, LedgerWriteError) as error:
                 if not is_again:
                     words = "the end of run %d of receipt %d cannot be recorded yet: %s"
                     extra = {"receipt": run.receipt, "run": run.number}
                     log.warning(words, run.number, run.receipt, error, extra=extra)
                 is_again = True
-                if self.give_up_at is not None and self._clock.elapsed() >= self.give_up_at:
+                if self.give_up_at is not None and self.clock.elapsed() >= self.give_up_at:
                     raise  # its own report is read at the next start
                 never.clear()
-                await self._clock.wait(never, until=self._clock.now() + AGAIN)
+                await self.clock.wait(never, until=self.clock.now() + AGAIN)
 
     async def _take_over(self, filed: Filed, run: Run, found: Ended | Unreleased | None) -> None:
         deaths, is_last = filed.deaths + 1, False
         if isinstance(found, Unreleased) and deaths < POISON:
             words = "the engine exited before the run started"
             reason = Reason(ReasonCode.EXITED_BEFORE_START, words)
-            await self._ledger.give_back(run.number, reason=reason, died=True, **self._stamp())
+            await self.ledger.give_back(run.number, reason=reason, died=True, **self._stamp())
             return
         if isinstance(found, Unreleased):
             words = f"given up: the engine exited {deaths} times while starting the run"
             found, is_last = Ended(Status.FAILED, Reason(ReasonCode.GAVE_UP, words)), True
         elif found is None:
             found = Ended(Status.INTERRUPTED, ENGINE_EXITED)
-            ends = [each.outcome for each in await self._ledger.runs_of(filed.number)]
+            ends = [each.outcome for each in await self.ledger.runs_of(filed.number)]
             times = ends.count(Status.INTERRUPTED) + 1
             if times >= POISON:
                 words = f"given up: the engine exited {times} times during the run"
@@ -295,11 +268,10 @@ class Launch:
         await self._write_end(run, found, is_last=is_last)
 
     def _stamp(self) -> _Stamp:
-        return {"now": self._clock.now(), "term": self._term}
+        return {"now": self.clock.now(), "term": self.term}
 
 
 def with_call(job: Job) -> Job:
-    """Return a job with its parsed command, if its receipt calls one."""
     if job.filed.work not in _CALLS:
         return job
     try:

@@ -62,8 +62,7 @@ class LedgerWholeError(LedgerError, code="ledger_whole", exit_code=Exit.CONFLICT
         )
 
 
-class LedgerNewerError(LedgerError, code="ledger_newer", exit_code=Exit.VERIFICATION):
-    """A ledger that a newer version has written."""
+class LedgerNewerError(LedgerError, code="ledger_newer", exit_code=Exit.VERIFICATION): ...
 
 
 class StaleTermError(LedgerError, code="stale_term", exit_code=Exit.CONFLICT):
@@ -92,8 +91,6 @@ class EntryStep:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptPage:
-    """Some receipts, newest first; `cursor` asks for those before them, None if there are none."""
-
     receipts: tuple[Filed, ...]
     cursor: int | None
 
@@ -162,8 +159,6 @@ class Listed:
 
 
 class Trait(StrEnum):
-    """What can be said of an entry that is there, and makes it worth a look."""
-
     AGENT = "agent"  # it ticks
     PAUSED = "paused"
     UNARMED = "unarmed"
@@ -188,9 +183,7 @@ class Pruned:
 
 class Clock(Protocol):
     def now(self) -> datetime: ...
-
-    def elapsed(self) -> timedelta:
-        """Return how long it has run; no one can set this."""
+    def elapsed(self) -> timedelta: ...
 
     async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
         """Return when the moment has come or the event is set."""
@@ -216,8 +209,7 @@ class Ledger(Protocol):
         missing is gone when a scan *patience* later misses it, too.
         """
 
-    async def knows(self, source: str) -> bool:
-        """Tell whether a source has entries that are not gone."""
+    async def knows(self, source: str) -> bool: ...
 
     async def loose(self, source: str) -> list[str]:
         """Return the files of a source that hold what is in no commit."""
@@ -231,16 +223,10 @@ class Ledger(Protocol):
         """
 
     async def entries(self, *, source: str | None = None) -> list[Listed]: ...
-
     async def coming(self, *, limit: int = 20) -> list[Listed]: ...
-
     async def count_entries(self, *, due_before: datetime) -> EntryCounts: ...
-
     async def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]: ...
-
-    async def followers(self) -> list[Listed]:
-        """Return the armed alerts."""
-
+    async def followers(self) -> list[Listed]: ...
     async def due(self, *, now: datetime, limit: int = 1000) -> list[DueEntry]: ...
 
     async def wake_at(self) -> datetime | None:
@@ -267,11 +253,8 @@ class Ledger(Protocol):
         *agents* replace the entry's own. Nothing is returned unless the entry is armed.
         """
 
-    async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
-        """Open the run of a waiting receipt; None: it does not wait."""
-
-    async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
-        """Record the process of a run, before it is let go."""
+    async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None: ...
+    async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool: ...
 
     async def give_back(
         self, run: int, *, reason: Reason, now: datetime, term: int, died: bool = False
@@ -299,7 +282,6 @@ class Ledger(Protocol):
         """
 
     async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
-
     async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
 
     async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int:
@@ -313,11 +295,8 @@ class Ledger(Protocol):
     ) -> bool:
         """Pause an entry; what waits of it is skipped. False: gone, or paused already."""
 
-    async def resume(self, entry: int, *, now: datetime, term: int) -> bool:
-        """Resume an entry; what came meanwhile is one skipped range."""
-
-    async def wake(self, *, now: datetime, term: int) -> list[int]:
-        """Resume every entry whose pause has ended; return their numbers."""
+    async def resume(self, entry: int, *, now: datetime, term: int) -> bool: ...
+    async def wake(self, *, now: datetime, term: int) -> list[int]: ...
 
     async def set_back(self, *, now: datetime, term: int) -> int:
         """Let entries go on whose watermark a clock that ran ahead has left in the future.
@@ -342,13 +321,9 @@ class Ledger(Protocol):
         """Return planned runs and requests since a moment that were decided so much later."""
 
     async def runs_of(self, receipt: int) -> list[Run]: ...
-
     async def run(self, number: int) -> Run | None: ...
-
     async def open_runs(self) -> list[tuple[Filed, Run]]: ...
-
-    async def remember(self, entry: int, memory: str, *, term: int) -> None:
-        """Keep a text for an entry's next run."""
+    async def remember(self, entry: int, memory: str, *, term: int) -> None: ...
 
     async def note(
         self,
@@ -359,11 +334,8 @@ class Ledger(Protocol):
         entry: int | None = None,
         receipt: int | None = None,
         facts: Mapping[str, object] | None = None,
-    ) -> None:
-        """Record an event."""
-
+    ) -> None: ...
     async def newest_event(self) -> int: ...
-
     async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]: ...
 
     async def job(self, filed: Filed, run: Run) -> Job | None:
@@ -373,21 +345,26 @@ class Ledger(Protocol):
 
     async def prune(
         self, *, before: datetime, now: datetime, term: int, dry_run: bool = False
-    ) -> Pruned:
-        """Fold settled receipts from before a moment into ranges."""
+    ) -> Pruned: ...
+
+
+async def receipts_of(ledger: Ledger, statuses: Collection[Status]) -> list[Filed]:
+    """Return all receipts that have one of some statuses."""
+    page = await ledger.receipts(statuses=statuses, limit=1000)
+    found = [*page.receipts]
+    while page.cursor is not None:
+        page = await ledger.receipts(statuses=statuses, limit=1000, cursor=page.cursor)
+        found += page.receipts
+    return found
 
 
 class RunError(HoraeError, code="run"):
-    """A run that cannot be made."""
-
     def __init__(self, reason: str) -> None:
         self.reason = coded(reason, ReasonCode.CANNOT_START)
         super().__init__(reason)
 
 
 class LauncherLostError(HoraeError, code="launcher_lost", exit_code=Exit.TEMPORARY):
-    """A launcher that ended before the run began: it may be tried again."""
-
     def __init__(self, reason: str) -> None:
         self.reason = Reason(ReasonCode.LAUNCHER_LOST, reason)
         super().__init__(f"nothing was started: {reason}")
@@ -416,8 +393,6 @@ class UnaskedSecretError(SecretError):
 
 
 class LiteralSecretError(HoraeError, code="secret_literal", exit_code=Exit.USAGE):
-    """A secret where only its name can be kept."""
-
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
@@ -427,41 +402,8 @@ class LiteralSecretError(HoraeError, code="secret_literal", exit_code=Exit.USAGE
 
 
 class Given(NamedTuple):
-    """The variables of a run, and the values never to be shown."""
-
     variables: Mapping[str, str] = MappingProxyType({})
     hidden: frozenset[str] = frozenset()
-
-
-class Secrets(Protocol):
-    """The values of secrets, and those that come with a request; raises SecretError."""
-
-    @property
-    def unread(self) -> Mapping[str, SecretError]: ...
-
-    @property
-    def hidden(self) -> frozenset[str]: ...
-
-    def is_named(self, name: str) -> bool: ...
-
-    def why_not(self, texts: Iterable[str]) -> SecretError | None:
-        """Return why a secret in texts cannot be read, as far as a look tells."""
-
-    async def filled(self, text: str) -> str: ...
-
-    async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
-        """Return the variables of a run, as NAME or NAME=${SECRET}, and its own."""
-
-    async def look_again(self) -> bool:
-        """Read again what could not be read; tell whether any of it can be now."""
-
-    async def keep(self, name: str, text: str) -> str:
-        """Keep a text outside of the ledger; return what stands for it.
-
-        Where it cannot be kept a secret raises LiteralSecretError, and another text stays.
-        """
-
-    async def forget(self, texts: Iterable[str]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,19 +445,14 @@ class Unreleased:
 
 
 class Held(Protocol):
-    """A run that is made and waits to be let go."""
-
     @property
     def process(self) -> Process: ...
-
-    def go(self) -> None:
-        """Let the run begin; before this nothing of it has run."""
+    def go(self) -> None: ...
 
     def cancel(self, reason: str) -> None:
         """End the run and all that it started, also if it was never let go."""
 
-    async def ended(self) -> Ended:
-        """Return how the run ended, once nothing of it is left."""
+    async def ended(self) -> Ended: ...
 
 
 class Runner(Protocol):
@@ -530,8 +467,6 @@ class Runner(Protocol):
 
 
 class AgentAnswers(Protocol):
-    """The agents that answer to the agent blocks of workflows."""
-
     async def why_held(self, plan: Plan) -> str | None:
         """Return which secret cannot be read that an agent of a plan needs, if so."""
 

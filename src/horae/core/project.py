@@ -53,7 +53,6 @@ class Stretch(NamedTuple):
 
 
 def stretches(entry: Entry, start: datetime, end: datetime) -> Iterator[Stretch]:
-    """Yield the parts of a window in which an entry is not paused, from :FROM: to :UNTIL:."""
     start, end = map(_in_utc, entry.policy.clip(start, end))
     pause = entry.pause
     if pause is None:
@@ -166,7 +165,6 @@ def _of_cron(crons: tuple[Cron, ...], start: datetime, end: datetime) -> Iterato
 def _of_restart(
     entry: Entry, rule: RepeaterRule, start: datetime, end: datetime
 ) -> Iterator[Moment]:
-    """Yield the next moment after the last end; those after it assume ends on time."""
     place = zone(entry.zone)
     done_at = entry.ended_at
     at = instant(rule.anchor, place)
@@ -194,7 +192,6 @@ def _of_restart(
 def _of_cadence(
     entry: Entry, rule: CadenceRule, start: datetime, end: datetime
 ) -> Iterator[Moment]:
-    """Yield the next tick; those after it assume ticks that find work and end at once."""
     at = max(_next_tick(entry, rule), entry.policy.from_at or _DAWN)
     # What lies before the window is stepped over at once, not walked.
     passed = max(0, (start - at) // rule.base)
@@ -217,7 +214,6 @@ def tick_delay(rule: CadenceRule) -> timedelta:
 
 
 def decided(moments: Iterator[Moment]) -> Iterator[Moment]:
-    """Yield the moments that are no estimates."""
     return takewhile(lambda moment: not moment.is_estimate, moments)
 
 

@@ -149,7 +149,6 @@ class PromptOrder:
         return None if self.tools == OPEN or self._requires_approval else self.tools
 
     def text(self) -> str:
-        """Return the order as the text that a digest stands for."""
         is_plain = "{{" not in self.template and not self.template.startswith(_MARK)
         if is_plain and self.tools == OPEN:
             return self.template

@@ -65,11 +65,6 @@ def parse_scopes(words: Iterable[str]) -> frozenset[Scope]:
 
 
 def api_scopes(text: str) -> tuple[str, ...]:
-    """Return the scopes that the token of a run is to have; ValueError: some are none it can have.
-
-    >>> api_scopes("run, read")
-    ('read', 'run')
-    """
     words = text.replace(",", " ").split()
     if not words or not {*words} <= {*Scope} - {Scope.ADMIN}:
         raise ValueError(text)

@@ -40,8 +40,6 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SecretSource:
-    """A path, the words of a command, or a variable."""
-
     kind: SourceKind
     words: tuple[str, ...]
     origin: str = ""  # the place of the setting that says so
@@ -80,7 +78,6 @@ def why_no_name(name: str) -> str:
 
 
 def is_own(name: str) -> bool:
-    """Tell whether a variable belongs to the engine itself, and so to no run."""
     return name.startswith(OWN)
 
 
@@ -94,12 +91,10 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def needed_in(text: str) -> tuple[str, ...]:
-    """Return the secrets that a text names and says no other value for."""
     return tuple(found[1] for found in _NAMED.finditer(text) if found[2] is None)
 
 
 def kept_in(text: str) -> tuple[str, ...]:
-    """Return the file of ours that a text stands for, if it does."""
     found = _KEPT.fullmatch(text)
     return () if found is None else (f"secrets/{found[1]}",)
 

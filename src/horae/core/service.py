@@ -9,11 +9,12 @@ import asyncio
 import posixpath
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from horae.core import explain, views
 from horae.core.actor import by_words, one_line
 from horae.core.decide import GRACE, Decision
 from horae.core.entry import (
@@ -25,18 +26,8 @@ from horae.core.entry import (
     RepeaterRule,
     key_time,
 )
-from horae.core.explain import (
-    AskedMomentError,
-    WhyAnswer,
-    answer_of,
-    answers,
-    length_text,
-    nearest,
-    nothing_comes,
-    rest_words,
-)
 from horae.core.gate import Machine, no_machine
-from horae.core.ports import PATIENCE, EntryStep, Ledger, Listed, Pruned, Trait
+from horae.core.ports import PATIENCE, EntryStep, Listed, Pruned, Trait, receipts_of
 from horae.core.project import Moment, decided, next_moment, project, tick_delay, unpaused
 from horae.core.receipt import (
     BAD,
@@ -50,49 +41,16 @@ from horae.core.receipt import (
     is_planned,
 )
 from horae.core.text import entry_words, moment_text
-from horae.core.views import (
-    AgentLine,
-    AgentState,
-    AmbiguousEntryError,
-    BackfillResult,
-    CancelResult,
-    CannotRunError,
-    EntryLine,
-    EntryNotFoundError,
-    EntryPage,
-    EntryStateError,
-    EventPage,
-    History,
-    PauseResult,
-    ReceiptDetail,
-    ReceiptLine,
-    ReceiptNotFoundError,
-    RequestError,
-    RunLine,
-    RunNotFoundError,
-    RunStateError,
-    StatusReport,
-    WhyReport,
-)
 from horae.timing.cron_count import count_any
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Collection,
-        Iterable,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from horae.core.command import Unready
-    from horae.core.explain import WhyQuestion
+    from horae.core.ports import Clock, Ledger
     from horae.core.receipt import Filed
-    from horae.core.views import EngineFacts
 
 BATCH: Final = 1000  # receipts in one commit, or on one page
 GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
@@ -112,49 +70,32 @@ _TROUBLES: Final = {  # what of an agent's work a person should look at
 }
 
 
-class Dial(Protocol):
-    def now(self) -> datetime: ...
-
-
+@dataclass(eq=False)
 class Service:
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        clock: Dial,
-        ids: Callable[[], str],
-        term: int = 1,
-        poke: Callable[[], None] = lambda: None,
-        zone_name: str = "UTC",
-        machines: Callable[[], Awaitable[Sequence[Machine]]] | None = None,
-        places: Callable[[str], Iterable[str]] = lambda _: (),
-        unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None,
-        refuse_start: Callable[[], None] = lambda: None,
-        refuse_name: Callable[[str], None] | None = None,
-        agent_state: Callable[[str], AgentState] = lambda _: AgentState(),
-    ) -> None:
-        self._agent_state = agent_state  # reads the memory of an agent
-        self._refuse_start = refuse_start  # raises an error while nothing at all can start
-        self._refuse_name = refuse_name  # raises an error if an address stands for several things
-        self._unready = unready  # which entries cannot run
-        self._places = places  # what the ledger may call a file that a person names
-        self._machines = machines  # which of them are up, if several share the ledger
-        self._ledger = ledger
-        self._clock = clock
-        self._ids = ids
-        self._term = term
-        self._poke = poke
-        self._zone = zone_name  # of what has none of its own
+    ledger: Ledger
+    clock: Clock
+    ids: Callable[[], str]
+    term: int = 1
+    poke: Callable[[], None] = lambda: None
+    zone_name: str = "UTC"  # of what has none of its own
+    # The nodes that are up, if several share the ledger.
+    machines: Callable[[], Awaitable[Sequence[Machine]]] | None = None
+    # The names in the ledger of a file that a person names.
+    places: Callable[[str], Iterable[str]] = lambda _: ()
+    unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None
+    refuse_start: Callable[[], None] = lambda: None  # raises an error while nothing can start
+    refuse_name: Callable[[str], None] | None = None  # raises an error for an ambiguous address
+    agent_state: Callable[[str], views.AgentState] = lambda _: views.AgentState()
 
     async def named(self, word: str) -> Listed:
         """Return the one entry that a word names; entries that are gone come last."""
-        found = await self._ledger.find(word)
+        found = await self.ledger.find(word)
         file, _, line = word.rpartition(":")
         if not found and file and line.isascii() and line.isdecimal():
             # A person may write `file:line` in another way than the ledger does.
-            for name in dict.fromkeys([*self._places(file), posixpath.normpath(file)]):
-                found = found or await self._ledger.find(f"{name}:{line}")
-        entries = found or await self._ledger.entries()
+            for name in dict.fromkeys([*self.places(file), posixpath.normpath(file)]):
+                found = found or await self.ledger.find(f"{name}:{line}")
+        entries = found or await self.ledger.entries()
         if not found:
             folded = word.casefold()
             found = [each for each in entries if each.mark.title.casefold() == folded]
@@ -164,30 +105,29 @@ class Service:
                 await self._refuse_double(there[0])
             return there[0]
         if there:
-            raise AmbiguousEntryError(word, there)
-        raise EntryNotFoundError(word, near=_near(word, entries))
+            raise views.AmbiguousEntryError(word, there)
+        raise views.EntryNotFoundError(word, near=_near(word, entries))
 
     async def _refuse_double(self, found: Listed) -> None:
-        """Raise an error if nobody can tell what stands at the address of an entry."""
-        if self._refuse_name is not None:
-            await asyncio.to_thread(self._refuse_name, found.mark.address)
+        if self.refuse_name is not None:
+            await asyncio.to_thread(self.refuse_name, found.mark.address)
 
-    async def _lines(self, receipts: Iterable[Filed]) -> tuple[ReceiptLine, ...]:
+    async def _lines(self, receipts: Iterable[Filed]) -> tuple[views.ReceiptLine, ...]:
         known: dict[int, Listed | None] = {}
         lines = []
         for each in receipts:
             if each.entry not in known:
-                known[each.entry] = await self._ledger.entry(each.entry)
+                known[each.entry] = await self.ledger.entry(each.entry)
             lines.append(self._line(each, known[each.entry]))
         return tuple(lines)
 
-    def _line(self, filed: Filed, found: Listed | None) -> ReceiptLine:
+    def _line(self, filed: Filed, found: Listed | None) -> views.ReceiptLine:
         title = filed.title or (found.mark.title if found else "")
-        return ReceiptLine(filed, title, self._zone_of(found))
+        return views.ReceiptLine(filed, title, self._zone_of(found))
 
-    def _entry_line(self, found: Listed) -> EntryLine:
+    def _entry_line(self, found: Listed) -> views.EntryLine:
         item, place = found.item, self._zone_of(found)
-        return EntryLine(
+        return views.EntryLine(
             found.number,
             found.source,
             found.mark.title,
@@ -206,28 +146,27 @@ class Service:
             found.broken_at,
         )
 
-    async def _again(self, found: Listed) -> EntryLine:
-        return self._entry_line(await self._ledger.entry(found.number) or found)
+    async def _again(self, found: Listed) -> views.EntryLine:
+        return self._entry_line(await self.ledger.entry(found.number) or found)
 
     def _zone_of(self, found: Listed | None) -> str:
         item = found.item if found else None
-        return item.zone if isinstance(item, Entry) else self._zone
+        return item.zone if isinstance(item, Entry) else self.zone_name
 
-    async def entry(self, word: str) -> EntryLine:
+    async def entry(self, word: str) -> views.EntryLine:
         return self._entry_line(await self.named(word))
 
     async def entries(
         self, *, limit: int = 100, cursor: int | None = None, with_gone: bool = False
-    ) -> EntryPage:
-        """Return the entries after a number, the longest known first."""
+    ) -> views.EntryPage:
         found = [
             each
-            for each in await self._ledger.entries()
+            for each in await self.ledger.entries()
             if each.number > (cursor or 0) and (with_gone or each.gone_at is None)
         ]
         page = found[:limit]
         more = page[-1].number if len(found) > limit else None
-        return EntryPage(tuple(map(self._entry_line, page)), more)
+        return views.EntryPage(tuple(map(self._entry_line, page)), more)
 
     async def history(
         self,
@@ -238,12 +177,12 @@ class Service:
         statuses: Collection[Status] = (),
         limit: int = 50,
         cursor: int | None = None,
-    ) -> History:
-        """Return receipts, newest first, of one entry or of all, planned in a window."""
+    ) -> views.History:
         if since is not None and until is not None and until < since:
-            raise RequestError(f"the period from {key_time(since)} to {key_time(until)} is empty")
+            period = f"from {key_time(since)} to {key_time(until)}"
+            raise views.RequestError(f"the period {period} is empty")
         found = None if word is None else await self.named(word)
-        page = await self._ledger.receipts(
+        page = await self.ledger.receipts(
             entry=None if found is None else found.number,
             since=since,
             until=until,
@@ -251,66 +190,65 @@ class Service:
             cursor=cursor,
             limit=limit,
         )
-        return History(await self._lines(page.receipts), page.cursor)
+        return views.History(await self._lines(page.receipts), page.cursor)
 
-    async def receipt(self, number: int) -> ReceiptDetail:
-        filed = await self._ledger.receipt(number)
+    async def receipt(self, number: int) -> views.ReceiptDetail:
+        filed = await self.ledger.receipt(number)
         if filed is None:
-            raise ReceiptNotFoundError(number)
+            raise views.ReceiptNotFoundError(number)
         [line] = await self._lines([filed])
-        return ReceiptDetail(line, tuple(await self._ledger.runs_of(number)))
+        return views.ReceiptDetail(line, tuple(await self.ledger.runs_of(number)))
 
-    async def run(self, number: int) -> RunLine:
-        run = await self._ledger.run(number)
+    async def run(self, number: int) -> views.RunLine:
+        run = await self.ledger.run(number)
         if run is None:
-            raise RunNotFoundError(number)
-        return RunLine(run, (await self.receipt(run.receipt)).line)
+            raise views.RunNotFoundError(number)
+        return views.RunLine(run, (await self.receipt(run.receipt)).line)
 
-    async def last_run(self, word: str) -> RunLine:
+    async def last_run(self, word: str) -> views.RunLine:
         found = await self.named(word)
-        page = await self._ledger.receipts(
+        page = await self.ledger.receipts(
             entry=found.number, statuses=ENDS | GOING | {Status.WAITING}, limit=20
         )
-        runs = [run for each in page.receipts for run in await self._ledger.runs_of(each.number)]
+        runs = [run for each in page.receipts for run in await self.ledger.runs_of(each.number)]
         if not runs:
-            raise RunNotFoundError(found.mark.title)
+            raise views.RunNotFoundError(found.mark.title)
         return await self.run(max(run.number for run in runs))
 
-    async def going(self, word: str) -> RunLine:
+    async def going(self, word: str) -> views.RunLine:
         found = await self.named(word)
-        page = await self._ledger.receipts(entry=found.number, statuses=GOING)
-        going = [(await self._ledger.runs_of(each.number))[-1].number for each in page.receipts]
+        page = await self.ledger.receipts(entry=found.number, statuses=GOING)
+        going = [(await self.ledger.runs_of(each.number))[-1].number for each in page.receipts]
         if len(going) == 1:
             return await self.run(going[0])
         title = found.mark.title
         if not going:
-            page = await self._ledger.receipts(entry=found.number, statuses=WAITS, limit=1)
+            page = await self.ledger.receipts(entry=found.number, statuses=WAITS, limit=1)
             waits = [waiting_words(each, self._zone_of(found)) for each in page.receipts]
             hint = waits[0] if waits else "; see `horae status`"
-            raise RunStateError(title, f"no run is in progress{hint}")
-        listed = ", ".join(map(str, sorted(going)))
-        raise RunStateError(title, f"several runs are in progress; name one: {listed}", runs=going)
+            raise views.RunStateError(title, f"no run is in progress{hint}")
+        several = f"several runs are in progress; name one: {', '.join(map(str, sorted(going)))}"
+        raise views.RunStateError(title, several, runs=going)
 
-    async def events(self, *, after: int = 0, limit: int = 100) -> EventPage:
-        found = tuple(await self._ledger.events_after(after, limit=limit))
-        return EventPage(found, found[-1].number if found else after, self._zone)
+    async def events(self, *, after: int = 0, limit: int = 100) -> views.EventPage:
+        found = tuple(await self.ledger.events_after(after, limit=limit))
+        return views.EventPage(found, found[-1].number if found else after, self.zone_name)
 
-    async def _asked(self, ask: WhyQuestion) -> Listed:
-        """Return the entry of a question, or say that the word behind its @ is not a time."""
+    async def _asked(self, ask: explain.WhyQuestion) -> Listed:
         try:
             return await self.named(ask.word)
-        except EntryNotFoundError:
+        except views.EntryNotFoundError:
             word, _, when = ask.word.rpartition("@")
             if not word.strip() or ask.start is not None:
                 raise
-            with suppress(EntryNotFoundError):  # the first error is the one to report
+            with suppress(views.EntryNotFoundError):  # the first error is the one to report
                 await self.named(word.strip())
-                raise AskedMomentError(when.strip()) from None
+                raise explain.AskedMomentError(when.strip()) from None
             raise
 
-    async def why(self, ask: WhyQuestion, *, limit: int = 20) -> WhyReport:
+    async def why(self, ask: explain.WhyQuestion, *, limit: int = 20) -> views.WhyReport:
         """Return what was decided about moments of an entry, by default the last and the next."""
-        now = self._clock.now()
+        now = self.clock.now()
         found = await self._asked(ask)
         about = self._entry_line(found)
         try:
@@ -318,14 +256,14 @@ class Service:
         except OverflowError:
             raise beyond() from None
         asked = [found] if found.is_armed else []
-        unready = {} if self._unready is None else await self._unready(asked)
+        unready = {} if self.unready is None else await self.unready(asked)
         cannot_run = str(unready.get(found.number, ""))
         if window is None:
             last = [await self._told(each) for each in await self._last(found)]
-            coming = answers(found, [], _coming(found, now=now), now=now)
+            coming = explain.answers(found, [], _coming(found, now=now), now=now)
             if not coming and (not last or isinstance(found.item, Entry)):
-                coming = (WhyAnswer(nothing_comes(found), is_moment=False),)
-            return WhyReport(now, about, (*last, *coming), cannot_run=cannot_run)
+                coming = (explain.WhyAnswer(explain.nothing_comes(found), is_moment=False),)
+            return views.WhyReport(now, about, (*last, *coming), cannot_run=cannot_run)
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
         item = found.item
@@ -335,7 +273,7 @@ class Service:
         is_cut = len(moments) > limit
         if is_cut:
             end = moments.pop().at - TINY  # where the moments end, the receipts do, too
-        page = await self._ledger.receipts(
+        page = await self.ledger.receipts(
             entry=found.number, since=window.start, until=end, limit=limit + _BESIDE
         )
         if page.cursor is not None:  # of what was before the oldest receipt here, others tell
@@ -343,45 +281,44 @@ class Service:
             since = min((each.planned_at for each in told_of), default=end)
             moments = [each for each in moments if told_of and each.at >= since]
         told = [await self._told(each) for each in page.receipts]
-        said = answers(found, told, moments, now=now, window=window)
+        said = explain.answers(found, told, moments, now=now, window=window)
         is_cut = is_cut or page.cursor is not None or len(said) > limit
-        before, after = nearest(item, window) if isinstance(item, Entry) else (None, None)
-        return WhyReport(now, about, said[:limit], window, before, after, is_cut, cannot_run)
+        before, after = explain.nearest(item, window) if isinstance(item, Entry) else (None, None)
+        return views.WhyReport(now, about, said[:limit], window, before, after, is_cut, cannot_run)
 
     async def _last(self, found: Listed) -> list[Filed]:
-        """Return the last planned receipt, else the newest, after one that it was skipped for."""
         since = found.item.accounted_to if isinstance(found.item, Entry) else None
-        page = await self._ledger.receipts(entry=found.number, since=since, limit=20)
+        page = await self.ledger.receipts(entry=found.number, since=since, limit=20)
         own = [each for each in page.receipts if is_planned(each.receipt.key)]
         if not own:
-            page = await self._ledger.receipts(entry=found.number, limit=1)
+            page = await self.ledger.receipts(entry=found.number, limit=1)
         last = [*own, *page.receipts][:1]
         if not last or last[0].status is not Status.SKIPPED:
             return last
-        page = await self._ledger.receipts(entry=found.number, statuses=OPEN, limit=BATCH)
+        page = await self.ledger.receipts(entry=found.number, statuses=OPEN, limit=BATCH)
         return [*page.receipts[-1:], *last]
 
-    async def _told(self, filed: Filed) -> WhyAnswer:
-        return answer_of(filed, await self._ledger.runs_of(filed.number))
+    async def _told(self, filed: Filed) -> explain.WhyAnswer:
+        return explain.answer_of(filed, await self.ledger.runs_of(filed.number))
 
-    async def status(self, engine: EngineFacts, *, limit: int = 20) -> StatusReport:
+    async def status(self, engine: views.EngineFacts, *, limit: int = 20) -> views.StatusReport:
         """Return at most *limit* lines of each kind.
 
         Of what was late, missed or ended badly in the last day it is the newest of each entry.
         """
-        now, ledger = self._clock.now(), self._ledger
+        now, ledger = self.clock.now(), self.ledger
         counts = await ledger.count_entries(due_before=now - GRACE)
-        pending = await self._open()
+        pending = await receipts_of(ledger, OPEN)
         late = await ledger.late(since=now - DAY, by=GRACE, limit=BATCH)
 
         async def recent(statuses: Collection[Status]) -> tuple[Filed, ...]:
             page = await ledger.receipts(since=now - DAY, statuses=statuses, limit=BATCH)
             return page.receipts
 
-        async def lines(filed: Iterable[Filed]) -> tuple[ReceiptLine, ...]:
+        async def lines(filed: Iterable[Filed]) -> tuple[views.ReceiptLine, ...]:
             return await self._lines(islice(filed, limit))
 
-        async def newest(filed: Iterable[Filed]) -> tuple[ReceiptLine, ...]:
+        async def newest(filed: Iterable[Filed]) -> tuple[views.ReceiptLine, ...]:
             first: dict[int, Filed] = {}
             times: Counter[int] = Counter()
             for each in sorted(filed, key=lambda each: each.number, reverse=True):
@@ -390,7 +327,7 @@ class Service:
             told = await lines(first.values())
             return tuple(replace(each, times=times[each.filed.entry]) for each in told)
 
-        async def shown(trait: Trait) -> tuple[EntryLine, ...]:
+        async def shown(trait: Trait) -> tuple[views.EntryLine, ...]:
             return tuple(map(self._entry_line, await ledger.entries_that_are(trait, limit=limit)))
 
         in_line = sorted(pending, key=lambda each: (each.receipt.start_at, each.number))
@@ -407,12 +344,12 @@ class Service:
             if not engine.is_running:
                 why = "no engine is running; start one with `horae up`"
             problems.append(f"{who} scheduled times that passed without a decision: {why}")
-        problems += [each async for each in self._problems(in_line, agents, coming, now)]
+        problems += await self._problems(in_line, agents, coming)
         by_status = Counter(each.status for each in pending)
         planned = (each for each in (*pending, *late) if is_planned(each.receipt.key))
-        return StatusReport(
+        return views.StatusReport(
             now,
-            self._zone,
+            self.zone_name,
             engine,
             counts.armed,
             {status: by_status[status] for status in Status if status in OPEN},
@@ -428,12 +365,12 @@ class Service:
             problems=tuple(dict.fromkeys(problems)),  # an engine knows the broken ones, too
         )
 
-    async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> AgentLine:
-        state = self._agent_state(found.memory)
+    async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> views.AgentLine:
+        state = self.agent_state(found.memory)
         own = [each for each in pending if each.entry == found.number]
-        page = await self._ledger.receipts(entry=found.number, statuses=ENDS, limit=1)
+        page = await self.ledger.receipts(entry=found.number, statuses=ENDS, limit=1)
         last = page.receipts[0] if page.receipts else None
-        return AgentLine(
+        return views.AgentLine(
             self._entry_line(found),
             any(each.status in GOING for each in own),
             state.last_run_at,
@@ -446,86 +383,72 @@ class Service:
         )
 
     async def _problems(
-        self,
-        in_line: Sequence[Filed],
-        agents: Sequence[AgentLine],
-        coming: Sequence[Listed],
-        now: datetime,
-    ) -> AsyncIterator[str]:
-        """Yield what a person should look at, in words."""
-        ledger = self._ledger
-        if self._machines is not None:
-            machines = await self._machines()
-            told: set[int] = set()
+        self, in_line: Sequence[Filed], agents: Sequence[views.AgentLine], coming: Sequence[Listed]
+    ) -> list[str]:
+        now, problems = self.clock.now(), []
+        if self.machines is not None:
+            machines, told = await self.machines(), set()
             for filed in in_line:
                 requires = filed.policy.requires
                 if filed.status is not Status.WAITING or filed.entry in told:
                     continue
                 if not any(machine.suits(requires) for machine in machines):
                     told.add(filed.entry)
-                    yield f"{filed.title} ({filed.origin}) waits: {no_machine(requires)}"
+                    waits = f"waits: {no_machine(requires)}"
+                    problems.append(f"{filed.title} ({filed.origin}) {waits}")
         troubled: dict[int, Listed] = {}
         for trait in (Trait.FAILING, Trait.MISSING):
-            some = await ledger.entries_that_are(trait, limit=BATCH)
+            some = await self.ledger.entries_that_are(trait, limit=BATCH)
             troubled.update((each.number, each) for each in some)
         for _, each in sorted(troubled.items()):
             name = f"{each.mark.title} ({each.item.origin})"
             if each.failures >= STUCK:
-                yield f"{name} failed {each.failures} times in a row; see `horae history`"
+                problems.append(
+                    f"{name} failed {each.failures} times in a row; see `horae history`"
+                )
             # The next scan tells whether it is gone; only one that does not come is a problem.
             if each.missing_at is not None and now - each.missing_at > 5 * PATIENCE:
-                yield f"{name} has been missing from its plan since {key_time(each.missing_at)}"
+                since = key_time(each.missing_at)
+                problems.append(f"{name} has been missing from its plan since {since}")
         for agent in agents:
             name = f"{agent.name} ({agent.entry.origin})"
             for trouble, why in agent.troubles.items():
-                yield f"{name}: {_TROUBLES.get(trouble, trouble)} ({why})"
-            if agent.held:
-                yield f"{name} cannot tick: {agent.held}"
+                problems.append(f"{name}: {_TROUBLES.get(trouble, trouble)} ({why})")
+            problems += [f"{name} cannot tick: {agent.held}"] if agent.held else []
         held = {agent.entry.number for agent in agents if agent.held}
         listed = {each.number: each for each in coming if each.number not in held}
-        unready = {} if self._unready is None else await self._unready(listed.values())
+        unready = {} if self.unready is None else await self.unready(listed.values())
         for number, cause in unready.items():
             found = listed[number]
-            yield f"{found.mark.title} ({found.item.origin}) cannot run: {cause}"
-
-    async def _open(self) -> list[Filed]:
-        found: list[Filed] = []
-        cursor = None
-        while True:
-            page = await self._ledger.receipts(statuses=OPEN, limit=BATCH, cursor=cursor)
-            found += page.receipts
-            cursor = page.cursor
-            if cursor is None:
-                return found
+            problems.append(f"{found.mark.title} ({found.item.origin}) cannot run: {cause}")
+        return problems
 
     async def pause(
         self, word: str, *, note: str = "", until: datetime | timedelta | None = None
-    ) -> PauseResult:
-        now, note = self._clock.now(), one_line(note)
+    ) -> views.PauseResult:
+        now, note = self.clock.now(), one_line(note)
         found = await self.named(word)
         end = now + until if isinstance(until, timedelta) else until
         if end is not None and end <= now:
-            raise RequestError(f"{moment_text(end, self._zone_of(found))} is in the past")
-        done = await self._ledger.pause(
-            found.number, now=now, term=self._term, note=note, until=end
-        )
+            raise views.RequestError(f"{moment_text(end, self._zone_of(found))} is in the past")
+        done = await self.ledger.pause(found.number, now=now, term=self.term, note=note, until=end)
         if done:
-            self._poke()
-            return PauseResult(await self._again(found), changed=True)
+            self.poke()
+            return views.PauseResult(await self._again(found), changed=True)
         refuse_gone(found)
         if note or end is not None:
-            reason = f"the entry is already paused{rest_words(found)}"
-            raise EntryStateError(found, reason, remedy="resume it before you pause it again")
-        return PauseResult(await self._again(found), changed=False)
+            reason = f"the entry is already paused{explain.rest_words(found)}"
+            raise views.EntryStateError(found, reason, remedy="resume it before you pause it again")
+        return views.PauseResult(await self._again(found), changed=False)
 
-    async def resume(self, word: str) -> PauseResult:
+    async def resume(self, word: str) -> views.PauseResult:
         found = await self.named(word)
-        done = await self._ledger.resume(found.number, now=self._clock.now(), term=self._term)
+        done = await self.ledger.resume(found.number, now=self.clock.now(), term=self.term)
         if done:
-            self._poke()
+            self.poke()
         else:
             refuse_gone(found)
-        return PauseResult(await self._again(found), changed=done)
+        return views.PauseResult(await self._again(found), changed=done)
 
     async def run_now(
         self,
@@ -535,17 +458,17 @@ class Service:
         parent: int | None = None,
         parent_run: int | None = None,
         idempotency_key: str | None = None,
-    ) -> ReceiptLine:
+    ) -> views.ReceiptLine:
         """Request a run now, beside the plan; the same key gives the same receipt back.
 
         Inside a run (*parent* is its receipt, *parent_run* its number) it rides in that run's slot.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         found = await self.named(word)
         if parent_run is not None:
             inside = (await self.run(parent_run)).run
             parent = inside.receipt if inside.ended_at is None else None
-        key = f"manual:{self._ids()}"
+        key = f"manual:{self.ids()}"
         if idempotency_key is not None:
             key = f"idem:{checked(idempotency_key, 'an Idempotency-Key')}"
         await self._refuse_unready(found)
@@ -554,24 +477,25 @@ class Service:
         [line] = await self._file(found, [asked], now, parent)
         return line
 
-    async def tick(self, word: str, *, note: str = "") -> ReceiptLine:
+    async def tick(self, word: str, *, note: str = "") -> views.ReceiptLine:
         """Let an agent tick now, or its pending tick start; the next one follows from its end."""
-        crew = await self._ledger.entries_that_are(Trait.AGENT, limit=BATCH)
+        crew = await self.ledger.entries_that_are(Trait.AGENT, limit=BATCH)
         address = f"agent:{word}"
         agents = (each for each in crew if word == each.mark.title or address == each.mark.address)
         # A workflow may have the same title.
         found = next(agents, None) or await self.named(word)
         await self._refuse_unready(found)
         for _ in range(_TRIES):
-            now, entry = self._clock.now(), armed(found)
+            now, entry = self.clock.now(), armed(found)
             rule = entry.rule
             if not isinstance(rule, CadenceRule):
                 remedy = f"start a run with `horae run {found.number}`"
-                raise EntryStateError(found, "the entry is not an agent that ticks", remedy=remedy)
+                reason = "the entry is not an agent that ticks"
+                raise views.EntryStateError(found, reason, remedy=remedy)
             refuse_rest(found)
             going = await self._pending_tick(found)
             if going is not None:
-                self._poke()
+                self.poke()
                 return self._line(going, found)
             reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
             asked = Receipt(f"{_TICK}{rule.ticks + 1}", Status.WAITING, reason, now, now)
@@ -580,17 +504,16 @@ class Service:
             since = max(now, entry.accounted_to or now)
             due = replace(entry, rule=replace(rule, first_at=min(rule.first_at, now)))
             step = EntryStep(due, Decision((asked,), since, ended_at))
-            filed = await self._ledger.decide([step], now=now, term=self._term)
+            filed = await self.ledger.decide([step], now=now, term=self.term)
             if filed:
-                self._poke()
+                self.poke()
                 return self._line(filed[0], found)
-            found = await self._ledger.entry(found.number) or found
-        raise EntryStateError(found, "the next tick is being scheduled", remedy="try again")
+            found = await self.ledger.entry(found.number) or found
+        raise views.EntryStateError(found, "the next tick is being scheduled", remedy="try again")
 
     async def cancel(
         self, number: int, *, end: Callable[[int, Reason], bool], reason: str = ""
-    ) -> CancelResult:
-        """End a run through *end*, which gets its receipt; False is nothing new."""
+    ) -> views.CancelResult:
         asked = await self.run(number)
         said = Reason(ReasonCode.CANCELLED, by_words("cancelled", reason))
         changed = asked.run.ended_at is None and end(asked.run.receipt, said)
@@ -598,55 +521,56 @@ class Service:
         if again.run.ended_at is not None:
             ended = moment_text(again.run.ended_at, again.line.zone)
             waits = waiting_words(again.line.filed, again.line.zone)
-            raise RunStateError(again.line.title, f"run {number} already ended at {ended}{waits}")
-        return CancelResult(again, changed)
+            ended = f"run {number} already ended at {ended}{waits}"
+            raise views.RunStateError(again.line.title, ended)
+        return views.CancelResult(again, changed)
 
     async def note_edit(self, file: str, what: str) -> None:
         facts = {"file": file, "what": what}
-        await self._ledger.note("edited", now=self._clock.now(), term=self._term, facts=facts)
+        await self.ledger.note("edited", now=self.clock.now(), term=self.term, facts=facts)
 
     async def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
-        now = self._clock.now()
+        now = self.clock.now()
         if before > now:
-            raise RequestError(f"{key_time(before)} is in the future; prune needs a past time")
-        return await self._ledger.prune(before=before, now=now, term=self._term, dry_run=dry_run)
+            why = f"{key_time(before)} is in the future; prune needs a past time"
+            raise views.RequestError(why)
+        return await self.ledger.prune(before=before, now=now, term=self.term, dry_run=dry_run)
 
     async def _refuse_unready(self, found: Listed) -> None:
-        self._refuse_start()
-        why = {} if self._unready is None else await self._unready([found])
+        self.refuse_start()
+        why = {} if self.unready is None else await self.unready([found])
         if found.number in why and found.is_armed:
-            raise CannotRunError(found.mark.title, why[found.number])
+            raise views.CannotRunError(found.mark.title, why[found.number])
 
     async def _file(
         self, found: Listed, receipts: Sequence[Receipt], now: datetime, parent: int | None = None
-    ) -> list[ReceiptLine]:
+    ) -> list[views.ReceiptLine]:
         await self._refuse_double(found)
-        filed = await self._ledger.add(
-            found.number, receipts, now=now, term=self._term, parent=parent
+        filed = await self.ledger.add(
+            found.number, receipts, now=now, term=self.term, parent=parent
         )
         if len(filed) < len(receipts):
-            again = await self._ledger.entry(found.number) or found
+            again = await self.ledger.entry(found.number) or found
             armed(again)
             refuse_rest(again, is_sure=True)
-        self._poke()
+        self.poke()
         return [self._line(each, found) for each in filed]
 
     async def _pending_tick(self, found: Listed) -> Filed | None:
-        """Return the tick of an agent that waits; one that runs is an error."""
-        page = await self._ledger.receipts(entry=found.number, statuses=OPEN, limit=BATCH)
+        page = await self.ledger.receipts(entry=found.number, statuses=OPEN, limit=BATCH)
         for each in page.receipts:
             if not each.receipt.key.startswith(_TICK):
                 continue
             if each.status in GOING:
                 since = moment_text(each.receipt.start_at, self._zone_of(found))
-                runs = [run.number for run in await self._ledger.runs_of(each.number)]
+                runs = [run.number for run in await self.ledger.runs_of(each.number)]
                 reason = f"a tick has been running since {since}; see `horae logs`"
-                raise RunStateError(found.mark.title, reason, runs=runs[-1:])
+                raise views.RunStateError(found.mark.title, reason, runs=runs[-1:])
             if each.status is Status.HELD:
-                now = self._clock.now()
+                now = self.clock.now()
                 why = Reason(ReasonCode.RETRY_REQUESTED, by_words("retry requested"))
-                await self._ledger.release(each.number, reason=why, now=now, term=self._term)
-            return await self._ledger.receipt(each.number)
+                await self.ledger.release(each.number, reason=why, now=now, term=self.term)
+            return await self.ledger.receipt(each.number)
         return None
 
     async def backfill(
@@ -658,27 +582,27 @@ class Service:
         name: str | None = None,
         dry_run: bool = False,
         progress: Callable[[int, int], None] = lambda *_: None,
-    ) -> BackfillResult:
+    ) -> views.BackfillResult:
         """File a receipt for every moment of a past window without *end*, oldest first.
 
         The same *name* again gives the same receipts, so what was interrupted can be repeated.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         found = await self.named(word)
         entry = unpaused(armed(found))  # that it is paused is said when it is filed
         end = now if end is None else end
         check_calendar(start, end)
         first, last = moment_text(start, entry.zone), moment_text(end, entry.zone)
         if end > now:
-            raise RequestError(f"{last} is in the future; a backfill covers only past times")
+            raise views.RequestError(f"{last} is in the future; a backfill covers only past times")
         if start >= end:
             reason = f"the period is empty: its start ({first}) is not before its end ({last})"
-            raise RequestError(reason)
+            raise views.RequestError(reason)
         moments = _moments(entry, start, end)
-        name = self._ids() if name is None else checked(name, "the name of a backfill")
+        name = self.ids() if name is None else checked(name, "the name of a backfill")
         rule = entry.rule
         is_restart = isinstance(rule, RepeaterRule) and rule.repeater.kind is RepeaterKind.RESTART
-        plan = BackfillResult(
+        plan = views.BackfillResult(
             self._entry_line(found),
             name,
             start,
@@ -690,11 +614,11 @@ class Service:
         )
         if dry_run:
             return plan
-        lines: list[ReceiptLine] = []
+        lines: list[views.ReceiptLine] = []
         for begin in range(0, len(moments), BATCH):
             receipts = []
             for each in moments[begin : begin + BATCH]:
-                late = f"{length_text(now - each.at)} after the scheduled time"
+                late = f"{explain.length_text(now - each.at)} after the scheduled time"
                 why = Reason(ReasonCode.BACKFILL, f"{by_words('requested')}, {late}")
                 key = f"backfill:{name}:{key_time(each.at)}"
                 # Not before now: in the line it stands behind what is due on time.
@@ -741,8 +665,8 @@ def check_calendar(*moments: datetime) -> None:
         raise beyond()
 
 
-def beyond() -> RequestError:
-    return RequestError("the time is out of range; the year must be from 2 to 9998")
+def beyond() -> views.RequestError:
+    return views.RequestError("the time is out of range; the year must be from 2 to 9998")
 
 
 def waiting_words(filed: Filed, place: str) -> str:
@@ -772,7 +696,7 @@ def armed(found: Listed) -> Entry:
     if isinstance(found.item, Entry):
         return found.item
     reason, remedy = found.item.reason, f"see `horae explain {found.item.origin}`"
-    raise EntryStateError(found, f"the entry is not armed ({reason})", remedy=remedy)
+    raise views.EntryStateError(found, f"the entry is not armed ({reason})", remedy=remedy)
 
 
 def refuse_gone(found: Listed) -> None:
@@ -782,18 +706,19 @@ def refuse_gone(found: Listed) -> None:
         if found.source == "trigger" and file == f"triggers/{title}":  # a request made it
             remedy = f"add it again with `horae trigger add {title}`"
         reason = f"the entry was removed at {moment_text(found.gone_at, 'UTC')}"
-        raise EntryStateError(found, reason, remedy=remedy)
+        raise views.EntryStateError(found, reason, remedy=remedy)
 
 
 def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:
     if is_sure or found.pause is not None:
         remedy = f"resume it with `horae resume {found.number}` first"
-        raise EntryStateError(found, f"the entry is paused{rest_words(found)}", remedy=remedy)
+        reason = f"the entry is paused{explain.rest_words(found)}"
+        raise views.EntryStateError(found, reason, remedy=remedy)
 
 
 def checked(name: str, what: str) -> str:
     if not 0 < len(name) <= 200 or not name.isprintable():
-        raise RequestError(f"{what} must have 1 to 200 printable characters")
+        raise views.RequestError(f"{what} must have 1 to 200 printable characters")
     return name
 
 
@@ -809,7 +734,7 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
                 rest = repeater.how_many(anchor, start, end, zone=zone(entry.zone))
             case _:
                 rest = sum(1 for _ in decided(project(entry, start, end)))
-        raise RequestError(
+        raise views.RequestError(
             f"the period has {len(found) + rest:,} scheduled times, and a backfill can have "
             f"at most {MOST:,}; choose a shorter period"
         )

@@ -74,7 +74,6 @@ def entry_words(entry: Entry, *, zone_name: str) -> str:
 
 
 def sayings(rule: Rule, *, zone_name: str) -> list[str]:
-    """Return the sentences with which a plan may say a rule, or a part of it."""
     whole = words(rule, zone_name=zone_name)
     return [whole, *(whole.split("; ") if "; " in whole else ())]
 
@@ -90,7 +89,6 @@ def moment_text(moment: datetime, zone_name: str) -> str:
 
 
 def no_time_left(entry: Entry, now: datetime) -> str:
-    """Return that an entry has no scheduled time left, and why if its policy says so."""
     until = entry.policy.until
     over = until is not None and until <= now
     return f"no scheduled time is left{': the date of :UNTIL: has passed' if over else ''}"

@@ -83,8 +83,6 @@ class ToolPolicyError(HoraeError, code="tool_policy", exit_code=Exit.USAGE):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A tool, and what it may be called with; None is anything."""
-
     tool: str
     argument: str | None = None
 
@@ -290,7 +288,6 @@ def _called(words: list[str]) -> str:
 
 
 def _steps(path: str) -> list[str] | None:
-    """Return the parts of a path beneath the working directory; None if it leads elsewhere."""
     steps = [step for step in path.split("/") if step not in {"", "."}]
     is_elsewhere = path.startswith(("/", "~")) or ".." in steps or "\0" in path or "\\" in path
     return None if is_elsewhere else steps

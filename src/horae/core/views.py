@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from horae.core.explain import WhyAnswer, Window, late, run_data, stamp
+from horae.core.explain import json_fields, late, receipt_data, run_data, stamp
 from horae.errors import Exit, HoraeError
 from horae.timing.backoff import PATIENCE
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from horae.core.command import Unready
     from horae.core.entry import Origin, Pause
+    from horae.core.explain import WhyAnswer, Window
     from horae.core.ports import Event, Listed, Run
     from horae.core.receipt import Filed, Reason, Status
 
@@ -57,30 +58,18 @@ class EntryLine:
     broken_at: datetime | None = None  # since when its last good text is kept instead
 
     def data(self) -> dict[str, object]:
-        pause = self.pause and {
-            "at": stamp(self.pause.at, self.zone),
-            "until": stamp(self.pause.until, self.zone),
-            "note": self.pause.note,
-            "by": self.pause.by or None,
-        }
+        pause, zone_name = self.pause, self.zone
+        about = "source title address zone first_seen_at gone_at next_at failures broken_at"
         return {
             "entry": self.number,
-            "source": self.source,
-            "title": self.title,
-            "address": self.address,
-            "file": self.origin.file,
-            "line": self.origin.line,
-            "zone": self.zone,
+            **json_fields(self, about, zone_name),
+            **json_fields(self.origin, "file line"),
             "armed": self.is_armed,
             "rule": self.rule or None,
             "reason": self.reason or None,
-            "first_seen_at": stamp(self.first_seen_at, self.zone),
-            "gone_at": stamp(self.gone_at, self.zone),
-            "pause": pause,
-            "next_at": stamp(self.next_at, self.zone),
-            "failures": self.failures,
+            "pause": pause
+            and {**json_fields(pause, "at until note", zone_name), "by": pause.by or None},
             "broken": self.broken or None,
-            "broken_at": stamp(self.broken_at, self.zone),
         }
 
 
@@ -98,30 +87,11 @@ class ReceiptLine:
         return late(self.filed)
 
     def data(self) -> dict[str, object]:
-        filed, receipt, place = self.filed, self.filed.receipt, self.zone
         return {
-            "receipt": filed.number,
-            "entry": filed.entry,
-            "title": self.title,
-            "key": receipt.key,
-            "status": receipt.status.value,
-            "reason": receipt.reason,
-            "reason_code": receipt.reason.code or None,
-            "planned_at": stamp(receipt.planned_at, place),
-            "through_at": stamp(receipt.through_at, place),
-            "count": receipt.count,
-            "times": self.times,
-            "start_at": stamp(receipt.start_at, place),
-            "decided_at": stamp(filed.decided_at, place),
-            "late_seconds": self.late.total_seconds(),
-            "ended_at": stamp(filed.ended_at, place),
-            "attempts": filed.attempts,
-            "zone": place,
-            "file": filed.origin.file,
-            "line": filed.origin.line,
-            "commit": filed.commit,
-            "parent": filed.parent,
-            "actor": filed.actor,
+            **receipt_data(self.filed, self.zone),
+            **json_fields(self.filed, "entry attempts parent"),
+            **json_fields(self.filed.receipt, "planned_at", self.zone),
+            **json_fields(self, "title times zone"),
         }
 
 
@@ -162,19 +132,17 @@ class AgentLine:
         return self.entry.failures > PATIENCE
 
     def data(self) -> dict[str, object]:
-        entry, zone_name = self.entry, self.entry.zone
+        entry = self.entry
         return {
             "agent": self.name,
             "entry": entry.number,
-            "file": entry.origin.file,
-            "line": entry.origin.line,
-            "zone": zone_name,
+            **json_fields(entry.origin, "file line"),
+            "zone": entry.zone,
             "running": self.is_running,
-            "last_run": stamp(self.last_run_at, zone_name),
-            "next_run": stamp(entry.next_at, zone_name),
+            "last_run": stamp(self.last_run_at, entry.zone),
+            "next_run": stamp(entry.next_at, entry.zone),
             "rule": entry.rule or None,
             "lifecycle": None if self.place is None else dict(self.place),
-            "streak": self.streak,
             "failures": entry.failures,
             "stuck": self.is_stuck,
             "last_outcome": None if self.outcome is None else self.outcome.value,
@@ -182,7 +150,7 @@ class AgentLine:
             "last_reason_code": self.reason.code or None,
             "held": self.held or None,
             "paused": entry.pause is not None,
-            "troubles": dict(self.troubles),
+            **json_fields(self, "streak troubles"),
         }
 
 
@@ -276,25 +244,15 @@ class EventPage:
     zone: str
 
     def data(self) -> dict[str, object]:
+        about = "at kind entry receipt facts actor"
         told = [
-            {
-                "event": each.number,
-                "at": stamp(each.at, self.zone),
-                "kind": each.kind,
-                "entry": each.entry,
-                "receipt": each.receipt,
-                "facts": dict(each.facts),
-                "actor": each.actor,
-            }
-            for each in self.events
+            {"event": each.number, **json_fields(each, about, self.zone)} for each in self.events
         ]
         return {"events": told, "after": self.after}
 
 
 @dataclass(frozen=True, slots=True)
 class WhyReport:
-    """Decisions about moments of an entry; `before` and `after` are nearest to the window."""
-
     at: datetime
     entry: EntryLine
     answers: tuple[WhyAnswer, ...]
@@ -307,14 +265,12 @@ class WhyReport:
     def data(self) -> dict[str, object]:
         place = self.entry.zone
         return {
-            "at": stamp(self.at, place),
+            **json_fields(self, "at before after", place),
             "entry": self.entry.data(),
             "cannot_run": self.cannot_run or None,
             "from": stamp(self.window.start, place) if self.window else None,
             "to": stamp(self.window.end, place) if self.window else None,
             "answers": [each.data(place) for each in self.answers],
-            "before": stamp(self.before, place),
-            "after": stamp(self.after, place),
             "more": self.is_cut,
         }
 
@@ -345,8 +301,7 @@ class BackfillResult:
         return {
             "id": self.name,
             "entry": self.entry.number,
-            "title": self.entry.title,
-            "zone": place,
+            **json_fields(self.entry, "title zone"),
             "from": stamp(self.start, place),
             "to": stamp(self.end, place),
             "dry_run": self.dry_run,

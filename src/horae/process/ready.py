@@ -14,7 +14,7 @@ from horae.core.secret import is_own
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from horae.core.ports import Secrets
+    from horae.process.secrets import NamedSecrets
 
 _OF_THE_SHELL: Final = frozenset(
     {".", "alias", "cd", "eval", "exec", "export", "set", "source", "trap", "ulimit", "umask"}
@@ -59,7 +59,7 @@ def why_unready(
 
 
 def unread(
-    secrets: Secrets | None, variables: Iterable[str], own: Iterable[str] = ()
+    secrets: NamedSecrets | None, variables: Iterable[str], own: Iterable[str] = ()
 ) -> Unready | None:
     """Return which secret that a run asks for cannot be read, as far as a look tells."""
     if secrets is None:

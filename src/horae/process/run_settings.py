@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.access import RunTokens
-    from horae.core.ports import Followed, Given, Job, Run, Secrets
+    from horae.core.ports import Followed, Given, Job, Run
     from horae.core.receipt import Filed, Reason
 
 
@@ -37,11 +37,11 @@ class RunSettings:
     timeout: timedelta
     signature: bytes = b""
     local: tuple[Path, ...] = ()
-    named: Secrets | None = None
+    named: NamedSecrets | None = None
     tokens: RunTokens | None = None  # of the runs that ask for one
 
     @property
-    def secrets(self) -> Secrets:
+    def secrets(self) -> NamedSecrets:
         return self.named or NamedSecrets({}, self.environ, root=self.root, data=self.data)
 
     def directory_of(self, run: Run) -> Path:

@@ -746,7 +746,7 @@ async def test_a_run_that_ended_while_no_engine_looked_still_moves_the_day(groun
     async with kept(ground) as here:
         filed = await here.tick()
         run = await here.run_of(filed)
-        runner = here.app.engine.launch._runner
+        runner = here.app.engine.launch.runner
         found = await runner.look_back(filed, run)
         assert getattr(found, "outcome", None) is Status.DONE
         memory = read_memory(getattr(found, "memory", None) or "")

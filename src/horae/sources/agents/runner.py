@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from horae.core.entry import Origin
-    from horae.core.ports import Held, Job, Process, Run, Secrets
+    from horae.core.ports import Held, Job, Process, Run
     from horae.org.plan import Plan
+    from horae.process.secrets import NamedSecrets
 
 SETTINGS: Final = "set agent.command in horae.toml"
 MODEL: Final = ("-I", "-m", "horae.sources.agents.model")
@@ -153,7 +154,7 @@ class Registry:
     provider: Provider = Provider()
     settings: str = SETTINGS
     root: Path = Path()
-    secrets: Secrets | None = None
+    secrets: NamedSecrets | None = None
     _agents: dict[str, Agent] = field(default_factory=dict, init=False)
 
     def __iter__(self) -> Iterator[Agent]:

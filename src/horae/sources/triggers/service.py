@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from horae.core.actor import actor_words, by_words, current_actor
 from horae.core.entry import Entry, Overlap, key_time
-from horae.core.ports import Ledger, Run, SecretError, Secrets, UnaskedSecretError
+from horae.core.ports import Clock, Ledger, Run, SecretError, UnaskedSecretError
 from horae.core.prompt import AgentUnavailableError, PromptOrder, read_order
 from horae.core.receipt import HELD_BACK, OPEN, Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.secret import WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, looks_secret
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 
     from horae.core.command import Unready
-    from horae.core.service import Dial
     from horae.core.tool_policy import ToolPolicy
+    from horae.process.secrets import NamedSecrets
     from horae.sources.triggers.rules import Trigger, TriggerDefinition
 
 log = logging.getLogger(__name__)
@@ -127,14 +127,16 @@ class AgentReadiness(Protocol):
 class Triggers:
     store: TriggerStore
     ledger: Ledger
-    clock: Dial
+    clock: Clock
     ids: Callable[[], str]
     term: int = 1
     poke: Callable[[], None] = lambda: None
     others: Callable[[], Collection[str]] = tuple  # the agents that plans and settings define
     ready: AgentReadiness | None = None  # says why an agent cannot run
     has_gh: Callable[[], bool] = lambda: True
-    secrets: Secrets | None = None  # knows the values of secrets; without it none is only named
+    secrets: NamedSecrets | None = (
+        None  # knows the values of secrets; without it none is only named
+    )
     logged_at: datetime | None = None  # of the last line about a rejected message
 
     # Workflows
