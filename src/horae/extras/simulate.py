@@ -79,7 +79,6 @@ class Simulation:
         return str(self._hash.hexdigest())
 
     async def run(self, ledger: Ledger) -> None:
-        """Let engines run on a ledger until the end, with none during an outage."""
         end = self.start + self.length
         for down, up in _without_engine(self.start, end, self.outages):
             await self._run_engine(ledger, down)
@@ -89,7 +88,6 @@ class Simulation:
             await self._run_engine(ledger, end)
 
     async def _run_engine(self, ledger: Ledger, end: datetime) -> None:
-        """Run an engine until a time, and kill it before what is due at that time."""
         others = asyncio.all_tasks()
         traced = _TracedLedger(self, ledger)
         engine = Engine(
@@ -158,7 +156,6 @@ class Simulation:
         return min(length, policy.timeout or _TIME_LIMIT)
 
     def check(self, receipts: Iterable[Filed]) -> None:
-        """Check all receipts of the ledger, once the simulation is over."""
         keys: set[tuple[int, str]] = set()
         for each in receipts:
             key = (each.entry, each.receipt.key)

@@ -1,7 +1,4 @@
-"""What a running engine says to others: one application, and the socket that it answers on.
-
-Here is only where that socket is, so that those who ask load nothing of the server.
-"""
+"""The HTTP side of an engine. Here is only where its socket is: a client loads no server."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ class SocketPathError(HoraeError):
 
 @contextmanager
 def address(directory: Path, *, descriptors: Path = _DESCRIPTORS) -> Iterator[str]:
-    """Give the address of the socket in a directory, short enough however long its path is.
-
-    On Linux it leads through a descriptor. Where there is no such way, a long path is refused.
-    """
+    """Give the address of the socket in a directory; on Linux it is short for any path."""
     if not descriptors.is_dir():
         path = str(directory / SOCKET)
         if len(os.fsencode(path)) > LONGEST:

@@ -60,11 +60,7 @@ class HasData(Protocol):
 
 
 class Together:
-    """Lets those who ask the same share one answer, so that many who ask cost what one does.
-
-    An answer is given again for a tenth of a second, and while the next one is made for a little
-    longer. What was asked for here meanwhile, and done, is always in it.
-    """
+    """Lets those who ask the same share one answer; what was changed here is always in it."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -76,7 +72,6 @@ class Together:
         self._coming.clear()
 
     async def ask(self, key: int, answer: Callable[[], Awaitable[Response]]) -> Response:
-        """Return the answer that was just made, else the one that is made next."""
         made_at, kept = self._kept.get(key, (0.0, None))
         age = asyncio.get_running_loop().time() - made_at
         if kept is not None and age <= FRESH:

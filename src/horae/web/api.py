@@ -80,7 +80,6 @@ def asgi_app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
 
 
 def operation_of(method: str, path: str) -> Operation | None:
-    """Return the operation that a request means; None if the table has none."""
     for pattern, operation in _patterns():
         # As the router does it: the first that fits both, and a HEAD is a GET without a body.
         if method in _methods(operation) and pattern.match(path):
@@ -142,7 +141,6 @@ async def ready(front: Front, _: Request, __: RequestFields) -> Response:
 
 
 def _health(front: Front, *more: str) -> Response:
-    """Return how the loop is; *more* is what else keeps the engine from its work."""
     now, turned_at = front.clock.now(), front.engine.turned_at
     trouble = front.engine.trouble
     lag = timedelta(0) if turned_at is None else now - turned_at - LONGEST_REST

@@ -42,17 +42,13 @@ if TYPE_CHECKING:
 async def open_server(
     app: App, *, keys: Keys | None = None, around: Callable[[ASGIApp], ASGIApp] | None = None
 ) -> WebServer:
-    """Return the server of an app; a port that cannot be had is a note of the app.
-
-    What is *around* the application decides which machine answers.
-    """
+    """Return the server of an app; what is *around* it decides which machine answers."""
     keys = keys or keys_of(app.config, app.data, clock=app.clock, ledger=app.ledger)
     made = await web_app(app, keys)
     return WebServer(app, keys, made if around is None else around(made))
 
 
 def keys_of(config: Config, data: Path, *, clock: Clock, ledger: BookLedger, **parts: Any) -> Keys:
-    """Return the keys of the server, which know its names as clients call it."""
     outside = (config.server_url or "").rstrip("/")
     proxied = [*(config.server_names or ()), *filter(None, [urlsplit(outside).hostname])]
     return Keys(
@@ -68,7 +64,6 @@ def keys_of(config: Config, data: Path, *, clock: Clock, ledger: BookLedger, **p
 
 
 async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIApp:
-    """Return the application of an app; *nodes* lists the machines that share its ledger."""
     agents = AgentRequests(
         ledger=app.ledger,
         clock=app.clock,
@@ -144,7 +139,6 @@ class WebServer:
 
     @property
     def link(self) -> str | None:
-        """A login link that is good once; None without a port."""
         return self.keys.link() if self.keys.page else None
 
     async def serve(self, stop: asyncio.Event) -> None:

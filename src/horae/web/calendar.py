@@ -1,7 +1,4 @@
-"""What will come, and what was to come: the agenda of any window, the calendar, a preview.
-
-All of it is the one projection of the entries as the ledger knows them.
-"""
+"""What will come, and what was to come: the agenda of any window, the calendar, a preview."""
 
 from __future__ import annotations
 
@@ -104,10 +101,7 @@ async def agenda(front: Front, _: Request, asked: RequestFields) -> dict[str, ob
 
 
 def nearest(entries: list[Listed], since: datetime, count: int) -> list[Listed]:
-    """Return the entries that the first *count* moments are of, from a moment on that is not past.
-
-    Those whose next moment comes later than that of *count* others need not be looked at.
-    """
+    """Return the entries that the first *count* moments from now on, or later, can be of."""
     timed = {
         each.number: each.next_at
         for each in entries

@@ -45,8 +45,6 @@ _HOP: Final = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"u
 
 
 class NoLeaderError(HoraeError):
-    """Nobody leads at this moment, or the one who does cannot be reached from here."""
-
     code = "no_leader"
     exit_code = Exit.TEMPORARY
 
@@ -56,10 +54,7 @@ class NoLeaderError(HoraeError):
 
 
 def forwarded(where: Where, *, secret: str, name: str, otherwise: ASGIApp | None = None) -> ASGIApp:
-    """Return an application that lets another member answer; *where* says which, and at what.
-
-    If that one cannot be asked, *otherwise* answers.
-    """
+    """Return an application that lets the node at *where* answer, else *otherwise*."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -145,7 +140,6 @@ def _request(scope: Scope, body: bytes, secret: str, name: str) -> h11.Request:
 
 
 async def _body(receive: Receive) -> bytes:
-    """Return all that was sent; how much that may be, the server has seen to."""
     parts, has_more = [], True
     while has_more:
         message: Message = await receive()

@@ -1,8 +1,6 @@
 """The guard before the application: who the caller is, from where, and whether that may be.
 
-On a port everything is asked about. The control socket only the owner of the data directory can
-open, who may do everything; there it is found out who that is. What a guard refuses never reaches
-a route.
+The control socket only the owner of the data directory can open, who may do everything.
 """
 
 from __future__ import annotations
@@ -66,8 +64,6 @@ class GuardError(HttpRequestError):
 
 
 class MissingScopeError(GuardError):
-    """A token that is good, and does not allow what was asked with it."""
-
     code = "missing_scope"
 
     def __init__(self, actor: str, scopes: frozenset[Scope], needed: Scope) -> None:
@@ -87,10 +83,9 @@ def attended(
     operation_of: Callable[[str, str], Operation | None],
     actor_of: Callable[[int, str], Awaitable[str]],
 ) -> ASGIApp:
-    """Return an application for the control socket, which knows the caller.
+    """Return an application for the control socket, whose caller is a user, in a run or not.
 
-    *actor_of* tells it of a user and of the run that the user's process says it is in. With a
-    token the caller is its holder, and may do no more than it allows.
+    With a token the caller is its holder, and may do no more than it allows.
     """
 
     async def attended_app(scope: Incoming, receive: Receive, send: Send) -> None:
@@ -120,8 +115,7 @@ def attended(
 class Guard:
     """An application for a port: it answers only those who may ask, and in time.
 
-    Through one of the *proxies* the caller is the one that it names. *operation_of* tells which
-    route a method and a path mean; one that it does not know needs the token, too.
+    Through one of the *proxies* the caller is the one that it names.
     """
 
     app: ASGIApp
@@ -170,7 +164,6 @@ class Guard:
             await self._pass(scope, receive, send, is_long=is_long, **more)
 
     def _cookie(self, headers: Headers) -> tuple[str, str] | None:
-        """Return name and value of the cookie that counts under the host name of a request."""
         names = headers.getlist("host")
         host = host_of(names[0]) if len(names) == 1 else None
         if host is None:
@@ -207,7 +200,6 @@ class Guard:
     async def _pass(
         self, scope: Incoming, receive: Receive, send: Send, *, is_long: bool, **more: str
     ) -> None:
-        """Let the application answer, in time and with the headers that keep browsers at bay."""
         has_begun = False
         limit = asyncio.timeout(None if is_long else self.patience)
 
@@ -260,7 +252,6 @@ class Guard:
 
 
 def needed_scope(operation: Operation | None, method: str) -> Scope | None:
-    """Return the scope that a request needs; None: its route needs no token."""
     if operation is not None:
         return operation.scope
     # What the table does not know is a page, which is only looked at, or nothing at all.
@@ -320,7 +311,6 @@ def _until(caller: Caller, receive: Receive) -> Receive:
 
 
 def _check_origin(method: str, headers: Headers) -> None:
-    """Raise an error if a page of another site makes the browser send the request."""
     sites = headers.getlist("sec-fetch-site")
     is_ours = all(each in {"none", "same-origin"} for each in sites)
     is_look = method in _READS and headers.getlist("sec-fetch-mode") == ["navigate"]

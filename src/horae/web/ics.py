@@ -69,8 +69,7 @@ def calendar(
 ) -> Iterator[str]:
     """Yield a calendar of the moments after *start*, up to and with *end*, a line at a time.
 
-    An entry that recurs does so also after *end*. Cadences and what runs on demand are left out.
-    No two entries may have the same address.
+    An entry that recurs does so also after *end*; no two entries may have the same address.
 
     >>> moment = datetime(2026, 6, 1, tzinfo=UTC)
     >>> [line.rstrip() for line in calendar([], start=moment, end=moment, now=moment)][:3]
@@ -247,7 +246,6 @@ def _of_repeater(rule: RepeaterRule, wall: datetime) -> str | None:
 
 
 def _is_touched(at: time, clock: _IcsZone, since: datetime) -> bool:
-    """Whether a clock change ever leaves out a time of day, or repeats it."""
     for change in clock.changes:
         if change.at < since - 2 * _DAY:
             continue

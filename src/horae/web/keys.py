@@ -45,8 +45,6 @@ _CALLER: Final = "horae.caller"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request, what they may do, and an event that is set when they no longer may."""
-
     actor: str  # as in `horae.core.actor`
     scopes: frozenset[Scope]
     ended: asyncio.Event
@@ -149,23 +147,17 @@ class TokenFileError(HoraeError):
 
 @dataclass(kw_only=True, slots=True)
 class Keys:
-    """The token of a data directory, the links that are good, and the sessions made from them.
-
-    *tokens* are those that have a name; each of the *sessions* belongs to a token. *node* is the
-    secret by which the nodes of a cluster know each other, and *share* tells all of them of a new
-    token. The server is asked by *hosts* besides those of the loopback, and by the *proxied*
-    names, of which *outside* is the address where a browser finds the page.
-    """
+    """The token of a data directory, the links that are good, and the sessions made from them."""
 
     directory: Path = field(kw_only=False)
     clock: Clock
-    tokens: Tokens | None = None
-    sessions: Sessions | None = None
-    node: str = ""
-    share: Callable[[str], Awaitable[None]] | None = None
-    hosts: Iterable[str] = ()
+    tokens: Tokens | None = None  # those that have a name
+    sessions: Sessions | None = None  # each belongs to a token
+    node: str = ""  # the secret by which the nodes of a cluster know each other
+    share: Callable[[str], Awaitable[None]] | None = None  # tells the nodes of a new token
+    hosts: Iterable[str] = ()  # besides those of the loopback
     proxied: Iterable[str] = ()
-    outside: str = ""
+    outside: str = ""  # where a browser finds the page
     runs: RunTokens | None = None  # of runs that go on here
     url: str = ""  # where the server listens; nothing while it does not
     token: str = ""
@@ -250,7 +242,6 @@ class Keys:
         return Caller(actor, found.scopes, ended, session=found.id, is_renewed=is_renewed)
 
     async def begin_session(self, name: str, agent: str) -> str | None:
-        """Return the cookie of a browser that is logged in from now on; None: no such token."""
         cookie, now = secrets.token_urlsafe(32), self.clock.now()
         is_begun = self.sessions is not None and await self.sessions.begin(
             self._session(cookie), token=name, agent=agent, now=now
@@ -353,7 +344,6 @@ def new_token() -> str:
 
 
 async def all_tokens(directory: Path, tokens: Tokens) -> list[Token]:
-    """Return every token: the operator's, and those that have a name."""
     operator = []
     with suppress(OSError):  # there is none yet
         made = datetime.fromtimestamp((directory / NAME).stat().st_mtime, UTC)

@@ -56,8 +56,6 @@ _NUMBERS: Final = {
 
 
 class Counts:
-    """What has happened since the engine started."""
-
     def __init__(self, front: Front) -> None:
         import prometheus_client
 
@@ -75,7 +73,6 @@ class Counts:
                 self._of["ends"].labels(each.value)
 
     async def text(self) -> bytes:
-        """Return all numbers as Prometheus reads them."""
         from prometheus_client import generate_latest
 
         async with self._turn:
@@ -89,7 +86,6 @@ class Counts:
             return await asyncio.to_thread(generate_latest, self.registry)
 
     async def _count_receipt(self, number: int, word: str) -> None:
-        """Count a receipt that has come to its end, once."""
         status = Status(word) if word in set(Status) else None
         if status is None or (status not in ENDS and status not in _WITHOUT_RUN):
             return

@@ -215,7 +215,6 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 def page(operations: Sequence[Operation]) -> str:
-    """Return a page for people that shows all routes; it needs nothing from elsewhere."""
     rows = []
     for each in operations:
         takes = "".join(

@@ -1,7 +1,4 @@
-"""How a route is written down: once, for the router, the guard, the request reader and the docs.
-
-So none of them can know of a route, a field or a status that the others do not.
-"""
+"""How a route is written down: once, for the router, the guard, the request reader and the docs."""
 
 from __future__ import annotations
 
@@ -115,8 +112,6 @@ _IN_QUERY: Final[dict[str, Schema]] = {
 
 
 class Takes(StrEnum):
-    """What the body of a request is."""
-
     NOTHING = "nothing"
     FIELDS = "fields"  # a JSON object, of which every field is known
     LOOSE = "loose"  # a JSON object, of which fields that are not known mean nothing
@@ -125,8 +120,6 @@ class Takes(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a request, in its query or its body."""
-
     name: str
     kind: str  # of `_KINDS`
     about: str
@@ -239,8 +232,7 @@ def call(name: str, about: str, work: Callable[[Front, Request, RequestFields], 
 def with_tag(tag: Tagging | None, operation: Operation) -> Operation:
     """Return a route that says the tag of what it is about, or minds it before an edit.
 
-    A tag names a thing as people have made it. What changes by itself, such as when it comes
-    next, is not in it: an edit is refused because of another edit, never because time has passed.
+    What changes by itself is not in a tag: an edit is refused only because of another edit.
     """
     if tag is None or operation.method == "GET":
         return replace(operation, tag=tag)
@@ -267,7 +259,6 @@ def tag_of_entry(found: Listed) -> str:
 
 
 def expected(request: Request) -> str | None:
-    """Return the tag that a thing must have to be changed; None is any."""
     given = request.headers.getlist("if-match")
     if not given or given == ["*"]:
         return None
@@ -308,7 +299,6 @@ class Front:
         return {"nodes": [] if self.nodes is None else await self.nodes()}
 
     async def why(self, ask: WhyQuestion, *, limit: int) -> WhyReport:
-        """Return why, with what keeps those from starting that wait at the gate."""
         why = await self.service.why(ask, limit=limit)
         obstacles = self.engine.gate.obstacles(now=self.clock.now())
         said = {each.ask.number: each.reason for each in obstacles}

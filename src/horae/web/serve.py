@@ -75,10 +75,7 @@ class ListenError(HoraeError):
 
 
 async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) -> None:
-    """Answer on the socket of a data directory, whose lock the caller has, until *stop* is set.
-
-    What is being answered then has two seconds left.
-    """
+    """Answer on the socket of a data directory, whose lock the caller has, until *stop* is set."""
     listener, path = listen(directory), directory / SOCKET
     ours = path.lstat()
     try:
@@ -92,10 +89,7 @@ async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) ->
 async def serve_tcp(
     app: ASGIApp, listener: socket.socket, *, stop: asyncio.Event, proxies: Proxies | None = None
 ) -> None:
-    """Answer on a port until *stop* is set; what is being answered then has two seconds left.
-
-    One of the *proxies* may have as many connections as there are.
-    """
+    """Answer on a port until *stop* is set; what is being answered then has two seconds left."""
     config = uvicorn.Config(
         _bounded(app),
         http=ClientConnection,
@@ -126,10 +120,6 @@ async def serve_tcp(
 
 
 def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.socket:
-    """Return a socket that listens at an address, or raise an error that says why there is none.
-
-    Beyond this machine it listens only if that is allowed in so many words.
-    """
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -210,10 +200,7 @@ class _Server(uvicorn.Server):
 
 
 def _bounded(app: ASGIApp) -> ASGIApp:
-    """Return an application that hears of no request with too long a header.
-
-    What comes in slowly is refused before; what came at once is measured here.
-    """
+    """Refuse too long a header that came at once; what comes in slowly is refused before."""
 
     async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
         sizes = [len(name) + len(value) for name, value in scope["headers"]]
@@ -228,8 +215,6 @@ def _bounded(app: ASGIApp) -> ASGIApp:
 
 
 class Rank(IntEnum):
-    """How much is lost with a connection."""
-
     SILENT = 0  # nothing is asked, or not in full
     BEGUN = 1  # an answer is under way, perhaps an endless one
     ASKED = 2  # an answer is being made
@@ -290,7 +275,6 @@ class ClientConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _allow(self, what: str, seconds: float) -> None:
-        """Cut the connection after a time, which may run already."""
         if what not in self._timers:
             self._timers[what] = self.loop.call_later(seconds, self.transport.abort)
 
@@ -300,12 +284,11 @@ class ClientConnection(H11Protocol):
 
 
 class Door:
-    """Lets connections in, and as many as there may be; for uvicorn it is the server.
+    """Lets connections in; for uvicorn it is the server.
 
-    The engine needs descriptors for runs and for the ledger, so no number of connections may take
-    them all. There is a bound in all and for each peer; a client that comes when it is reached
-    takes the place of the connection that was silent longest. While even that is not possible,
-    clients wait in the system's own queue, and the engine goes on.
+    The engine needs descriptors for runs and for the ledger, so there is a bound in all and for
+    each peer. A client that comes when it is reached takes the place of the connection that was
+    silent longest; while even that is not possible, clients wait in the system's own queue.
     """
 
     def __init__(
@@ -394,7 +377,6 @@ class Door:
             self._forget(wire)
 
     def _drop_one(self, peer: str | None = None) -> None:
-        """Close the connection that is missed least: of those who ask nothing the most silent."""
         those = (each for each in self._wires if peer is None or each.peer == peer)
         least = min(those, key=lambda each: (each.rank, each.heard_at))
         self._forget(least)
@@ -505,10 +487,7 @@ def peer_of(address: str) -> str:
 
 
 def user_of(connection: socket.socket) -> int:
-    """Return the user at the other end of a unix socket; if no system call tells, our own.
-
-    The socket is of mode 0600, so besides our own it can only be the administrator.
-    """
+    """Return the user at the other end of a unix socket; ours, who owns it, if nothing tells."""
     for level, option, size, layout in (_LINUX, _BSD):
         if option is not None:
             with suppress(OSError, struct.error):  # the other option is tried

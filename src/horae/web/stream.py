@@ -52,7 +52,6 @@ class Feed:
         self._looking: asyncio.Task[None] | None = None
 
     async def listen(self, after: int, *, heartbeat: float = HEARTBEAT) -> AsyncIterator[bytes]:
-        """Yield the events after a number, and then each new one, for ever."""
         self._listeners += 1
         if self._looking is None:
             self._newest.clear()
@@ -112,16 +111,13 @@ class Feed:
 async def log_parts(
     path: Path, start: int, *, goes_on: Callable[[], bool], clock: Clock, end: int | None = None
 ) -> AsyncIterator[bytes]:
-    """Yield a log in parts, as fast as the client takes them, up to the byte *end*.
+    """Yield a log in parts, as fast as the client takes them, from byte *start* to *end*.
 
-    *start* counts what the run has put out. Of a long output not all is kept: who reads more
-    slowly than it comes is told how much was left out, and goes on with what is newer. What a
-    run put out last is in the file before its end is known, so after that one more look is
-    enough.
+    A reader who is slower than a long output is told how much was left out.
     """
     never = asyncio.Event()
     while True:
-        is_over = not goes_on()
+        is_over = not goes_on()  # its last output is in the file before its end is known
         while (found := await asyncio.to_thread(_read, path, start, end))[0]:
             part, start = found
             yield part
@@ -150,7 +146,6 @@ def _read(path: Path, start: int, end: int | None) -> tuple[bytes, int]:
 
 
 def segments(path: Path) -> list[int]:
-    """Return which parts of a long output are there while it grows; each has a MiB and a number."""
     names = (each.name.rpartition(".")[2] for each in path.parent.glob(f"{path.name}.*"))
     return sorted(int(each) for each in names if each.isdecimal())
 
@@ -166,7 +161,6 @@ def _part(path: Path, start: int, size: int) -> bytes:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int | None]:
-    """Give a plain file to read from, and nothing if there is none or it is something else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

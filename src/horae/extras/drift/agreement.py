@@ -169,7 +169,6 @@ def usual(values: Iterable[int]) -> int | None:
 
 
 def in_zone(claim: TimeClaim, rule: Rule) -> TimeClaim:
-    """Return a claim without what it says by another clock than the rule's."""
     home = rule.zone if isinstance(rule, Cron) else ""
     when, zone = claim.when, claim.when.zone
     if home in _UTC:
@@ -181,7 +180,6 @@ def in_zone(claim: TimeClaim, rule: Rule) -> TimeClaim:
 
 
 def wholes_of(spoken: Sequence[TimeClaim]) -> dict[TimeClaim, SpokenTime]:
-    """Return what each claim says together with the others of its sentence."""
     wholes = {}
     for _, sentence in groupby(spoken, key=lambda claim: claim.sentence):
         mates = list(sentence)
@@ -202,10 +200,7 @@ def all_said(spoken: Sequence[TimeClaim]) -> SpokenTime:
 
 
 def is_kept_by(when: SpokenTime, whole: SpokenTime, said: SpokenTime, facts: RuleFacts) -> bool:
-    """Whether a rule does what words say, as far as they say anything.
-
-    *whole* is what their sentence says, *said* are the days of the whole text.
-    """
+    """Whether a rule does what words say in a *whole* sentence, *said* being all days named."""
     if facts.is_once and when.is_about_days:
         return False
     if when.every and not _keeps_rhythm(when.every, whole, facts):
@@ -314,7 +309,6 @@ def _nth_day(month: date, nth: Nth) -> date | None:
 
 
 def fired_at(clock: TimeOfDay, facts: RuleFacts) -> int | None:
-    """Return the minute at which a rule fires that a time can mean."""
     minutes = [clock.minute, (clock.minute + 720) % 1440] if clock.is_vague else [clock.minute]
     return next((minute for minute in minutes if minute in facts.times), None)
 
@@ -326,7 +320,6 @@ def is_in_part(part: str, facts: RuleFacts) -> bool:
 
 
 def suggested(when: SpokenTime, rule: Rule, facts: RuleFacts) -> str | None:
-    """Return the rule that words would mean, in the form of the one that is there."""
     if isinstance(rule, Cron):
         found = _cron_for(when, fields_of(rule), facts)
         if found or when.every is None or when.every.period not in _REPEATED:
@@ -428,7 +421,6 @@ def _with_rhythm(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields |
 
 
 def _with_count(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields | None:
-    """Return the fields for so many times in a period, evenly spread."""
     assert when.times_per is not None
     count, period = when.times_per
     match period:
@@ -475,7 +467,6 @@ def _in_months(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields | N
 
 
 def _on_one_day(fields: Fields) -> Fields:
-    """Return the fields with one day of the month: theirs, if they have one."""
     is_nth = "#" in fields.weekday or fields.weekday.upper().endswith("L")
     if is_nth and fields.day in ("*", "?"):
         return fields
@@ -594,7 +585,6 @@ def _stamp_for(when: SpokenTime, rule: Stamped, facts: RuleFacts) -> str | None:
 
 
 def _is_simple(when: SpokenTime) -> bool:
-    """Whether one date and one interval can say all that the words do."""
     if when.times_per or when.nth or when.hours or any(not 1 <= day <= 28 for day in when.days):
         return False
     period = when.every.period if when.every else None

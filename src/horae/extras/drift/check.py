@@ -40,26 +40,20 @@ _BEHIND: Final = r"(?=[ \t]*(?:\([\w/+-]+\)[ \t]*)?(?:[.;]|\r?$))"
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Words that the rule does not keep, what the rule means, and the rule they would mean.
-
-    The suggestion has the form of the rule it is for: a cron expression, a repeater alone
-    where nothing else of the timestamp changes, or the whole timestamp. Where that form
-    cannot say it, it is the other one, and None where neither can.
-    """
+    """Words that the rule does not keep, what the rule means, and the rule they would mean."""
 
     start: int
     end: int
     said: str
     means: str
-    suggestion: str | None
+    suggestion: str | None  # cron, a repeater alone or a timestamp, as the rule is
 
 
 def drift(text: str, rule: SpokenRule, *more: SpokenRule, own: Collection[str] = ()) -> list[Drift]:
     """Return the words of a text that its rule does not keep, in order.
 
     Words that any one of several rules keeps, or all together, are kept. *own* are sentences
-    with which we say the rule ourselves: word for word, they are true, however little of them
-    is understood here.
+    with which we say the rule ourselves, and true.
 
     >>> from horae.timing.cron import Cron
     >>> for found in drift("Runs every weekday at 9", Cron("0 9 * * *")):

@@ -58,8 +58,6 @@ class PhrasePlace(NamedTuple):
 
 
 class ClaimManner(StrEnum):
-    """How words speak of this schedule."""
-
     SAID = "said"  # a statement
     NAME = "name"  # the adjective of a thing, which may be no more than its name
 
@@ -96,7 +94,6 @@ def _opening(sentence: Sentence) -> int:
 
 
 def _manner(place: PhrasePlace) -> ClaimManner | None:
-    """Return how a phrase speaks of this schedule, None if it does not."""
     left = _unlabelled(place)
     is_arrow = place.after in ("-", "=") and place.sentence.low(place.end + 1) == ">"
     is_hedged = is_arrow or place.after in lexicon.HEDGES or place.before in ("or", "nor")
@@ -291,7 +288,6 @@ def _is_verb(low: str) -> bool:
 
 
 def _is_own(place: PhrasePlace, left: list[str]) -> bool:
-    """Whether a sentence speaks of what is scheduled here, and not of others."""
     if _is_about_event(place, left):
         return False
     opener, subject = left[0], left[1] if len(left) > 1 else ""

@@ -32,8 +32,6 @@ Rule = Cron | Stamped
 
 
 class Period(StrEnum):
-    """A length of time that has a name."""
-
     SECOND = "second"
     MINUTE = "minute"
     HOUR = "hour"
@@ -86,7 +84,6 @@ class SpokenTime:
 
     @property
     def is_about_days(self) -> bool:
-        """Whether the words say on which days, or how often."""
         return bool(self.every or self.times_per or self.names_days)
 
     @property
@@ -214,7 +211,6 @@ def sentences_of(text: str) -> Iterator[Sentence]:
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int, bool]]:
-    """Yield where each stretch of prose begins and ends, and whether it is a headline."""
     begin: int | None = None
     is_first = True
     for start, end, line in _prose_lines(text):
@@ -422,7 +418,6 @@ def _read(readers: Iterable[_Reader], sentence: Sentence, index: int) -> Phrase 
 
 
 def _continued(sentence: Sentence, phrase: Phrase) -> Phrase | None:
-    """Return a phrase with the one that follows it, if the two say one thing together."""
     assert phrase.when is not None
     has_comma = sentence.low(phrase.end) == ","
     index = phrase.end + has_comma
@@ -452,7 +447,6 @@ def _without(phrase: Phrase, left_out: Phrase) -> Phrase | None:
 
 
 def join(one: SpokenTime, other: SpokenTime | None) -> SpokenTime | None:
-    """Return what two phrases say together; None if they do not go together."""
     if (
         other is None
         or (one.every and other.every and one.every != other.every)
@@ -503,7 +497,6 @@ def _agreed(when: SpokenTime) -> SpokenTime | None:
 
 
 def _counted(when: SpokenTime, times_per: Often) -> SpokenTime | None:
-    """Return `twice a week on Mondays and Fridays` as the days alone."""
     named = {Period.DAY: when.times, Period.WEEK: when.weekdays, Period.MONTH: when.days}
     said = named.get(times_per.period)
     if said:

@@ -148,7 +148,6 @@ def _five(expression: str) -> str:
 
 
 def calendar_of(expression: str) -> list[str]:
-    """Return the calendar events of systemd for an expression of ours; raises UnfitError."""
     second, minute, hour, day, month, weekday, year = _seven(expression)
     time = f"{_listed(hour, HOURS)}:{_listed(minute, MINUTES)}:{_listed(second, SECONDS)}"
     ends = f"{'*' if year == '*' else _listed(year, YEAR)}-{_listed(month, MONTH)}"

@@ -1,12 +1,14 @@
 """What lets a machine keep the engine: a unit of systemd, and a job of launchd.
 
-Pure texts. The unit is hardened for an engine that runs other people's commands under its own
-user: it may reach the network and its own directories, and nothing else of the machine. What
-is left out on purpose: `MemoryDenyWriteExecute`, for programs that compile while they run.
+The unit is hardened: the engine may reach the network and its own directories, and nothing else.
+What is left out on purpose: `MemoryDenyWriteExecute`, for programs that compile while they run.
+`KillMode=mixed`, so that a stop reaches the engine alone, which lets runs go on for `run.drain`;
+`Delegate`, so that each run has a cgroup of its own beside the engine's.
 """
 
 from __future__ import annotations
 
+import pkgutil
 import plistlib
 import re
 from hashlib import sha256
@@ -17,67 +19,6 @@ if TYPE_CHECKING:
 
 # The command, the digest of what stands below; earlier versions wrote "horae: made by".
 _MARK: Final = re.compile(r"# (?:generated|horae: made) by `[a-z ]+`, sha256 ([0-9a-f]{64})")
-# `mixed`, so that a stop reaches the engine alone, which lets runs go on for `run.drain`;
-# delegated, so that each run has a cgroup of its own beside the engine's.
-_SERVICE: Final = """\
-Type=notify
-NotifyAccess=main
-WatchdogSec=60
-Restart=on-failure
-RestartSec=5
-KillMode=mixed
-TimeoutStopSec=60
-OOMPolicy=continue
-Delegate=yes
-DelegateSubgroup=engine
-TasksMax=2048
-MemoryHigh=75%
-MemoryMax=90%
-LimitCORE=0
-LimitNOFILE=4096
-UMask=0077
-"""
-# What a service manager of one user can do without being root.
-_MODEST: Final = """\
-NoNewPrivileges=yes
-LockPersonality=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallErrorNumber=EPERM
-"""
-_STRICT: Final = """\
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-AmbientCapabilities=
-PrivateTmp=yes
-PrivateDevices=yes
-PrivateUsers=yes
-DevicePolicy=closed
-ProtectSystem=strict
-ProtectClock=yes
-ProtectHostname=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ReadWritePaths=-/sys/fs/cgroup/system.slice/%n
-ProtectProc=invisible
-ProcSubset=pid
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-RemoveIPC=yes
-KeyringMode=private
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallFilter=~@privileged @obsolete
-SystemCallErrorNumber=EPERM
-"""
 
 
 class EngineUnit(NamedTuple):
@@ -87,6 +28,11 @@ class EngineUnit(NamedTuple):
     root: str
     user: str = ""  # of a unit of the system; without one systemd makes one up
     is_user: bool = False  # the manager of one user keeps it
+
+
+def _part(name: str) -> str:
+    """Return settings of the unit; `modest` are those that need no root."""
+    return (pkgutil.get_data(__package__, f"{name}.conf") or b"").decode().rstrip()
 
 
 def systemd_unit(place: EngineUnit) -> str:
@@ -102,7 +48,7 @@ def systemd_unit(place: EngineUnit) -> str:
         "[Service]",
     ]
     if place.is_user:
-        lines += [start, _SERVICE.rstrip(), "", _MODEST.rstrip()]
+        lines += [start, _part("service"), "", _part("modest")]
     else:
         root, homes = _word(place.root), ["ProtectHome=yes"]
         if place.root.startswith(("/home/", "/root/", "/run/user/")):  # all but the plan is hidden
@@ -114,7 +60,7 @@ def systemd_unit(place: EngineUnit) -> str:
             # A user of its own may read the plan and writes only into /var/lib/horae.
             lines += [f"{start} --data /var/lib/horae", "DynamicUser=yes"]
             lines += ["StateDirectory=horae", "StateDirectoryMode=0700"]
-        lines += [_SERVICE.rstrip(), "", *homes, _STRICT.rstrip()]
+        lines += [_part("service"), "", *homes, _part("strict")]
     target = "default.target" if place.is_user else "multi-user.target"
     lines += ["", "[Install]", f"WantedBy={target}"]
     return marked("\n".join(lines) + "\n", by="horae service")

@@ -121,7 +121,6 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
 
 
 def _calls(nodes: Sequence[ast.AST]) -> Iterator[tuple[ast.Call, ast.expr | str]]:
-    """Yield the calls that add jobs, each with the function that it is for."""
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for each in node.decorator_list:
@@ -263,7 +262,6 @@ class ProgramReader:
         return found
 
     def _cron(self, values: dict[str, Literal], place: str) -> TriggerRule:
-        """Return the rule of a cron trigger, of which every field must be met."""
         end = self._moment(values.pop("end_date", None), place)
         start = self._moment(values.pop("start_date", None), place)
         if start is not None and start > self._now:
@@ -291,7 +289,6 @@ class ProgramReader:
         return _ending(TriggerRule(place, fires_of((rule,), place), rule.cron(*fields)), end)
 
     def _interval(self, values: dict[str, Literal], place: str) -> TriggerRule:
-        """Return the rule of an interval, which counts real time from its start."""
         end = self._moment(values.pop("end_date", None), place)
         start = self._moment(values.pop("start_date", None), place)
         total = 0
@@ -375,10 +372,7 @@ class ProgramReader:
 
 @lru_cache(maxsize=2_000)  # so that equal triggers are compared once
 def _days(text: str, weekdays: frozenset[int]) -> tuple[tuple[str, str], IsDay]:
-    """Return the day fields of our cron, and on which days the trigger fires: both must match.
-
-    Besides dates the day field has items such as `last` and `2nd fri`.
-    """
+    """Return the day fields of our cron, and on which days the trigger fires: both must match."""
     items = [item.strip() for item in text.split(",")]
     nths = [found for item in items if (found := _NTH.fullmatch(item))]
     has_last = any(item.lower() == "last" for item in items)
@@ -415,7 +409,6 @@ def _days(text: str, weekdays: frozenset[int]) -> tuple[tuple[str, str], IsDay]:
 
 
 def _counted(first: datetime, total: int) -> tuple[str, str]:
-    """Return cron or a stamp for what comes every so many seconds, in UTC."""
     second, minute = first.second, first.minute
     if total < 60 and 60 % total == 0:
         return f"{spelt(frozenset(range(second % total, 60, total)), 0, 59)} * * * * *", ""

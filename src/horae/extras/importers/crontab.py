@@ -84,10 +84,7 @@ class CrontabLine(NamedTuple):
 def read_crontab(
     text: str, *, zone_name: str, is_system: bool = False, users: Collection[str] = USERS
 ) -> Reading:
-    """Return the jobs of a crontab; *is_system* says that a user stands before each command.
-
-    *users* are names that are no commands.
-    """
+    """Return the jobs of a crontab; in a system's one a user stands before each command."""
     reader = CrontabReader(zone_name, is_system=is_system, users=users)
     for number, line in enumerate(text.split("\n"), 1):
         reader.take(number, line.removesuffix("\r"))
@@ -241,7 +238,6 @@ def _nickname(found: re.Match[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=2_000)
 def foreign_rule(texts: tuple[str, ...], dialects: tuple[Dialect, ...] = DIALECTS) -> ForeignRule:
-    """Return when cron fires for five fields; raises UnfitError."""
     for text, dialect in zip(texts, dialects, strict=True):
         if "~" in text:
             what = f"{dialect.word} {text!r} is chosen at random each time cron starts"
@@ -279,10 +275,7 @@ def days_of(
 
 
 def plain_days(texts: Sequence[str], dialects: tuple[Dialect, ...] = DIALECTS) -> list[str]:
-    """Return five fields in which any day is a bare star, where cron takes it so.
-
-    To cron a field that begins with a star lets the other one decide; to us `*/1` and `0-6`
-    say something, so that either would do.
+    """Return five fields in which any day is a bare star, where cron lets the other one decide.
 
     >>> plain_days(["0", "9", "1", "*", "*/1"]), plain_days(["0", "9", "*/2", "*", "0-6"])
     (['0', '9', '1', '*', '*'], ['0', '9', '*/2', '*', '*'])
@@ -336,7 +329,6 @@ def is_plain(text: str) -> bool:
 
 
 def _parted(text: str) -> list[str]:
-    """Return the command and the lines of its input, which bare per cent signs divide."""
     return [part.replace("\\%", "%") for part in _PER_CENT.split(text)]
 
 

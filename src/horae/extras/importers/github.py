@@ -41,7 +41,6 @@ _STEP_KEYS: Final = frozenset({"name", "id", "run", "shell", "env", "working-dir
 
 
 def read_workflow(text: str, *, name: str) -> Reading:
-    """Return the jobs of a workflow: one for all that its schedule says."""
     reading = Reading()
     try:
         data = read_yaml(text)
@@ -126,10 +125,7 @@ def _job(
 
 
 def _script(data: YamlMap) -> Iterator[str]:
-    """Yield a script of bash that does what the steps do, or raise UnfitError.
-
-    Each step is a shell of its own, as there: what it changes ends with it.
-    """
+    """Yield a script of bash in which each step is a shell of its own; raises UnfitError."""
     _check(data, _FILE_KEYS, "the workflow")
     jobs = data.get("jobs")
     if not isinstance(jobs, YamlMap):

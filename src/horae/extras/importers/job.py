@@ -125,21 +125,16 @@ class OneSidedTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How the times of a headline compare with those of the scheduler that it is from.
-
-    `differing` are those that only one of the two has, before the last that was compared;
-    `seams` are those that differ because a clock changes, also in the year to come.
-    """
+    """How the times of a headline compare with those of the scheduler that it is from."""
 
     asked: int  # how many times of the other were compared
     equal: int
-    differing: tuple[datetime, ...] = ()
-    seams: tuple[OneSidedTime, ...] = ()
+    differing: tuple[datetime, ...] = ()  # that only one of the two has
+    seams: tuple[OneSidedTime, ...] = ()  # that differ because a clock changes, within a year
     moments: tuple[datetime, ...] = ()
 
     @property
     def holds(self) -> bool:
-        """Whether nothing differs but what a clock change touches."""
         return self.asked > 0 and not self.differing
 
 
@@ -173,8 +168,7 @@ def import_job(
 ) -> ImportedJob:
     """Return a job as a headline whose title and :ID: no other has, with its proof.
 
-    *after* is what an alert follows. *proofs* keeps what was proven of the same file, so that
-    a rule is compared once however many jobs have it, and in no more zones than is bearable.
+    *after* is what an alert follows; *proofs* keeps what was proven of the same file.
     """
     name = short_id(job.name) or short_id(job.title) or f"job-{job.line}"
     job = replace(job, title=_free(_plain(job), taken, "{} ({})"), name=_free(name, ids, "{}-{}"))
@@ -281,7 +275,6 @@ def _meaning(headline: Headline) -> Meaning:
 
 
 def _odd(ours: Sequence[datetime], theirs: Sequence[datetime], most: int) -> dict[datetime, bool]:
-    """Return the times that only one of two has, as far as both are known; True is ours."""
     end = min(each[-1] if len(each) == most else _FAR for each in (ours, theirs))
     return {at: at in ours for at in set(ours) ^ set(theirs) if at <= end}
 

@@ -116,7 +116,6 @@ class ForeignRule:
                             yield day
 
     def _walls(self, day: date, low: datetime) -> Iterator[datetime]:
-        """Yield the times of a day as the clock shows them, of hours that end after another."""
         minutes, seconds = sorted(self.minutes), sorted(self.seconds)
         for hour in sorted(self.hours):
             block = datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
@@ -126,7 +125,6 @@ class ForeignRule:
                         yield block.replace(minute=minute, second=second)
 
     def _instants(self, wall: datetime, place: ZoneInfo) -> tuple[datetime, ...]:
-        """Return when a scheduler takes the clock to show a time: once, twice or never."""
         first, second = (wall.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
         if first == second or (first < second and self.fold is Fold.FIRST):
             return (first,)
@@ -274,9 +272,7 @@ _LAST_WEEK: Final = frozenset(range(1, 8))
 def day_fields(
     days: frozenset[int], weekdays: frozenset[int], *, from_end: bool
 ) -> tuple[str, str]:
-    """Return the two day fields of a rule of which both a date and a weekday must be met.
-
-    *weekdays* count from 0, which is Sunday. *from_end* says that the days count from the last.
+    """Return the two day fields of a rule of which both a date and a weekday (0: Sunday) match.
 
     >>> day_fields(frozenset(range(8, 15)), frozenset({5}), from_end=False)
     ('*', 'FRI#2')

@@ -72,8 +72,6 @@ _LONGEST: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class CalendarEvent:
-    """One calendar event: as our cron, in which zone (none is the machine's), and its rule."""
-
     cron: str
     zone: str | None
     rule: ForeignRule
@@ -186,7 +184,6 @@ def _date(text: str) -> tuple[frozenset[int] | None, frozenset[int], frozenset[i
 
 
 def _from_last(text: str) -> frozenset[int]:
-    """Return days before the end of the month, where a step leads towards the end."""
     found: set[int] = set()
     for item in text.split(","):
         body, slash, step = item.partition("/")
@@ -291,8 +288,7 @@ def read_timer(
 ) -> Reading:
     """Return the jobs of a timer; *service* is the text of the unit that it starts, if known.
 
-    The text may hold both, as `systemctl cat NAME.timer NAME.service` prints them. *units*
-    gives the text of another unit by its name.
+    The text may hold both, as `systemctl cat NAME.timer NAME.service` prints them.
     """
     reading = Reading()
     settings = settings_of(text, reading)
@@ -374,7 +370,6 @@ def _note_lost(lost: Iterable[UnitSetting], unit: str, line: int, reading: Readi
 def _alerts(
     names: Sequence[str], unit: str, line: int, reading: Reading, units: Units
 ) -> Iterator[ForeignJob]:
-    """Yield the alerts that those units become which systemd starts on a failure."""
     if len(names) > _MOST_ALERTS:
         what = f"OnFailure= starts more than {_MOST_ALERTS} units; the rest are skipped"
         reading.note(line, 1, what, "add a headline with `:AFTER: failed` for each")
@@ -421,7 +416,6 @@ def _filled(text: str, unit: str) -> str:
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers; a backslash at the end joins the next one."""
     held, first = "", 0
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.removesuffix("\r")
@@ -584,7 +578,6 @@ def _word(word: str, *, is_plain: bool) -> str:
 
 
 def _by_key(settings: Sequence[UnitSetting]) -> defaultdict[str, list[UnitSetting]]:
-    """Return settings by their keys; an empty one takes back those above it."""
     found: defaultdict[str, list[UnitSetting]] = defaultdict(list)
     for each in settings:
         if each.value:

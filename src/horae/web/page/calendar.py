@@ -32,8 +32,6 @@ _MONTH: Final = re.compile(r"(\d{4})-(\d\d)", re.ASCII)
 
 
 class DayLine(NamedTuple):
-    """One thing on one day, or many fires of one entry on that day."""
-
     at: datetime
     file: str
     line: int
@@ -72,8 +70,6 @@ def day_lines(
 
 
 class _Cell(NamedTuple):
-    """A day in a month."""
-
     day: date
     times: int
     heat: int
@@ -93,7 +89,6 @@ class _Cell(NamedTuple):
 
 
 async def calendar(asked: PageRequest) -> Sheet:
-    """The days as today's rules have them: a month, a week, and one day in full."""
     look = asked.look
     is_week = asked.text("view") == "week"
     day = asked.day("day")
@@ -173,8 +168,6 @@ def _lines_by_day(
 
 
 class DayHistory(NamedTuple):
-    """What became of some moments of an entry on one day: one, or many with how they ended."""
-
     at: datetime
     through: datetime | None
     title: str

@@ -105,7 +105,6 @@ _FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
 
 
 def graph(record: Mapping[str, Any]) -> Steps | None:
-    """Return the steps of a record as a graph, those that can begin at once on the left."""
     found = list(islice(_steps_in(record), STEPS + 1000))
     steps, more = found[:STEPS], max(0, len(found) - STEPS)
     if not steps:
@@ -153,8 +152,6 @@ def _steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 class Tail(NamedTuple):
-    """The end of a log: where it begins and ends in all that was put out."""
-
     text: str
     start: int
     end: int
@@ -162,7 +159,6 @@ class Tail(NamedTuple):
 
 
 def tail(path: Path, most: int) -> Tail:
-    """Return the end of a log, from the beginning of a line on."""
     newer = segments(path)
     data, start = _end(segment(path, newer[-1]) if newer else path, most)
     start += newer[-1] * SEGMENT if newer else 0

@@ -51,8 +51,6 @@ _ESCAPES: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PageTime:
-    """From when and where a page is looked at: all its times are in one zone."""
-
     now: datetime
     zone: str
 
@@ -68,7 +66,6 @@ class PageTime:
         return stamp(moment, self.zone) or ""
 
     def full(self, moment: datetime, zone_name: str = "") -> str:
-        """Return a moment in full, also in the zone of its entry if that is another."""
         own = moment_text(moment, zone_name) if zone_name not in {"", self.zone} else ""
         return moment_text(moment, self.zone) + (f" ({own})" if own else "")
 
@@ -333,7 +330,6 @@ class PageRequest(RequestFields):
         return super().text(name, most=most).strip()
 
     def moment(self, name: str) -> datetime | None:
-        """Return a moment in RFC 3339, with room around it for the widest picture."""
         moment = super().moment(name)
         if moment is not None and not 100 < moment.year < 9900:
             raise RequestError(f"{name} must be in the years 101 to 9899")

@@ -40,7 +40,6 @@ async def coming(ledger: Ledger, *, limit: int) -> list[Listed]:
 
 
 def firing(found: Listed) -> Entry | None:
-    """Return the entry whose moments are shown; None if none are."""
     item = found.item
     is_shown = isinstance(item, Entry) and found.gone_at is None and not is_net(item)
     return item if isinstance(item, Entry) and is_shown else None
@@ -94,7 +93,6 @@ class Scale(NamedTuple):
         return TimelineMark(self.x(at), 0, filed.status, said, f"/receipts/{filed.number}")
 
     def coming(self, found: Listed, look: PageTime) -> Iterator[TimelineMark]:
-        """Yield the next moments of an entry from now on."""
         entry = firing(found)
         if entry is not None:
             for each in islice(project(entry, look.now, self.end - TINY), 48):
@@ -130,7 +128,6 @@ class Scale(NamedTuple):
             yield TimelineMark(self.x(at), 0, f"mark {filed.status}", said, href)
 
     def ticks(self, look: PageTime) -> list[tuple[float, str]]:
-        """Return the labels under a stretch of time: at most nine round moments."""
         step = next((each for each in _STEPS if (self.end - self.start) / each <= 8), _STEPS[-1])
         wall = local(self.start, look.place)
         midnight = datetime.combine(wall.date(), time.min)
@@ -160,8 +157,6 @@ _SHORTEST_SPAN: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One entry on the timeline."""
-
     number: int
     title: str
     said: str  # the whole row in words
