@@ -9,23 +9,8 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.extras.drift.phrase import (
-    DAY_NAMES,
-    MONTH_NAMES,
-    PARTS,
-    SHORT,
-    WEEK,
-    WORKDAYS,
-    Nth,
-    Often,
-    Period,
-    Rule,
-    SpokenTime,
-    Stamped,
-    TimeClaim,
-    TimeOfDay,
-    join,
-)
+from horae.extras.drift import phrase
+from horae.extras.drift.phrase import SHORT, WEEK, Often, Period, Rule, SpokenTime, Stamped
 from horae.timing.cron import Cron
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.repeater import Repeater, RepeaterKind, Unit
@@ -34,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+_REPEATED: Final = {Period[unit.name]: unit for unit in Unit}
 _UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu"})
 
 
@@ -168,7 +154,7 @@ def usual(values: Iterable[int]) -> int | None:
     return next((value for value, _ in Counter(values).most_common(1)), None)
 
 
-def in_zone(claim: TimeClaim, rule: Rule) -> TimeClaim:
+def in_zone(claim: phrase.TimeClaim, rule: Rule) -> phrase.TimeClaim:
     home = rule.zone if isinstance(rule, Cron) else ""
     when, zone = claim.when, claim.when.zone
     if home in _UTC:
@@ -179,20 +165,20 @@ def in_zone(claim: TimeClaim, rule: Rule) -> TimeClaim:
     return replace(claim, when=when)
 
 
-def wholes_of(spoken: Sequence[TimeClaim]) -> dict[TimeClaim, SpokenTime]:
+def wholes_of(spoken: Sequence[phrase.TimeClaim]) -> dict[phrase.TimeClaim, SpokenTime]:
     wholes = {}
     for _, sentence in groupby(spoken, key=lambda claim: claim.sentence):
         mates = list(sentence)
         for claim in mates:
             when = claim.when
             for other in mates:
-                joined = join(when, other.when) if other is not claim else None
+                joined = phrase.join(when, other.when) if other is not claim else None
                 when = joined or when
             wholes[claim] = when
     return wholes
 
 
-def all_said(spoken: Sequence[TimeClaim]) -> SpokenTime:
+def all_said(spoken: Sequence[phrase.TimeClaim]) -> SpokenTime:
     return SpokenTime(
         weekdays=frozenset(day for claim in spoken for day in claim.when.weekdays),
         days=frozenset(day for claim in spoken for day in claim.when.days),
@@ -230,7 +216,7 @@ def is_kept_by(when: SpokenTime, whole: SpokenTime, said: SpokenTime, facts: Rul
     )
 
 
-def _keeps_times(times: frozenset[TimeOfDay], whole: SpokenTime, facts: RuleFacts) -> bool:
+def _keeps_times(times: frozenset[phrase.TimeOfDay], whole: SpokenTime, facts: RuleFacts) -> bool:
     if not facts.times:
         return True
     if len(facts.times) > max(4, 2 * len(times)) or len(facts.seconds) > 1:
@@ -302,19 +288,19 @@ def _length(month: date) -> int:
     return monthrange(month.year, month.month)[1]
 
 
-def _nth_day(month: date, nth: Nth) -> date | None:
+def _nth_day(month: date, nth: phrase.Nth) -> date | None:
     days = (month.replace(day=n) for n in range(1, _length(month) + 1))
     found = [each for each in days if each.weekday() in nth.weekdays]
     return next(iter(found[nth.n - (nth.n > 0) :]), None)
 
 
-def fired_at(clock: TimeOfDay, facts: RuleFacts) -> int | None:
+def fired_at(clock: phrase.TimeOfDay, facts: RuleFacts) -> int | None:
     minutes = [clock.minute, (clock.minute + 720) % 1440] if clock.is_vague else [clock.minute]
     return next((minute for minute in minutes if minute in facts.times), None)
 
 
 def is_in_part(part: str, facts: RuleFacts) -> bool:
-    first, last = PARTS[part]
+    first, last = phrase.PARTS[part]
     is_within = bool(facts.times) and all(first <= minute <= last for minute in facts.times)
     return is_within or not facts.has_time
 
@@ -327,15 +313,6 @@ def suggested(when: SpokenTime, rule: Rule, facts: RuleFacts) -> str | None:
         # A timestamp repeats as no cron rule can.
         return str(Repeater(RepeaterKind.CATCH_UP, when.every.n, _REPEATED[when.every.period]))
     return _stamp_for(when, rule, facts) or _cron_for(when, _as_fields(rule), facts)
-
-
-_REPEATED: Final = {
-    Period.HOUR: Unit.HOUR,
-    Period.DAY: Unit.DAY,
-    Period.WEEK: Unit.WEEK,
-    Period.MONTH: Unit.MONTH,
-    Period.YEAR: Unit.YEAR,
-}
 
 
 def _as_fields(rule: Stamped) -> Fields:
@@ -360,7 +337,7 @@ def _cron_for(when: SpokenTime, fields: Fields, facts: RuleFacts) -> str | None:
 
 def _with_days(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields | None:
     if when.months:
-        names = [MONTH_NAMES[month - 1][:3].upper() for month in sorted(when.months)]
+        names = [phrase.MONTH_NAMES[month - 1][:3].upper() for month in sorted(when.months)]
         fields = fields._replace(month=",".join(names))
     if when.weekdays:
         is_rarer = when.every and when.every.period not in SHORT
@@ -392,7 +369,7 @@ def _on_dates(when: SpokenTime, fields: Fields) -> Fields | None:
         days = ["L" if day < 0 else str(day) for day in sorted(when.days, key=lambda d: d % 32)]
         return fields._replace(day=",".join(days), weekday="*")
     n, weekdays = when.nth
-    if weekdays == WORKDAYS:
+    if weekdays == phrase.WORKDAYS:
         special = {1: "1W", -1: "LW"}.get(n)
         return fields._replace(day=special, weekday="*") if special else None
     name = _spelt(weekdays, "*")
@@ -439,13 +416,7 @@ def _with_count(when: SpokenTime, fields: Fields, facts: RuleFacts) -> Fields | 
             return _with_rhythm(replace(when, every=Often(1, Period.HOUR)), fields, facts)
 
 
-_SPREAD_WEEK: Final = {
-    2: (0, 3),
-    3: (0, 2, 4),
-    4: (0, 1, 3, 4),
-    5: (0, 1, 2, 3, 4),
-    6: (0, 1, 2, 3, 4, 5),
-}
+_SPREAD_WEEK: Final = {2: (0, 3), 3: (0, 2, 4), 4: (0, 1, 3, 4), 5: range(5), 6: range(6)}
 _SPREAD_MONTH: Final = {2: "1,15", 3: "1,11,21", 4: "1,8,15,22"}
 
 
@@ -525,7 +496,7 @@ def _one_second(fields: Fields) -> str:
 
 def _moved_into(part: str, facts: RuleFacts) -> list[int]:
     """Return times of day in a part of it: the same on the dial, or else its usual hour."""
-    first, last = PARTS[part]
+    first, last = phrase.PARTS[part]
     turned = [(minute + 720) % 1440 for minute in facts.times]
     if turned and all(first <= minute <= last for minute in turned):
         return turned
@@ -561,7 +532,8 @@ def _spelt(weekdays: frozenset[int], like: str) -> str:
     if weekdays == WEEK:
         return "*"
     days = sorted(weekdays)
-    names = [DAY_NAMES[day][:3] if like.islower() else DAY_NAMES[day][:3].upper() for day in days]
+    names = [phrase.DAY_NAMES[day][:3] for day in days]
+    names = names if like.islower() else [name.upper() for name in names]
     if like[:1].isdigit() and not any(c.isalpha() for c in like):
         days = sorted((day + 1) % 7 for day in days)
         names = [str(day) for day in days]
@@ -580,7 +552,7 @@ def _stamp_for(when: SpokenTime, rule: Stamped, facts: RuleFacts) -> str | None:
     if rule.repeater and anchor == rule.anchor and has_time == rule.has_time:
         return str(repeater)
     clock = f" {anchor:%H:%M}" if has_time else ""
-    name = DAY_NAMES[anchor.weekday()][:3].capitalize()
+    name = phrase.DAY_NAMES[anchor.weekday()][:3].capitalize()
     return f"<{anchor.date().isoformat()} {name}{clock} {repeater}>"
 
 
@@ -598,12 +570,8 @@ def _is_simple(when: SpokenTime) -> bool:
 def _repeater(when: SpokenTime, old: Repeater | None) -> Repeater | None:
     every = when.every
     if every is None:
-        named = (
-            (when.weekdays, Period.WEEK),
-            (when.days, Period.MONTH),
-            (when.months, Period.YEAR),
-        )
-        every = next((Often(1, period) for said, period in named if said), None)
+        named = {Period.WEEK: when.weekdays, Period.MONTH: when.days, Period.YEAR: when.months}
+        every = next((Often(1, period) for period, said in named.items() if said), None)
     if every is None:
         return old
     unit = _REPEATED.get(every.period)
@@ -638,7 +606,7 @@ def in_words(rule: Rule) -> str:
     if repeater is None:
         return f"once, on {anchor.date().isoformat()}{clock}"
     count = repeater.count
-    unit = f"{_UNIT_WORDS[repeater.unit]}{'s' if count > 1 else ''}"
+    unit = f"{repeater.unit.name.lower()}{'s' if count > 1 else ''}"
     if repeater.kind is RepeaterKind.RESTART:
         at = "" if repeater.unit is Unit.HOUR or not clock else f",{clock}"
         return f"{count} {unit} after the last run{at}"
@@ -647,13 +615,11 @@ def in_words(rule: Rule) -> str:
         case Unit.HOUR:
             return f"{every} from {anchor:%H:%M}"
         case Unit.WEEK:
-            return f"{every} on {DAY_NAMES[anchor.weekday()].capitalize()}{clock}"
+            return f"{every} on {phrase.DAY_NAMES[anchor.weekday()].capitalize()}{clock}"
         case Unit.MONTH:
             return f"{every} on day {anchor.day}{clock}"
         case Unit.YEAR:
-            return f"{every} on {anchor.day} {MONTH_NAMES[anchor.month - 1].capitalize()}{clock}"
+            month = phrase.MONTH_NAMES[anchor.month - 1].capitalize()
+            return f"{every} on {anchor.day} {month}{clock}"
         case _:
             return f"{every}{clock}"
-
-
-_UNIT_WORDS: Final = {unit: period.value for period, unit in _REPEATED.items()}

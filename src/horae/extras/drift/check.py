@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.core.entry import CronRule, RepeaterRule
 from horae.core.text import sayings
-from horae.extras.drift.agreement import (
-    all_said,
-    facts_of,
-    in_words,
-    in_zone,
-    is_kept_by,
-    suggested,
-    together,
-    wholes_of,
-)
+from horae.extras.drift import agreement
 from horae.extras.drift.context import heard_in
 from horae.extras.drift.phrase import Stamped, sentences_of
 from horae.org.check.finding import shown
@@ -65,14 +56,15 @@ def drift(text: str, rule: SpokenRule, *more: SpokenRule, own: Collection[str] =
     >>> [found.said for found in drift(text, rule)], drift(text, rule, own=[rule.describe()])
     (['At 09:00 on the 1st'], [])
     """
-    spoken = [in_zone(claim, rule) for claim in claims(text)]
-    each = [facts_of(one) for one in (rule, *more)] if spoken else []
+    spoken = [agreement.in_zone(claim, rule) for claim in claims(text)]
+    each = [agreement.facts_of(one) for one in (rule, *more)] if spoken else []
     if not each or not all(len(facts.days) > 1 or facts.is_once for facts in each):
         return []
-    wholes = wholes_of(spoken)
-    said = all_said(spoken)
-    every = [*each, together(each)] if more else each
-    is_kept = cache(lambda when, whole: any(is_kept_by(when, whole, said, f) for f in every))
+    wholes = agreement.wholes_of(spoken)
+    said = agreement.all_said(spoken)
+    every = [*each, agreement.together(each)] if more else each
+    keeps = agreement.is_kept_by
+    is_kept = cache(lambda when, whole: any(keeps(when, whole, said, facts) for facts in every))
     spans = _spans(text, own)
     is_own = [any(a <= claim.start and claim.end <= b for a, b in spans) for claim in spoken]
     lost = [
@@ -83,8 +75,8 @@ def drift(text: str, rule: SpokenRule, *more: SpokenRule, own: Collection[str] =
     is_said = bool(spans) or any(
         claim.when.is_about_days and not bad for claim, bad in zip(spoken, lost, strict=True)
     )
-    means = "; ".join(in_words(one) for one in (rule, *more))
-    suggest = cache(lambda whole: suggested(whole, rule, each[0]))
+    means = "; ".join(agreement.in_words(one) for one in (rule, *more))
+    suggest = cache(lambda whole: agreement.suggested(whole, rule, each[0]))
     return [
         Drift(claim.start, claim.end, text[claim.start : claim.end], means, suggest(wholes[claim]))
         for claim, bad in zip(spoken, lost, strict=True)

@@ -6,19 +6,8 @@ from enum import StrEnum
 from itertools import dropwhile, pairwise, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.extras.drift import lexicon
-from horae.extras.drift.phrase import (
-    FREQUENCIES,
-    MASK,
-    Manner,
-    Often,
-    Period,
-    Sentence,
-    SpokenTime,
-    TimeClaim,
-    number_of,
-    phrase_at,
-)
+from horae.extras.drift import lexicon, phrase
+from horae.extras.drift.phrase import FREQUENCIES, MASK, Manner, Often, Period, Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +24,7 @@ class PhrasePlace(NamedTuple):
     start: int
     end: int
     kind: Manner
-    when: SpokenTime
+    when: phrase.SpokenTime
     left: list[str]  # the words before it
     before: str  # the last of them
     after: str  # the word that follows
@@ -62,26 +51,27 @@ class ClaimManner(StrEnum):
     NAME = "name"  # the adjective of a thing, which may be no more than its name
 
 
-def heard_in(sentence: Sentence) -> Iterator[TimeClaim]:
+def heard_in(sentence: Sentence) -> Iterator[phrase.TimeClaim]:
     index = first = opening = _opening(sentence)
     while index < len(sentence.words):
-        phrase = phrase_at(sentence, index)
-        if phrase is None:
+        found = phrase.phrase_at(sentence, index)
+        if found is None:
             index += 1
             continue
         manner = None
-        if phrase.when:
+        if found.when:
             left = [word.low for word in sentence.words[first:index]]
-            before, after = left[-1] if left else "", sentence.low(phrase.end)
-            at = (sentence, index, phrase.end, phrase.kind, phrase.when, left, before, after)
+            before, after = left[-1] if left else "", sentence.low(found.end)
+            at = (sentence, index, found.end, found.kind, found.when, left, before, after)
             manner = _manner(PhrasePlace(*at, is_second=first > opening))
-        if manner and phrase.when:
-            begin, end = sentence.words[index].start, sentence.words[phrase.end - 1].end
-            yield TimeClaim(begin, end, phrase.when, sentence.start, manner is ClaimManner.NAME)
+        if manner and found.when:
+            begin, end = sentence.words[index].start, sentence.words[found.end - 1].end
+            is_name = manner is ClaimManner.NAME
+            yield phrase.TimeClaim(begin, end, found.when, sentence.start, is_name)
             if index == first:
                 # What follows "Every Monday," is a sentence of its own.
-                first = phrase.end + (sentence.low(phrase.end) in (",", ":"))
-        index = phrase.end
+                first = found.end + (sentence.low(found.end) in (",", ":"))
+        index = found.end
 
 
 def _opening(sentence: Sentence) -> int:
@@ -187,7 +177,11 @@ def _is_passive(low: str, before: str) -> bool:
 
 def _may_follow(place: PhrasePlace, left: list[str]) -> bool:
     before = place.before
-    if before in lexicon.QUALITIES or before in ("every", "each", "than") or number_of(before):
+    if (
+        before in lexicon.QUALITIES
+        or before in ("every", "each", "than")
+        or phrase.number_of(before)
+    ):
         return False
     match place.kind:
         case Manner.EVERY:

@@ -271,28 +271,17 @@ class Phrase(NamedTuple):
 
 
 DAY_NAMES: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_SHORT_DAYS: Final = {
-    **{name[:3]: day for day, name in enumerate(DAY_NAMES)},
-    "tues": 1,
-    "weds": 2,
-    "thur": 3,
-    "thurs": 3,
-}
-_DAYS: Final = {
-    **{name: day for day, name in enumerate(DAY_NAMES)},
-    **{name + "s": day for day, name in enumerate(DAY_NAMES)},
-    **_SHORT_DAYS,
-}
+_SHORT_DAYS: Final = {name[:3]: day for day, name in enumerate(DAY_NAMES)}
+_SHORT_DAYS.update(tues=1, weds=2, thur=3, thurs=3)
+_DAYS: Final = {name + end: day for end in ("", "s") for day, name in enumerate(DAY_NAMES)}
+_DAYS.update(_SHORT_DAYS)
 # fmt: off
 MONTH_NAMES: Final = (
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
 )
-_MONTHS: Final = {
-    **{name: month for month, name in enumerate(MONTH_NAMES, 1)},
-    **{name[:3]: month for month, name in enumerate(MONTH_NAMES, 1)},
-    "sept": 9,
-}
+_MONTHS: Final = {key: n for n, name in enumerate(MONTH_NAMES, 1) for key in (name, name[:3])}
+_MONTHS["sept"] = 9
 _NUMBERS: Final = {
     "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
     "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30,
@@ -418,32 +407,22 @@ def _read(readers: Iterable[_Reader], sentence: Sentence, index: int) -> Phrase 
 
 
 def _continued(sentence: Sentence, phrase: Phrase) -> Phrase | None:
-    assert phrase.when is not None
+    when = phrase.when
+    assert when is not None
     has_comma = sentence.low(phrase.end) == ","
     index = phrase.end + has_comma
-    if left_out := _read((_LEFT_OUT,), sentence, index):
-        return _without(phrase, left_out)
-    when = phrase.when
+    if (left_out := _read((_LEFT_OUT,), sentence, index)) and left_out.when:
+        if when.every not in (None, Often(1, Period.DAY)):
+            return None
+        rest = (when.weekdays or WEEK) - left_out.when.weekdays
+        return Phrase(left_out.end, replace(when, weekdays=rest, every=None), phrase.kind)
     is_weekly = when.every is not None and when.every.period is Period.WEEK
-    readers = (
-        *((_OFFICE_HOURS,) if when.is_within_day else ()),
-        *_FOLLOWERS,
-        *((_ONE_DAY,) if is_weekly else ()),
-    )
-    following = _read(readers, sentence, index)
+    office, one = (_OFFICE_HOURS,) * when.is_within_day, (_ONE_DAY,) * is_weekly
+    following = _read((*office, *_FOLLOWERS, *one), sentence, index)
     if following is None or (has_comma and following.kind is Manner.ADVERB):
         return None
-    joined = join(phrase.when, following.when)
+    joined = join(when, following.when)
     return Phrase(following.end, joined, phrase.kind) if joined else None
-
-
-def _without(phrase: Phrase, left_out: Phrase) -> Phrase | None:
-    assert phrase.when is not None
-    assert left_out.when is not None
-    if phrase.when.every not in (None, Often(1, Period.DAY)):
-        return None
-    rest = (phrase.when.weekdays or WEEK) - left_out.when.weekdays
-    return Phrase(left_out.end, replace(phrase.when, weekdays=rest, every=None), phrase.kind)
 
 
 def join(one: SpokenTime, other: SpokenTime | None) -> SpokenTime | None:
@@ -553,12 +532,9 @@ def _plain(often: Often) -> Often:
 
 
 _LARGER: Final = {
-    Period.SECOND: (60, Period.MINUTE),
-    Period.MINUTE: (60, Period.HOUR),
-    Period.HOUR: (24, Period.DAY),
-    Period.DAY: (7, Period.WEEK),
-    Period.MONTH: (12, Period.YEAR),
-}
+    Period.SECOND: (60, Period.MINUTE), Period.MINUTE: (60, Period.HOUR),
+    Period.HOUR: (24, Period.DAY), Period.DAY: (7, Period.WEEK), Period.MONTH: (12, Period.YEAR),
+}  # fmt: skip
 
 
 def _every_period(match: re.Match[str]) -> SpokenTime | None:
@@ -567,6 +543,10 @@ def _every_period(match: re.Match[str]) -> SpokenTime | None:
     if often.n < 1 or is_ordinal:
         return None
     return SpokenTime(every=_plain(often), is_literal=often == Often(1, Period.DAY))
+
+
+def _every_other(match: re.Match[str]) -> SpokenTime:
+    return SpokenTime(every=Often(2, Period.WEEK), weekdays=frozenset({_DAYS[match["days"]]}))
 
 
 def _every_part(match: re.Match[str]) -> SpokenTime:
@@ -687,12 +667,7 @@ _EVERY_FORMS: Final = (
     (f"{_NTH_SAID}{_MONTHLY}", _nth),
     (f"(?P<n>first|1st|last) (?P<day>{_NTH_DAY})(?P<month>)", _nth),
     (f"{_DATES_SAID}{_MONTHLY}", _dates),
-    (
-        f"other (?P<days>{_DAY})",
-        lambda found: SpokenTime(
-            every=Often(2, Period.WEEK), weekdays=frozenset({_DAYS[found["days"]]})
-        ),
-    ),
+    (f"other (?P<days>{_DAY})", _every_other),
     (f"(?P<part>{_PART}|{_any(_NAMED_TIMES)})", _every_part),
     (f"{_DAYS_SAID}(?: (?P<part>{_PART}))?", _named_days),
     ("half(?: an)?[ -]hour", lambda _: SpokenTime(every=Often(30, Period.MINUTE))),

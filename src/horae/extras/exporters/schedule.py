@@ -15,18 +15,7 @@ from horae.extras.importers.crontab import foreign_rule
 from horae.extras.importers.job import prove
 from horae.extras.importers.rule import UnfitError, fires_of, weekday_text
 from horae.extras.importers.systemd import read_event
-from horae.timing.cron_fields import (
-    DAY,
-    HOURS,
-    MINUTES,
-    MONTH,
-    SECONDS,
-    WEEKDAY,
-    YEAR,
-    CronField,
-    mask_of,
-    split_fields,
-)
+from horae.timing import cron_fields as cron
 from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import zone
 
@@ -63,7 +52,7 @@ def to_calendar(entry: Entry, *, now: datetime) -> ExportedRule:
         wall = entry.rule.at.astimezone(zone(entry.zone))
         events = [f"{wall:%Y-%m-%d %H:%M:%S}"]
     else:
-        events = [event for cron in _crons(entry) for event in calendar_of(cron)]
+        events = [event for text in _crons(entry) for event in calendar_of(text)]
     rules = tuple(dict.fromkeys(f"{event} {entry.zone}" for event in events))
     fires = fires_of(tuple(read_event(rule).rule for rule in rules), entry.zone)
     return _proven(entry, rules, fires, now)
@@ -87,7 +76,7 @@ def _crons(entry: Entry) -> list[str]:
             raise UnfitError(each.unfit, _OWN)
     match entry.rule:
         case CronRule(crons):
-            return [cron.expression for cron in crons]
+            return [each.expression for each in crons]
         case RepeaterRule():
             return [_of_repeater(entry.rule)]
         case OnceRule():
@@ -119,26 +108,26 @@ def _of_repeater(rule: RepeaterRule) -> str:
 
 
 def _seven(expression: str) -> list[str]:
-    fields = list(split_fields(expression))
+    fields = list(cron.split_fields(expression))
     fields[3], fields[5] = (field.replace("?", "*") for field in (fields[3], fields[5]))
     return fields
 
 
-def _numbers(text: str, field: CronField) -> frozenset[int]:
-    mask = mask_of(field, text)
+def _numbers(text: str, field: cron.CronField) -> frozenset[int]:
+    mask = cron.mask_of(field, text)
     return frozenset(n for n in range(field.low, field.high + 1) if mask >> n & 1)
 
 
 def _five(expression: str) -> str:
     second, *fields, year = (_LONG_NAME.sub(r"\1", field) for field in _seven(expression))
-    if _numbers(second, SECONDS) != {0}:
+    if _numbers(second, cron.SECONDS) != {0}:
         raise UnfitError("the schedule has seconds, and cron runs once a minute at most", _OWN)
     if year != "*":
         raise UnfitError("the schedule has a year field, which cron does not support", _OWN)
     if re.search(r"L|W|#", fields[2]) or re.search(r"[0-9A-Z](?:L\b|#)", fields[4]):
         raise UnfitError("the schedule uses L, W or #, which cron does not support", _OWN)
     # A range of ours may end on Sunday, the seventh day.
-    fields[4] = _TO_SUNDAY.sub(lambda found: f"{WEEKDAY.values[found[1]]}-7", fields[4])
+    fields[4] = _TO_SUNDAY.sub(lambda found: f"{cron.WEEKDAY.values[found[1]]}-7", fields[4])
     # In a crontab each step has a range or a star before it.
     bounds = (59, 23, 31, 12, 7)
     return " ".join(
@@ -149,8 +138,9 @@ def _five(expression: str) -> str:
 
 def calendar_of(expression: str) -> list[str]:
     second, minute, hour, day, month, weekday, year = _seven(expression)
-    time = f"{_listed(hour, HOURS)}:{_listed(minute, MINUTES)}:{_listed(second, SECONDS)}"
-    ends = f"{'*' if year == '*' else _listed(year, YEAR)}-{_listed(month, MONTH)}"
+    parts = ((hour, cron.HOURS), (minute, cron.MINUTES), (second, cron.SECONDS))
+    time = ":".join(_listed(*each) for each in parts)
+    ends = f"{'*' if year == '*' else _listed(year, cron.YEAR)}-{_listed(month, cron.MONTH)}"
     if day == "*" and weekday == "*":
         return [f"{ends}-* {time}"]
     return [f"{part.format(ends)} {time}" for part in (*_dates(day), *_weekdays(weekday))]
@@ -161,11 +151,10 @@ def _dates(field: str) -> list[str]:
         return []
     items = field.split(",")
     if any(item.endswith("W") for item in items):
-        raise UnfitError(
-            "the schedule uses W (nearest weekday), which systemd does not support", _OWN
-        )
+        what = "the schedule uses W (nearest weekday), which systemd does not support"
+        raise UnfitError(what, _OWN)
     plain = ",".join(item for item in items if not item.startswith("L"))
-    found = [f"{{}}-{_listed(plain, DAY)}"] if plain else []
+    found = [f"{{}}-{_listed(plain, cron.DAY)}"] if plain else []
     last = [int(item[2:] or 0) + 1 for item in items if item.startswith("L")]
     return found + ([f"{{}}~{','.join(f'{each:02}' for each in sorted(last))}"] if last else [])
 
@@ -179,18 +168,18 @@ def _weekdays(field: str) -> list[str]:
         if hash_:
             low = 7 * int(nth) - 6
             days = f"{low:02}..{min(low + 6, 31):02}"
-            found.append(f"{_DAY_NAMES[WEEKDAY.values[name] % 7]} {{}}-{days}")
+            found.append(f"{_DAY_NAMES[cron.WEEKDAY.values[name] % 7]} {{}}-{days}")
         elif item.endswith("L"):
-            found.append(f"{_DAY_NAMES[WEEKDAY.values[item[:-1]] % 7]} {{}}~07/1")
+            found.append(f"{_DAY_NAMES[cron.WEEKDAY.values[item[:-1]] % 7]} {{}}~07/1")
         else:
             plain.append(item)
     if plain:
-        named = frozenset(each % 7 for each in _numbers(",".join(plain), WEEKDAY))
+        named = frozenset(each % 7 for each in _numbers(",".join(plain), cron.WEEKDAY))
         found.insert(0, f"{weekday_text(named, _DAY_NAMES, '..')} {{}}-*")
     return found
 
 
-def _listed(text: str, field: CronField) -> str:
+def _listed(text: str, field: cron.CronField) -> str:
     ordered = sorted(_numbers(text, field))
     if len(ordered) == field.high - field.low + 1:
         return "*"

@@ -19,22 +19,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
+from horae.extras.importers import rule as foreign
 from horae.extras.importers.job import ForeignJob, Reading, shortened
-from horae.extras.importers.rule import (
-    CRON_NAMES,
-    MONTHS,
-    SUNDAY_FIRST,
-    YEARS,
-    Dialect,
-    Fold,
-    ForeignRule,
-    Gap,
-    UnfitError,
-    day_fields,
-    fires_of,
-    numbers,
-    spelt,
-)
+from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
 from horae.timing.duration import format_duration
 from horae.timing.zone import instant, zone
 
@@ -44,14 +31,14 @@ if TYPE_CHECKING:
     from horae.extras.importers.rule import Fires, IsDay
 
 Literal: TypeAlias = "str | int | float | bool | datetime | timedelta | None"
-_MONDAY_FIRST: Final = {name: (day - 1) % 7 for name, day in SUNDAY_FIRST.items()}
+_MONDAY_FIRST: Final = {name: (day - 1) % 7 for name, day in foreign.SUNDAY_FIRST.items()}
 # From the most significant on: what stands before the first one that is given is any, what
 # stands behind the last one is its least.
 _FIELDS: Final = ("year", "month", "day", "week", "day_of_week", "hour", "minute", "second")
 _LEAST: Final = {"month": "1", "day": "1", "hour": "0", "minute": "0", "second": "0"}
 _DIALECTS: Final = {
-    "year": Dialect("year", *YEARS),
-    "month": Dialect("month", 1, 12, MONTHS),
+    "year": Dialect("year", *foreign.YEARS),
+    "month": Dialect("month", 1, 12, foreign.MONTHS),
     "day": Dialect("day", 1, 31),
     "day_of_week": Dialect("day_of_week", 0, 6, _MONDAY_FIRST),
     "hour": Dialect("hour", 0, 23),
@@ -285,7 +272,8 @@ class ProgramReader:
             (each + 1) % 7 for each in numbers(texts["day_of_week"], _DIALECTS["day_of_week"])
         )
         fields, is_day = _days(texts["day"], weekdays)
-        rule = ForeignRule(seconds, minutes, hours, is_day, Gap.SHIFTED, Fold.BOTH, months, years)
+        clock = foreign.Gap.SHIFTED, foreign.Fold.BOTH
+        rule = ForeignRule(seconds, minutes, hours, is_day, *clock, months, years)
         return _ending(TriggerRule(place, fires_of((rule,), place), rule.cron(*fields)), end)
 
     def _interval(self, values: dict[str, Literal], place: str) -> TriggerRule:
@@ -379,7 +367,7 @@ def _days(text: str, weekdays: frozenset[int]) -> tuple[tuple[str, str], IsDay]:
     dates = [item for item in items if item.lower() != "last" and not _NTH.fullmatch(item)]
     days = numbers(",".join(dates), _DIALECTS["day"]) if dates else frozenset()
     if not nths and not has_last:
-        fields = day_fields(days, weekdays, from_end=False)
+        fields = foreign.day_fields(days, weekdays, from_end=False)
     elif len(weekdays) < 7:
         what = "a weekday and a day of the month must both match"
         raise UnfitError(what, "remove one of them")
@@ -388,7 +376,7 @@ def _days(text: str, weekdays: frozenset[int]) -> tuple[tuple[str, str], IsDay]:
         for nth, name in (found.groups() for found in nths):
             if name.lower() not in _MONDAY_FIRST:
                 raise UnfitError(f"{name!r} is not a weekday", "write mon, tue, … sun")
-            day = CRON_NAMES[SUNDAY_FIRST[name.lower()]]
+            day = foreign.CRON_NAMES[foreign.SUNDAY_FIRST[name.lower()]]
             named.append(f"{day}L" if nth.lower() == "last" else f"{day}#{nth[0]}")
         # Of both fields either will do, which is what a list means.
         fields = ",".join([*dates, *["L"] * has_last]) or "*", ",".join(named) or "*"
@@ -411,10 +399,10 @@ def _days(text: str, weekdays: frozenset[int]) -> tuple[tuple[str, str], IsDay]:
 def _counted(first: datetime, total: int) -> tuple[str, str]:
     second, minute = first.second, first.minute
     if total < 60 and 60 % total == 0:
-        return f"{spelt(frozenset(range(second % total, 60, total)), 0, 59)} * * * * *", ""
+        return f"{foreign.spelt(frozenset(range(second % total, 60, total)), 0, 59)} * * * * *", ""
     minutes, rest = divmod(total, 60)
     if not rest and minutes < 60 and 60 % minutes == 0:
-        text = f"{spelt(frozenset(range(minute % minutes, 60, minutes)), 0, 59)} * * * *"
+        text = f"{foreign.spelt(frozenset(range(minute % minutes, 60, minutes)), 0, 59)} * * * *"
         return (f"{second} {text}" if second else text), ""
     hours, rest = divmod(total, 3600)
     if rest or second or first.microsecond:

@@ -14,18 +14,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
+from horae.extras.importers import rule as foreign
 from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading
-from horae.extras.importers.rule import (
-    MONTHS,
-    SUNDAY_FIRST,
-    Dialect,
-    Fold,
-    ForeignRule,
-    Gap,
-    UnfitError,
-    fires_of,
-    numbers,
-)
+from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.zone import zone
 
@@ -38,8 +29,8 @@ DIALECTS: Final = (
     Dialect("minute", 0, 59, has_open_step=False),
     Dialect("hour", 0, 23, has_open_step=False),
     Dialect("day of month", 1, 31, has_open_step=False),
-    Dialect("month", 1, 12, MONTHS, has_open_step=False),
-    Dialect("weekday", 0, 7, SUNDAY_FIRST, has_open_step=False),
+    Dialect("month", 1, 12, foreign.MONTHS, has_open_step=False),
+    Dialect("weekday", 0, 7, foreign.SUNDAY_FIRST, has_open_step=False),
 )
 
 # What cron does with a job besides running it: it makes good nothing, and runs beside itself.
@@ -251,8 +242,8 @@ def foreign_rule(texts: tuple[str, ...], dialects: tuple[Dialect, ...] = DIALECT
         minutes,
         hours,
         days_of(texts[2], texts[4], days, weekdays),
-        Gap.SKIPPED if is_starred else Gap.AFTER,
-        Fold.BOTH if is_starred else Fold.FIRST,
+        foreign.Gap.SKIPPED if is_starred else foreign.Gap.AFTER,
+        foreign.Fold.BOTH if is_starred else foreign.Fold.FIRST,
         months,
     )
 

@@ -25,18 +25,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
+from horae.extras.importers import rule as foreign
 from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading
-from horae.extras.importers.rule import (
-    YEARS,
-    Dialect,
-    Fold,
-    ForeignRule,
-    Gap,
-    UnfitError,
-    day_fields,
-    fires_of,
-    numbers,
-)
+from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import zone
 
@@ -60,7 +51,7 @@ _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturda
 _WEEKDAYS: Final = {name: number for number, day in enumerate(_DAYS, 1) for name in (day, day[:3])}
 _DATE_WORD: Final = re.compile(r"(?:([^-~:]+)-)?([^-~:]+)([-~])([^-~:]+)")
 _dialect = partial(Dialect, dash="..", has_star_step=False)
-_YEAR: Final = _dialect("year", *YEARS)
+_YEAR: Final = _dialect("year", *foreign.YEARS)
 _MONTH: Final = _dialect("month", 1, 12)
 _DAY: Final = _dialect("day", 1, 31)
 _LAST_DAYS: Final = _dialect("day", 1, 28)  # as far back as every month goes
@@ -105,7 +96,7 @@ def read_event(text: str) -> CalendarEvent:
         raise UnfitError(what, "horae supports whole seconds only; round it")
     hours, minutes = numbers(times[0], _HOUR), numbers(times[1], _MINUTE)
     seconds = numbers(second, _SECOND)
-    fields = day_fields(days, weekdays, from_end=from_end)
+    fields = foreign.day_fields(days, weekdays, from_end=from_end)
 
     def is_day(day: date) -> bool:
         length = calendar.monthrange(day.year, day.month)[1]
@@ -113,7 +104,8 @@ def read_event(text: str) -> CalendarEvent:
         return number in days and day.isoweekday() % 7 in weekdays
 
     # What systemd 252 does: a time that is left out does not come, a second pass is not seen.
-    rule = ForeignRule(seconds, minutes, hours, is_day, Gap.SKIPPED, Fold.FIRST, months, years)
+    clock = foreign.Gap.SKIPPED, foreign.Fold.FIRST
+    rule = ForeignRule(seconds, minutes, hours, is_day, *clock, months, years)
     return CalendarEvent(rule.cron(*fields), place, rule)
 
 
