@@ -199,7 +199,7 @@ async def test_a_cgroup_that_cannot_be_made_changes_nothing_but_is_told(tmp_path
     assert ended.facts["unlimited"] == "pids.max"
 
 
-# Runs in pens
+# Runs in cgroups
 
 
 @needs_cgroup

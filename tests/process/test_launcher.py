@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from horae.core.ports import Ended, LauncherLostError
+from horae.core.ports import Ended, LauncherLostError, Unreleased
 from horae.core.receipt import Status
 from horae.process import launcher
-from horae.process.processes import UNRELEASED, Processes, can_kill_trees, read_end
+from horae.process.processes import Processes, can_kill_trees, read_end
 from process.stage import (
     HOSTILE,
     Engine,
@@ -49,7 +49,7 @@ def test_an_engine_that_dies_before_the_go_leaves_the_run_unreleased(
     wait_until(lambda: len(engine.numbers("held")) == 3, within=10)
     engine.kill()
     wait_until(lambda: not holders(tmp_path), within=2)
-    assert [read_end(tmp_path / f"runs/{run}", run) for run in range(3)] == [UNRELEASED] * 3
+    assert [read_end(tmp_path / f"runs/{run}", run) for run in range(3)] == [Unreleased()] * 3
     assert not (tmp_path / "began").exists()
 
 
@@ -65,7 +65,7 @@ async def test_a_go_after_which_the_engine_is_gone_at_once_lets_nothing_begin(
         run.drop()
         os.kill(run.process.pid, signal.SIGCONT)
         await until((tmp_path / "runs/1/end.json").exists, within=2)
-        assert read_end(tmp_path / "runs/1", 1) is UNRELEASED
+        assert read_end(tmp_path / "runs/1", 1) == Unreleased()
     assert not (tmp_path / "began").exists()
 
 
@@ -249,9 +249,9 @@ def check(data: Path, engine: Engine, first: int) -> None:
         # Killed between opening and writing, it leaves an empty file.
         assert not began.exists() or began.read_text() in {"", "x\n"}, "it ran twice"
         end = read_end(data / f"runs/{run}", run)
-        if end is UNRELEASED:
+        if end == Unreleased():
             assert not began.exists()
         lost += end is None and began.exists()
     for run in {run for run in engine.numbers("ended") if run >= first}:
-        assert read_end(data / f"runs/{run}", run) is not UNRELEASED
+        assert read_end(data / f"runs/{run}", run) != Unreleased()
     assert lost <= 1

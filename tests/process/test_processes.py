@@ -19,11 +19,10 @@ from urllib.parse import quote
 
 import pytest
 
-from horae.core.ports import Held, RunError
+from horae.core.ports import Held, RunError, Unreleased
 from horae.core.receipt import Status
 from horae.process import launcher
 from horae.process.processes import (
-    UNRELEASED,
     OldRunsError,
     Processes,
     ProcessLimits,
@@ -90,7 +89,7 @@ async def test_one_that_is_cancelled_before_the_go_has_never_run(
         held.go()
         ended = await held.ended()
     assert (ended.outcome, ended.reason) == (Status.KILLED, "no longer wanted")
-    assert read_end(tmp_path / "runs/1", 1) is UNRELEASED
+    assert read_end(tmp_path / "runs/1", 1) == Unreleased()
     assert not (tmp_path / "began").exists()
 
 
@@ -428,7 +427,7 @@ async def test_a_frozen_engine_is_not_waited_for_beyond_its_word(
         assert ended.outcome is Status.INTERRUPTED
         assert ended.reason == "the engine did not renew its lease in time"
         await held.ended()
-        assert read_end(tmp_path / "runs/2", 2) is UNRELEASED
+        assert read_end(tmp_path / "runs/2", 2) == Unreleased()
         assert not (tmp_path / "began").exists()
 
 
@@ -451,7 +450,7 @@ async def test_a_run_made_after_an_engines_last_word_is_bound_by_it_too(
         late.go()
         async with asyncio.timeout(20):
             assert (await late.ended()).facts == {"released": False}
-        assert read_end(tmp_path / "runs/2", 2) is UNRELEASED
+        assert read_end(tmp_path / "runs/2", 2) == Unreleased()
         assert not (tmp_path / "began").exists()
 
         processes.alive_until(boot_seconds() + 1000)

@@ -2,7 +2,7 @@
 
 the delegated one        its `cgroup.subtree_control` says what can be limited
   engine                 the engine, its launcher and the supervisors
-  run-TAG-RUN-PID        a pen: one run, or one step of it; the tag is of the data directory
+  run-TAG-RUN-PID        one run, or one step of it; the tag is of the data directory
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from horae.process.tree import read
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.process.run_cgroup import Asked
+    from horae.process.run_cgroup import CgroupOrder
 
 HOME: Final = "engine"  # the one below the delegated in which the engine itself lives
 CONTROLLERS: Final = ("memory", "pids", "cpu")
@@ -48,11 +48,7 @@ class CgroupLimits:
         return [(b"memory.max", b"%d" % self.memory_max), (b"memory.swap.max", b"0")]
 
     def after(self) -> list[tuple[bytes, bytes]]:
-        """Return files, and what is to be in them as soon as the supervisor is out again.
-
-        >>> CgroupLimits(pids_max=100, cpu_max=1.5).after()
-        [(b'pids.max', b'100'), (b'cpu.max', b'150000 100000')]
-        """
+        """Return files, and what is to be in them as soon as the supervisor is out again."""
         written = []
         if self.memory_max is not None:  # half a run is of no use
             written.append((b"memory.oom.group", b"1"))
@@ -87,8 +83,8 @@ class CgroupLimits:
         )
 
 
-class Yard:
-    """A cgroup that was delegated to us, as one engine uses it: where the pens of its runs are."""
+class ParentCgroup:
+    """A cgroup that was delegated to us, as one engine uses it, with the cgroups of its runs."""
 
     def __init__(self, above: Path, home: Path, *, data: Path) -> None:
         self.path = above
@@ -101,10 +97,10 @@ class Yard:
         for each in CONTROLLERS:  # one by one: the system takes all of a line, or nothing
             with suppress(OSError):  # `horae doctor` says which limits are missing
                 overwrite(os.fsencode(self.path / "cgroup.subtree_control"), b"+" + each.encode())
-        for pen in self.left_over():
-            kill(os.fsencode(pen))
+        for path in self.left_over():
+            kill(os.fsencode(path))
 
-    def asked(self, limits: CgroupLimits) -> Asked:
+    def order(self, limits: CgroupLimits) -> CgroupOrder:
         start = os.fsencode(self.path / self._start)
         home = os.fsencode(self._home)
         return start, home, limits.before(), limits.after(), limits.told()
@@ -114,28 +110,23 @@ class Yard:
             return [each for each in self.path.iterdir() if each.name.startswith(self._start)]
         return []
 
-    def pen_of(self, run: int, supervisor: int) -> Path:
+    def path_of(self, run: int, supervisor: int) -> Path:
         return self.path / f"{self._start}{run}-{supervisor}"
 
 
-def is_cleared(pen: Path) -> bool:
-    """Kill all that is in a pen; True means that nobody is left, and it is removed if it can be."""
-    path = os.fsencode(pen)
-    if not pen.exists():
+def is_cleared(cgroup: Path) -> bool:
+    """Kill all that is in a cgroup; True: nothing is left, and it is removed if it can be."""
+    path = os.fsencode(cgroup)
+    if not cgroup.exists():
         return True
     kill(path)
-    if b"populated 0" not in read(path + b"/cgroup.events").splitlines() and pen.exists():
+    if b"populated 0" not in read(path + b"/cgroup.events").splitlines() and cgroup.exists():
         return False
     remove(path, tries=1)
     return True
 
 
 def _size(size: int) -> str:
-    """Return a number of bytes as it would be written.
-
-    >>> _size(256 << 20), _size(3 << 30), _size(1500)
-    ('256M', '3G', '1500 bytes')
-    """
     for unit, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
         if size % factor == 0:
             return f"{size // factor}{unit}"

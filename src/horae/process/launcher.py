@@ -21,7 +21,7 @@ import select
 import sys
 
 from horae.process.output import LOG, quietly
-from horae.process.supervisor import REPORT, now, supervise
+from horae.process.supervisor import REPORT, Deaths, frame, now, poll_of, supervise
 from horae.process.tree import become_subreaper, signal_below
 
 TYPE_CHECKING = False
@@ -86,7 +86,7 @@ def rehearse(directory: bytes, *, certain: bool) -> None:
     order = marshal.dumps(facts)
     for _ in range(REHEARSALS):
         ours, theirs = _socket.socketpair()
-        ours.send(b"o" + _struct.pack("<I", len(order)) + order + b"g")
+        ours.send(frame(b"o", order) + frame(b"g"))
         supervise(theirs, engine=None, certain=certain)
         ours.close()
         theirs.close()
@@ -110,16 +110,8 @@ class LauncherProcess:
         self._has_strays = False
         self._dies_at: float | None = None
 
-        self._woken, writing = os.pipe()
-        os.set_blocking(self._woken, False)
-        os.set_blocking(writing, False)
-        self._waking = writing
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-
-        self._poll = select.poll()
-        self._poll.register(control, select.POLLIN)
-        self._poll.register(self._woken, select.POLLIN)
+        self._deaths = Deaths()
+        self._poll = poll_of(control, self._deaths.reading)
         if certain:
             become_subreaper()
             try:
@@ -138,8 +130,8 @@ class LauncherProcess:
             for descriptor, _ in self._poll.poll(5 if self._has_strays or self._asked else wait):
                 if descriptor == self._control.fileno():
                     self._listen()
-                elif descriptor == self._woken:
-                    os.read(self._woken, 4096)
+                elif descriptor == self._deaths.reading:
+                    self._deaths.hear()
                 else:
                     self._hang_up()
             is_alone = self._reap()
@@ -173,7 +165,7 @@ class LauncherProcess:
         except OSError as error:
             channel = _socket.socket(fileno=descriptor)
             why = f"cannot start a process: {error.strerror}".encode()
-            quietly(channel.send, b"x" + _struct.pack("<I", len(why)) + why)
+            quietly(channel.send, frame(b"x", why))
             channel.close()
             return
         if pid:
@@ -182,11 +174,8 @@ class LauncherProcess:
             return
         code = 1
         try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._deaths.close()
             self._control.close()
-            os.close(self._woken)
-            os.close(self._waking)
             os.set_inheritable(descriptor, False)
             os.setsid()
             if self._certain:

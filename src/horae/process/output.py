@@ -219,12 +219,13 @@ class Target(Pipe):
         return True
 
 
-def quietly(action: Callable[..., object], *arguments: object, **options: object) -> None:
-    """Do something that may fail, where nothing can be done about it."""
+def quietly(action: Callable[..., object], *arguments: object, **options: object) -> bool:
+    """Do something that may fail, where nothing can be done about it; True: it did not fail."""
     try:
         action(*arguments, **options)
     except OSError:
-        return
+        return False
+    return True
 
 
 def write_all(descriptor: int, data: bytes) -> None:

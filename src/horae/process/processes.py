@@ -27,12 +27,11 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from horae.core.ports import Ended, LauncherLostError, Process, RunError
+from horae.core.ports import Ended, LauncherLostError, Process, RunError, Unreleased
 from horae.core.receipt import (
     BAD,
     NEVER_STARTED,
@@ -48,17 +47,16 @@ from horae.core.receipt import (
 from horae.core.secret import guessed_in
 from horae.errors import Exit, HoraeError
 from horae.process import launcher
-from horae.process.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing
+from horae.process.cgroup import CgroupLimits, ParentCgroup, is_cleared, own_cgroup, standing
 from horae.process.masking import spellings_of
 from horae.process.output import LOG
-from horae.process.supervisor import REPORT, now
+from horae.process.supervisor import REPORT, frame, now, take_frame
 from horae.process.tree import kill_marked, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
-    from horae.process.run_cgroup import Asked
+    from horae.process.run_cgroup import CgroupOrder
 
 log = logging.getLogger(__name__)
 
@@ -151,13 +149,6 @@ class Spec:
 TOKEN: Final = "HORAE_TOKEN"  # noqa: S105 - the variable that a run finds its token in
 
 
-class EarlierRun(Enum):
-    UNRELEASED = "unreleased"  # it was never let go, so nothing of it has run
-
-
-UNRELEASED: Final = EarlierRun.UNRELEASED
-
-
 class Processes:
     """Makes runs; one per data directory, in which it keeps a lock while any run may live.
 
@@ -177,9 +168,9 @@ class Processes:
         self.certain_tree_kill = can_kill_trees() if certain is None else certain
         self.limits = limits or CgroupLimits()
         self._directory = directory
-        self._yard: Yard | None = None
+        self._cgroup: ParentCgroup | None = None
         if cgroup is not None and (home := own_cgroup()) is not None:
-            self._yard = Yard(cgroup, home, data=directory)
+            self._cgroup = ParentCgroup(cgroup, home, data=directory)
         self._lock = -1
         self._locking = asyncio.Lock()
         self._launcher: Launcher | None = None
@@ -191,12 +182,7 @@ class Processes:
         await self.begin()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def begin(self, *, patience: timedelta = LAST_PATIENCE) -> None:
@@ -205,16 +191,14 @@ class Processes:
             if self._launcher is not None:
                 return
             lock = self._lock = await _lock(self._directory / _LOCK_NAME, patience=patience)
-            if self._yard is not None:
-                self._yard.open()
+            if self._cgroup is not None:
+                self._cgroup.open()
                 gives_up_at = now() + patience.total_seconds()
-                for pen in self._yard.left_over():
-                    if not await _becomes_true(partial(is_cleared, pen), gives_up_at, pause=0.02):
+                for old in self._cgroup.left_over():
+                    if not await _becomes_true(partial(is_cleared, old), gives_up_at, pause=0.02):
                         self._unlock()
-                        raise OldRunsError(str(pen / "cgroup.procs"))
-            self._launcher = Launcher(
-                lock=lock, directory=self._directory, certain=self.certain_tree_kill
-            )
+                        raise OldRunsError(str(old / "cgroup.procs"))
+            self._launcher = Launcher(lock, self._directory, self.certain_tree_kill)
 
     @property
     def notes(self) -> list[str]:
@@ -228,7 +212,7 @@ class Processes:
 
     async def hold(self, spec: Spec, *, at_once: bool = False) -> LiveRun:
         """Make a run that waits for its go, or is let go *at_once*; LauncherLostError: retry."""
-        order = _order(spec, self._pen_of(spec), is_held=not at_once)
+        order = self._order(spec, is_held=not at_once)
         if self._launcher is None:
             await self.begin()
         while (line := self._rested(spec.limits)) is not None:
@@ -269,7 +253,7 @@ class Processes:
         """Let a filter begin when another has ended well, with its output; None: it cannot."""
         if spec.limits != before.spec.limits or not before.can_be_followed:
             return None
-        order = _order(spec, self._pen_of(spec), is_held=False, follows=True)
+        order = self._order(spec, is_held=False, follows=True)
         if len(order) > LONGEST_NEXT or not before.line.tell(order):
             return None
         run = LiveRun(spec, before.line, self)
@@ -291,12 +275,45 @@ class Processes:
             raise
         return run
 
-    def _pen_of(self, spec: Spec) -> Asked | None:
-        return None if self._yard is None else self._yard.asked(spec.cgroup.over(self.limits))
+    def _order(self, spec: Spec, *, is_held: bool, follows: bool = False) -> bytes:
+        cgroup: CgroupOrder | None = None
+        if self._cgroup is not None:
+            cgroup = self._cgroup.order(spec.cgroup.over(self.limits))
+        argv = [each.encode(*_ENCODING) for each in spec.argv]
+        variables = [each.encode(*_ENCODING) for pair in spec.environment.items() for each in pair]
+        environment = dict(zip(variables[::2], variables[1::2], strict=True))
+        if not argv or not argv[0]:
+            raise RunError("no command is given")
+        if b"\0" in b"".join(argv) or b"\0" in b"".join(variables):
+            raise RunError(f"{spec.argv[0]}: an argument or variable contains a NUL byte")
+        if b"" in environment or b"=" in b"".join(environment):
+            raise RunError(f"{spec.argv[0]}: a variable has an empty name or a name with =")
+        body = marshal.dumps(
+            {
+                "run": spec.run,
+                "argv": argv,
+                "environment": environment,
+                "cwd": os.fsencode(spec.cwd),
+                "directory": os.fsencode(spec.directory),
+                "stdin": spec.stdin,
+                "source": None if spec.source is None else os.fsencode(spec.source),
+                "target": None if spec.target is None else (os.fsencode(spec.target), spec.most),
+                "is_reported": spec.is_reported,
+                "is_held": is_held,
+                "is_last": False,
+                "follows": follows,
+                "ends_at": spec.ends_at,
+                "timeout": None if spec.timeout is None else spec.timeout.total_seconds(),
+                "grace": spec.grace.total_seconds(),
+                "spellings": spellings_of(frozenset(spec.secrets)),
+                "limits": spec.limits.numbers(),
+                "nice": spec.nice,
+                "cgroup": cgroup,
+            }
+        )
+        return frame(b"o", body)
 
-    async def look_back(
-        self, directory: Path, run: int
-    ) -> Ended | Literal[EarlierRun.UNRELEASED] | None:
+    async def look_back(self, directory: Path, run: int) -> Ended | Unreleased | None:
         """Return how a run of an engine before this one ended; then nothing of it is alive."""
         await self.begin()
         return read_end(directory, run)
@@ -329,8 +346,8 @@ class Processes:
     async def bury(self, run: LiveRun) -> None:
         """Return when nothing is left of a run whose supervisor died by accident."""
         pid, number = run.process.pid, run.spec.run
-        if self._yard is not None:
-            cleared = partial(is_cleared, self._yard.pen_of(number, pid))
+        if self._cgroup is not None:
+            cleared = partial(is_cleared, self._cgroup.path_of(number, pid))
             await _becomes_true(cleared, now() + READY)
         if self._launcher is not None:
             try:
@@ -364,17 +381,17 @@ class Processes:
         line.close()
 
 
+@dataclass(eq=False)
 class Launcher:
     """The engine's end: starts a launcher when there is none, and hands it sockets."""
 
-    def __init__(self, *, lock: int, directory: Path, certain: bool) -> None:
-        self._lock = lock
-        self._directory = directory
-        self._certain = certain
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        self._heard = b""
-        self._sweeps: dict[int, asyncio.Future[None]] = {}
+    _lock: int
+    _directory: Path
+    _certain: bool
+    _process: subprocess.Popen[bytes] | None = None
+    _control: socket.socket | None = None
+    _heard: bytes = b""
+    _sweeps: dict[int, asyncio.Future[None]] = field(default_factory=dict)
 
     @property
     def pid(self) -> int | None:
@@ -503,31 +520,22 @@ def _log_of(directory: Path) -> int:
     return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
+@dataclass(eq=False, slots=True)
 class SupervisorLine:
     """A supervisor, and the engine's end of its lifeline; it serves one run after another."""
 
-    __slots__ = (
-        "_channel", "_heard", "_loop", "_processes", "_resting", "launcher", "limits", "process",
-        "runs",
-    )  # fmt: skip
+    _channel: socket.socket
+    limits: ProcessLimits  # under which it lives itself: they can only be lowered
+    launcher: int | None
+    _processes: Processes
+    process: Process | None = None
+    runs: deque[LiveRun] = field(default_factory=deque)  # the one that goes on, and those after it
+    _heard: bytearray = field(default_factory=bytearray)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _resting: asyncio.TimerHandle | None = None
 
-    def __init__(
-        self,
-        channel: socket.socket,
-        limits: ProcessLimits,
-        launcher: int | None,
-        processes: Processes,
-    ) -> None:
-        self._channel = channel
-        self._processes = processes
-        self._heard = b""
-        self._loop = asyncio.get_running_loop()
-        self._resting: asyncio.TimerHandle | None = None
-        self.limits = limits  # under which it lives itself: they can only be lowered
-        self.launcher = launcher
-        self.process: Process | None = None
-        self.runs: deque[LiveRun] = deque()  # the one that goes on, and those that follow it
-        self._loop.add_reader(channel.fileno(), self._hear)
+    def __post_init__(self) -> None:
+        self._loop.add_reader(self._channel.fileno(), self._hear)
 
     def rest(self, lose: Callable[[], None]) -> None:
         self._resting = self._loop.call_later(REST, lose)
@@ -572,28 +580,18 @@ class SupervisorLine:
             self._refuse_all()
             return
         self._heard += heard
-        while self._take_answer():
-            pass
+        while (said := take_frame(self._heard)) is not None:
+            self._take_answer(*said)
 
-    def _take_answer(self) -> bool:
-        """Take one whole answer out of what was heard; False if there is none."""
-        kind, heard = self._heard[:1], self._heard
-        if kind == b"r" and len(heard) >= 13:
-            body, self._heard = heard[1:13], heard[13:]
+    def _take_answer(self, kind: bytes, body: bytes) -> None:
+        if kind == b"r":
             self.process = Process(*struct.unpack("<IQ", body))
-        elif kind in {b"x", b"e", b"l", b"n"} and len(heard) >= 5:
-            (length,) = struct.unpack("<I", heard[1:5])
-            if len(heard) < 5 + length:
-                return False
-            body, self._heard = heard[5 : 5 + length], heard[5 + length :]
-        else:
-            return False
         if not self.runs:
-            return True
+            return
         run = self.runs[0]
         if kind == b"r" or not run.is_answered:
             run.answer(kind, body)
-            return True
+            return
         # After the end of a run the next one begins, or we rest.
         self.runs.popleft()
         if kind in {b"x", b"l"}:
@@ -605,7 +603,6 @@ class SupervisorLine:
         run.end(kind, body)
         if kind in {b"x", b"l"}:
             self._refuse_all()
-        return True
 
     def _refuse_all(self) -> None:
         while self.runs:
@@ -667,7 +664,7 @@ class LiveRun:
 
     def _last_word(self) -> bytes:
         ends_at = self._processes.ends_at
-        return (b"" if ends_at is None else b"t" + struct.pack("<d", ends_at)) + b"g"
+        return (b"" if ends_at is None else frame(b"t", struct.pack("<d", ends_at))) + frame(b"g")
 
     def release(self) -> None:
         self._is_released = True
@@ -679,13 +676,12 @@ class LiveRun:
         if self._reason or self._end.done():
             return
         self._reason = reason or "cancelled"
-        said = reason.encode(errors="replace")[:4000]
-        self.line.tell(b"c" + struct.pack("<H", len(said)) + said)
+        self.line.tell(frame(b"c", reason.encode(errors="replace")[:4000]))
         self._expect_end(self.spec.grace)
 
     def alive_until(self, moment: float) -> None:
         """Let it end at a moment of the boot clock, unless a later one is said before."""
-        self.line.tell(b"t" + struct.pack("<d", moment))
+        self.line.tell(frame(b"t", struct.pack("<d", moment)))
 
     async def ended(self) -> Ended:
         """Return how it ended, once nothing of it is left; RunError if it could not be made."""
@@ -699,7 +695,7 @@ class LiveRun:
         if ended is None:
             await self._processes.bury(self)
             ended = read_end(self.spec.directory, self.spec.run)
-        if ended is UNRELEASED:
+        if isinstance(ended, Unreleased):
             reason = NEVER_STARTED
             if self._reason:
                 reason = Reason(ReasonCode.CANCELLED, self._reason)
@@ -784,7 +780,7 @@ def can_kill_trees() -> bool:
     return True
 
 
-def read_end(directory: Path, run: int) -> Ended | Literal[EarlierRun.UNRELEASED] | None:
+def read_end(directory: Path, run: int) -> Ended | Unreleased | None:
     """Return how a run ended as its supervisor reported it; None if there is no such report."""
     try:
         with (directory / REPORT_NAME).open("rb") as file:
@@ -793,14 +789,14 @@ def read_end(directory: Path, run: int) -> Ended | Literal[EarlierRun.UNRELEASED
         return None
 
 
-def parse_end(report: bytes, run: int) -> Ended | Literal[EarlierRun.UNRELEASED] | None:
+def parse_end(report: bytes, run: int) -> Ended | Unreleased | None:
     """Return what a report says; None if it cannot be read, or is about another run."""
     try:
         facts = json.loads(report)
         if facts["run"] != run:
             return None
         if not facts["released"]:
-            return UNRELEASED
+            return Unreleased()
         limit = facts["limit"]
         finish = RunFinish(
             EndCause(facts["why"]),
@@ -821,7 +817,7 @@ def parse_end(report: bytes, run: int) -> Ended | Literal[EarlierRun.UNRELEASED]
 
 
 def _within_limits(found: Verdict, why: EndCause, facts: Mapping[str, object]) -> Verdict:
-    """Return what an end means for a run that was in a pen: a bad one may be due to its limits."""
+    """Return what an end means for a run in a cgroup: a bad one may be due to its limits."""
     is_bad = why is EndCause.EXIT and found.status is Status.FAILED
     for name in ("over_memory", "no_memory"):  # whoever is over its own is killed in any case
         if is_bad and name in facts:
@@ -830,42 +826,6 @@ def _within_limits(found: Verdict, why: EndCause, facts: Mapping[str, object]) -
         words = f"{found.reason}; {facts['over_processes']}"
         return Verdict(found.status, Reason(found.reason.code, words))
     return found
-
-
-def _order(spec: Spec, pen: Asked | None, *, is_held: bool, follows: bool = False) -> bytes:
-    argv = [each.encode(*_ENCODING) for each in spec.argv]
-    variables = [each.encode(*_ENCODING) for pair in spec.environment.items() for each in pair]
-    environment = dict(zip(variables[::2], variables[1::2], strict=True))
-    if not argv or not argv[0]:
-        raise RunError("no command is given")
-    if b"\0" in b"".join(argv) or b"\0" in b"".join(variables):
-        raise RunError(f"{spec.argv[0]}: an argument or variable contains a NUL byte")
-    if b"" in environment or b"=" in b"".join(environment):
-        raise RunError(f"{spec.argv[0]}: a variable has an empty name or a name with =")
-    body = marshal.dumps(
-        {
-            "run": spec.run,
-            "argv": argv,
-            "environment": environment,
-            "cwd": os.fsencode(spec.cwd),
-            "directory": os.fsencode(spec.directory),
-            "stdin": spec.stdin,
-            "source": None if spec.source is None else os.fsencode(spec.source),
-            "target": None if spec.target is None else (os.fsencode(spec.target), spec.most),
-            "is_reported": spec.is_reported,
-            "is_held": is_held,
-            "is_last": False,
-            "follows": follows,
-            "ends_at": spec.ends_at,
-            "timeout": None if spec.timeout is None else spec.timeout.total_seconds(),
-            "grace": spec.grace.total_seconds(),
-            "spellings": spellings_of(frozenset(spec.secrets)),
-            "limits": spec.limits.numbers(),
-            "nice": spec.nice,
-            "cgroup": pen,
-        }
-    )
-    return b"o" + struct.pack("<I", len(body)) + body
 
 
 async def _lock(path: Path, *, patience: timedelta) -> int:

@@ -1,4 +1,4 @@
-"""The pen: a cgroup of a run's own, below one that was delegated to us.
+"""The run cgroup: one of a run's own, below the parent cgroup that was delegated to us.
 
 The supervisor uses this, so only what is written in C is imported.
 """
@@ -17,57 +17,46 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Files: TypeAlias = list[tuple[bytes, bytes]]  # of a cgroup, and what is to be in each
-    # How the name of a pen begins, where its supervisor lives, what is written before the command
-    # is born and what after (it would hold the supervisor, too), and for each limit that can be
-    # run into the file and the word in it that count this, and how it is told.
-    Asked: TypeAlias = tuple[bytes, bytes, Files, Files, list[tuple[bytes, bytes, str, str]]]
+    # How the name of a run cgroup begins, where its supervisor lives, what is written before the
+    # command is born and what after (it would hold the supervisor, too), and for each limit that
+    # can be run into the file and the word in it that count this, and how it is told.
+    CgroupOrder: TypeAlias = tuple[bytes, bytes, Files, Files, list[tuple[bytes, bytes, str, str]]]
 else:
     import _signal as signal
 
 TRIES = 60  # to remove one: the system may take a moment to see that nobody is in there
 PAUSE = 0.005  # seconds between them
-MOST = 10_000  # cgroups in one pen that are removed; what is left goes at the next start
+MOST = 10_000  # cgroups in one that are removed; what is left goes at the next start
 
 
-class Pen:
-    """A cgroup of the run's own, below one that was delegated to us."""
-
+class RunCgroup:
     __slots__ = ("_after", "_home", "_path", "_told", "is_inside", "refused")
 
-    def __init__(self, path: bytes, asked: Asked) -> None:
+    def __init__(self, path: bytes, order: CgroupOrder) -> None:
         self._path = path
-        _, self._home, _, self._after, self._told = asked
+        _, self._home, _, self._after, self._told = order
         self.is_inside = False  # whether we could not get out again
         self.refused: list[bytes] = []  # what the system would not let us say of it
 
     @classmethod
-    def made(cls, asked: Asked, *, run: int) -> Pen | None:
-        path = asked[0] + b"%d-%d" % (run, os.getpid())  # steps of one run are several
-        if not _is_made(path) and not (remove(path) and _is_made(path)):
+    def made(cls, order: CgroupOrder, *, run: int) -> RunCgroup | None:
+        path = order[0] + b"%d-%d" % (run, os.getpid())  # steps of one run are several
+        if not quietly(os.mkdir, path) and not (remove(path) and quietly(os.mkdir, path)):
             return None
-        pen = cls(path, asked)
-        pen.say(asked[2])
-        return pen
+        made = cls(path, order)
+        made.say(order[2])
+        return made
 
     def enter(self) -> bool:
         """Go in, so that the command is born there; False means that we must not."""
-        try:
-            overwrite(self._path + b"/cgroup.procs", b"0")
-        except OSError:
-            return False
-        self.is_inside = True
-        return True
+        self.is_inside = quietly(overwrite, self._path + b"/cgroup.procs", b"0")
+        return self.is_inside
 
     def leave(self) -> None:
         """Go out again: the supervisor must outlive what is in there."""
-        if not self.is_inside:
-            return
-        try:
-            overwrite(self._home + b"/cgroup.procs", b"0")
-        except OSError:
-            return
-        self.is_inside = False
-        self.say(self._after)
+        if self.is_inside and quietly(overwrite, self._home + b"/cgroup.procs", b"0"):
+            self.is_inside = False
+            self.say(self._after)
 
     def kill(self) -> bool:
         return not self.is_inside and kill(self._path)
@@ -85,24 +74,20 @@ class Pen:
 
     def say(self, files: Files) -> None:
         for name, value in files:
-            try:
-                overwrite(self._path + b"/" + name, value)
-            except OSError:
+            if not quietly(overwrite, self._path + b"/" + name, value):
                 self.refused.append(name)
 
 
 def kill(path: bytes) -> bool:
     """Kill all that is in a cgroup and below, at once; False: one by one, and some may be left."""
-    try:
-        overwrite(path + b"/cgroup.kill", b"1")
-    except OSError:  # Linux before 5.14
-        kill_each(path)
-        return False
-    return True
+    if quietly(overwrite, path + b"/cgroup.kill", b"1"):
+        return True
+    kill_each(path)  # Linux before 5.14
+    return False
 
 
 def kill_each(path: bytes) -> None:
-    for each in (path, *_below(path)):
+    for each in _tree(path):
         for pid in read(each + b"/cgroup.procs").split():
             quietly(os.kill, int(pid), signal.SIGKILL)
 
@@ -110,11 +95,10 @@ def kill_each(path: bytes) -> None:
 def remove(path: bytes, *, tries: int = TRIES) -> bool:
     """Remove a cgroup in which nobody is, and those below it; True means that it is gone."""
     for left in reversed(range(tries)):
-        if _is_gone(path):
-            return True
-        for below in reversed(_below(path)):
-            quietly(os.rmdir, below)
-        if _is_gone(path):
+        if not quietly(os.rmdir, path):
+            for each in reversed(_tree(path)):
+                quietly(os.rmdir, each)
+        if not os.path.exists(path):
             return True
         if left:
             time.sleep(PAUSE)
@@ -137,25 +121,7 @@ def overwrite(path: bytes, data: bytes) -> None:
         os.close(descriptor)
 
 
-def _is_made(path: bytes) -> bool:
-    try:
-        os.mkdir(path)
-    except OSError:
-        return False
-    return True
-
-
-def _is_gone(path: bytes) -> bool:
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
-def _below(path: bytes) -> list[bytes]:
+def _tree(path: bytes) -> list[bytes]:
     found = [path]
     for each in found:
         if len(found) > MOST:
@@ -165,4 +131,4 @@ def _below(path: bytes) -> list[bytes]:
                 found += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
         except OSError:
             continue
-    return found[1:]
+    return found

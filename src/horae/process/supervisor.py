@@ -3,10 +3,10 @@
 It is forked by the launcher and talks with the engine over one socket, its lifeline: when that
 closes, the run is killed.
 
-    engine → supervisor   `o` length, marshalled facts: what to run
-    supervisor → engine   `r` pid, start time: ready, nothing has run   or `x` length, why not
-    engine → supervisor   `g` go   `c` length, reason: cancel   `t` boot clock: alive until
-    supervisor → engine   `e` length, report: the end; nothing of the run is left. It is a line,
+    engine → supervisor   `o` marshalled facts: what to run
+    supervisor → engine   `r` pid, start time: ready, nothing has run   or `x` why not
+    engine → supervisor   `g` go   `c` reason: cancel   `t` boot clock: alive until
+    supervisor → engine   `e` report: the end; nothing of the run is left. It is a line,
                           and what a filter has put out stands behind it, if that is short
 
 When the kernel has said that it has no child any more it takes the next run, if there is one: half
@@ -34,7 +34,7 @@ import time
 from _json import encode_basestring_ascii as quoted
 
 from horae.process.output import CHUNK, LOG, Log, Stream, Target, quietly, write_all
-from horae.process.run_cgroup import Pen
+from horae.process.run_cgroup import RunCgroup
 from horae.process.tree import give_up_privileges, has_reaped_all, signal_below, started
 
 TYPE_CHECKING = False
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypedDict
 
-    from horae.process.run_cgroup import Asked
+    from horae.process.run_cgroup import CgroupOrder
 
     class RunFacts(TypedDict):
         run: int
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         spellings: tuple[bytes, ...]
         limits: list[tuple[int, int]]
         nice: int
-        cgroup: Asked | None
+        cgroup: CgroupOrder | None
 
     class Apart(TypedDict, total=False):
         setsid: bool
@@ -105,7 +105,7 @@ def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> 
     before: Supervisor | None = None
     while (facts := line.order()) is not None:
         if facts["follows"] and not (before and before.hands_on(facts)):
-            line.send(b"n", b"")
+            line.send(b"n")
             continue
         left -= 1
         before = run = Supervisor(line, facts, deaths, certain=certain)
@@ -117,7 +117,7 @@ def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> 
             line.send(b"x", _words(error).encode(errors="replace"))
             return
         if facts["is_held"] or not is_known:
-            line.tell(b"r" + _struct.pack("<IQ", os.getpid(), started(os.getpid())))
+            line.send(b"r", _struct.pack("<IQ", os.getpid(), started(os.getpid())))
             is_known = True
         if run.may_begin() and run.begin():
             run.watch()
@@ -127,77 +127,80 @@ def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> 
 
 
 class EngineSocket:
-    __slots__ = ("_orders", "_poll", "alive_until", "channel", "engine", "heard")
+    __slots__ = ("_heard", "_orders", "_poll", "alive_until", "channel", "engine")
 
     def __init__(self, channel: _socket.socket, engine: int | None) -> None:
         self.channel = channel
         self.engine = engine
-        self.heard = b""
         self.alive_until: float | None = None
+        self._heard = bytearray()
         self._orders: list[RunFacts] = []  # that came while something ran
-        self._poll = select.poll()
-        for each in (channel.fileno(), engine):
-            if each is not None:
-                self._poll.register(each, select.POLLIN)
+        self._poll = poll_of(channel.fileno(), engine)
 
     def order(self) -> RunFacts | None:
         """Wait for what to run next; None means that the engine is gone, or wants no more."""
         while not self._orders:
-            if self.put_by():
-                continue
             # What was said to the run before, when that had ended already, is passed over.
-            length = length_of(self.heard)
-            self.heard = self.heard[length:]
-            if not length and not self._hear():
-                return None
+            if self.word() is None:
+                found = [each for each, _ in self._poll.poll()]
+                if self.engine in found or not self.hear():
+                    return None
         facts = self._orders.pop(0)
         if not facts["follows"]:
             self.alive_until = None
         return facts
 
-    def put_by(self) -> bool:
-        """Take an order out of what was heard; False if that does not begin with a whole one."""
-        if self.heard[:1] != b"o" or len(self.heard) < 5:
-            return False
-        (length,) = _struct.unpack("<I", self.heard[1:5])
-        body, self.heard = self.heard[5 : 5 + length], self.heard[5 + length :]
-        body += _receive(self.channel, length - len(body))
-        if len(body) < length:
-            return False
-        facts: RunFacts = marshal.loads(body)  # noqa: S302 (from our own engine)
-        facts["is_long"] = length >= _ARGUMENT // 2
-        self._orders.append(facts)
-        return True
+    def word(self) -> tuple[bytes, bytes] | None:
+        """Return the next thing said, as kind and data; an order is put by."""
+        said = take_frame(self._heard)
+        if said is not None and said[0] == b"o":
+            facts: RunFacts = marshal.loads(said[1])  # noqa: S302 (from our own engine)
+            facts["is_long"] = len(said[1]) >= _ARGUMENT // 2
+            self._orders.append(facts)
+        return said
 
-    def _hear(self) -> bool:
-        """Wait until more is heard; False means that nobody is there any more."""
-        found = [each for each, _ in self._poll.poll()]
-        if self.engine in found:
-            return False
+    def hear(self) -> bool:
+        """Take what was said; False means that the line is closed or broken."""
         try:
-            heard = self.channel.recv(CHUNK)
+            heard = self.channel.recv(CHUNK, _socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
         except OSError:
             return False
-        self.heard += heard
+        self._heard += heard
         return bool(heard)
 
-    def send(self, kind: bytes, data: bytes) -> None:
-        self.tell(kind + _struct.pack("<I", len(data)) + data)
-
-    def tell(self, data: bytes) -> None:
-        quietly(self.channel.sendall, data)
+    def send(self, kind: bytes, data: bytes = b"") -> None:
+        quietly(self.channel.sendall, frame(kind, data))
 
 
-def length_of(heard: bytes) -> int:
-    """Return the length of the first word to a run; 0 if it is not whole."""
-    kind, known = heard[:1], len(heard)
-    length = {b"g": 1, b"t": 9}.get(kind, 0)
-    if kind == b"c" and known >= 3:
-        length = 3 + (heard[1] | heard[2] << 8)
-    return length if length <= known else 0
+def frame(kind: bytes, data: bytes = b"") -> bytes:
+    return kind + _struct.pack("<I", len(data)) + data
+
+
+def take_frame(heard: bytearray) -> tuple[bytes, bytes] | None:
+    """Take the first frame out of what was heard, as kind and data; None if it is not whole."""
+    if len(heard) < 5:
+        return None
+    end = 5 + _struct.unpack_from("<I", heard, 1)[0]
+    if len(heard) < end:
+        return None
+    found = bytes(heard[:1]), bytes(heard[5:end])
+    del heard[:end]
+    return found
+
+
+def poll_of(*descriptors: int | None) -> select.poll:
+    poll = select.poll()
+    for each in descriptors:
+        if each is not None:
+            poll.register(each, select.POLLIN)
+    return poll
 
 
 class Deaths:
+    """A pipe that becomes readable when a child has died."""
+
     __slots__ = ("_writing", "reading")
 
     def __init__(self) -> None:
@@ -213,6 +216,12 @@ class Deaths:
     def repeat(self) -> None:
         quietly(os.write, self._writing, b"\0")
 
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.close(self.reading)
+        os.close(self._writing)
+
 
 class Supervisor:
     """One run: made, let go, watched, ended, reported."""
@@ -221,7 +230,6 @@ class Supervisor:
         self, line: EngineSocket, facts: RunFacts, deaths: Deaths, *, certain: bool
     ) -> None:
         self._line = line
-        self._channel = line.channel
         self._facts = facts
         self._engine = line.engine
         self._deaths = deaths
@@ -235,14 +243,10 @@ class Supervisor:
         self._has_exited = False
         self._status: int | None = None
         self._used: resource.struct_rusage | None = None
-        self._pen: Pen | None = None
+        self._cgroup: RunCgroup | None = None
         self._stdin = -1
         self._streams: list[Stream | Target] = []
-
-        self._poll = select.poll()
-        for each in (line.channel.fileno(), line.engine, deaths.reading):
-            if each is not None:
-                self._poll.register(each, select.POLLIN)
+        self._poll = poll_of(line.channel.fileno(), line.engine, deaths.reading)
 
     # Before the go: whatever can fail should fail here, while nothing has run.
 
@@ -265,7 +269,7 @@ class Supervisor:
         for stream in self._streams:
             self._poll.register(stream.reading, select.POLLIN)
         if facts["cgroup"]:
-            self._pen = Pen.made(facts["cgroup"], run=facts["run"])
+            self._cgroup = RunCgroup.made(facts["cgroup"], run=facts["run"])
 
     def hands_on(self, later: RunFacts) -> bool:
         """Let another read what this one has put out, if it ended well."""
@@ -279,8 +283,7 @@ class Supervisor:
 
     def may_begin(self) -> bool:
         """Wait for the go; False means that it never came, and nothing has run."""
-        while self._obey():  # it may have come with the order
-            pass
+        self._obey()  # it may have come with the order
         while not self._is_released and not self._why:
             self._turn()
         # One more look: the engine may have died after its last word.
@@ -301,9 +304,11 @@ class Supervisor:
             self._facts["timeout"] = left if limit is None else min(left, limit)
         outputs = [stream.writing for stream in self._streams]
         fill = [(os.POSIX_SPAWN_DUP2, each, to) for to, each in enumerate([self._stdin, *outputs])]
-        if self._pen and not self._pen.enter():
-            self._pen.remove()
-            self._pen = None
+        if self._cgroup and not self._cgroup.enter():
+            self._cgroup.remove()
+            self._cgroup = None
+        # Not every system can make the command a session.
+        apart: Apart = {"setsid": True} if self._certain else {"setpgroup": 0}
         try:
             self._pid = os.posix_spawn(
                 self._program,
@@ -312,14 +317,14 @@ class Supervisor:
                 file_actions=fill,
                 setsigmask=[],
                 setsigdef=_DEFAULT_SIGNALS,
-                **_apart(certain=self._certain),
+                **apart,
             )
         except OSError as error:
             self._why, self._said = "start", f"{_text(self._program)}: {error.strerror}"
             return False
         finally:
-            if self._pen:
-                self._pen.leave()
+            if self._cgroup:
+                self._cgroup.leave()
             self._close_ends()
         if self._facts["nice"]:
             quietly(os.setpriority, os.PRIO_PGRP, self._pid, self._facts["nice"])
@@ -357,8 +362,12 @@ class Supervisor:
         return max(0, int(wait * 1000) + 1)
 
     def _notice(self, descriptor: int) -> None:
-        if descriptor == self._channel.fileno():
-            self._listen()
+        if descriptor == self._line.channel.fileno():
+            if self._line.hear():
+                self._obey()
+                return
+            self._poll.unregister(descriptor)
+            self._end_at_once("engine")
         elif descriptor == self._engine:
             self._poll.unregister(descriptor)
             self._engine = None
@@ -373,38 +382,15 @@ class Supervisor:
             if stream.fault:  # more than it may put out
                 self._ask_to_end("cancel", stream.fault)
 
-    def _listen(self) -> None:
-        """Do what the engine says; a closed or broken line is its death."""
-        try:
-            heard = self._channel.recv(CHUNK, _socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        except OSError:
-            heard = b""
-        if not heard:
-            self._poll.unregister(self._channel.fileno())
-            self._end_at_once("engine")
-            return
-        self._line.heard += heard
-        while self._obey():
-            pass
-
-    def _obey(self) -> bool:
-        if self._line.put_by():  # for later
-            return True
-        heard = self._line.heard
-        length = length_of(heard)
-        if not length:
-            return False
-        self._line.heard = heard[length:]
-        kind = heard[:1]
-        if kind == b"g":
-            self._is_released = True
-        elif kind == b"t":
-            self._line.alive_until = _struct.unpack("<d", heard[1:9])[0]
-        else:
-            self._ask_to_end("cancel", heard[3:length].decode(errors="replace"))
-        return True
+    def _obey(self) -> None:
+        while (said := self._line.word()) is not None:
+            kind, data = said
+            if kind == b"g":
+                self._is_released = True
+            elif kind == b"t":
+                self._line.alive_until = _struct.unpack("<d", data)[0]
+            elif kind == b"c":
+                self._ask_to_end("cancel", data.decode(errors="replace"))
 
     def _bury(self) -> None:
         """See whether the command has ended, and reap orphans: their number is not bounded."""
@@ -455,13 +441,13 @@ class Supervisor:
                 stream.finish(self._log)
         self._log.finish()
         report = self._report().encode()
-        if self._pen:
-            self._pen.remove()
+        if self._cgroup:
+            self._cgroup.remove()
         if self._facts["is_reported"]:
             quietly(write_whole, self._log.directory(), REPORT, report)
         # Something of this run would cling to the next one.
-        is_stuck = self._why in {"engine", "lease"} or (self._pen and self._pen.is_inside)
-        is_last = is_last or bool(is_stuck)
+        is_inside = self._cgroup is not None and self._cgroup.is_inside
+        is_last = is_last or is_inside or self._why in {"engine", "lease"}
         first = self._streams[0]
         if isinstance(first, Target):
             report += first.data
@@ -485,8 +471,8 @@ class Supervisor:
 
     def _end_tree(self) -> None:
         """Kill until the kernel says that there is no child: below a subreaper that is proof."""
-        if self._pen:
-            self._pen.kill()
+        if self._cgroup:
+            self._cgroup.kill()
         # The group before its leader is reaped: until then its number is not used again.
         quietly(os.killpg, self._pid, signal.SIGKILL)
         if self._status is None:
@@ -547,8 +533,9 @@ class Supervisor:
         if not self._facts["cgroup"] or not self._pid:
             return []
         _, _, before, after, _ = self._facts["cgroup"]
-        hits = self._pen.hits() if self._pen else []
-        refused = self._pen.refused if self._pen else [name for name, _ in (*before, *after)]
+        own = self._cgroup
+        hits = own.hits() if own else []
+        refused = own.refused if own else [name for name, _ in (*before, *after)]
         return [*hits, ("unlimited", _text(b", ".join(refused)))] if refused else hits
 
 
@@ -584,11 +571,6 @@ def _forget_before(path: bytes) -> None:
         for name in os.listdir(path):
             if name == REPORT or name.startswith(LOG):
                 quietly(os.remove, path + b"/" + name)
-
-
-def _apart(*, certain: bool) -> Apart:
-    """Return how the command is set apart from us; not every system can make it a session."""
-    return {"setsid": True} if certain else {"setpgroup": 0}
 
 
 def _refuse_too_long(facts: RunFacts) -> None:
@@ -637,19 +619,6 @@ def write_whole(directory: int, name: bytes, data: bytes) -> None:
     finally:
         os.close(descriptor)
     os.replace(name + b".new", name, src_dir_fd=directory, dst_dir_fd=directory)
-
-
-def _receive(channel: _socket.socket, length: int) -> bytes:
-    data = bytearray()
-    while len(data) < length:
-        try:
-            part = channel.recv(min(length - len(data), CHUNK))
-        except OSError:
-            break
-        if not part:
-            break
-        data += part
-    return bytes(data)
 
 
 def _words(error: Exception) -> str:

@@ -24,7 +24,7 @@ from horae.core.receipt import EndCause, Reason, ReasonCode, RunFinish, Status, 
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
 from horae.process.masking import Masker, disguises
-from horae.process.processes import LOG_NAME, UNRELEASED, Processes, Spec, guessed_secrets
+from horae.process.processes import LOG_NAME, Processes, Spec, guessed_secrets
 from horae.process.ready import allowed_environment, unread, why_unready
 from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
@@ -361,8 +361,8 @@ class AgentHost:
         directory = self.place.directory_of(run)
         ended = await self.processes.look_back(directory, run.number)
         _remove(directory / PROMPT_NAME)
-        if ended is None or ended is UNRELEASED:
-            return None if ended is None else Unreleased()
+        if ended is None or isinstance(ended, Unreleased):
+            return ended
         try:
             said = json.loads((directory / ANSWER_NAME).read_bytes())
             answers, model = Answers(said["answers"]), said.get("model")

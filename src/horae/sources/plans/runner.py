@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.core.command import call_in
 from horae.core.ports import Ended, RunError, Unreleased
-from horae.process.processes import UNRELEASED, Spec, guessed_secrets
+from horae.process.processes import Spec, guessed_secrets
 from horae.process.ready import allowed_environment
 from horae.process.run_settings import (
     RunSettings,
@@ -54,8 +54,7 @@ class CommandRunner:
         return None if call is None else await why_held(self._place, call.variables)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
-        found = await self._processes.look_back(self._place.directory_of(run), run.number)
-        return Unreleased() if found is UNRELEASED else found
+        return await self._processes.look_back(self._place.directory_of(run), run.number)
 
     def _spec(self, job: Job, call: Call, given: Given) -> Spec:
         place = self._place
