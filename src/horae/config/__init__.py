@@ -836,8 +836,8 @@ def secrets_of(
         data=data,
         store=config.store,
         may_call=may_call,
-        keep=None if is_shared else partial(vault.keep, data),
-        forget=None if is_shared else partial(vault.forget, data),
+        keeps=None if is_shared else partial(vault.keep, data),
+        forgets=None if is_shared else partial(vault.forget, data),
     )
 
 

@@ -21,12 +21,7 @@ _ESCAPES = {0x22: b'\\"', 0x5C: b"\\\\", 0x0A: b"\\n", 0x0D: b"\\r", 0x09: b"\\t
 
 
 def disguises(secrets: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return every spelling of some secrets that is looked for: plain, base64, URL, JSON.
-
-    >>> spellings = disguises([b"s3cr/t!"])
-    >>> b"s3cr/t!" in spellings, b"s3cr%2Ft%21" in spellings, b"czNjci90I" in spellings
-    (True, True, True)
-    """
+    """Return every spelling of some secrets that is looked for: plain, base64, URL, JSON."""
     return spellings_of(frozenset(secrets))
 
 

@@ -31,19 +31,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from horae.core import receipt
 from horae.core.ports import Ended, LauncherLostError, Process, RunError, Unreleased
-from horae.core.receipt import (
-    BAD,
-    NEVER_STARTED,
-    EndCause,
-    Reason,
-    ReasonCode,
-    RunFinish,
-    Status,
-    Verdict,
-    last_lines,
-    verdict,
-)
+from horae.core.receipt import EndCause, Reason, ReasonCode, Status, Verdict
 from horae.core.secret import guessed_in
 from horae.errors import Exit, HoraeError
 from horae.process import launcher
@@ -174,7 +164,7 @@ class Processes:
         self._lock = -1
         self._locking = asyncio.Lock()
         self._launcher: Launcher | None = None
-        self._live: set[LiveRun] = set()
+        self.live: set[LiveRun] = set()
         self._resting: list[SupervisorLine] = []
         self.ends_at: float | None = None  # when runs end unless a later moment is said
 
@@ -258,11 +248,11 @@ class Processes:
             return None
         run = LiveRun(spec, before.line, self)
         run.answer(b"r", b"")
-        self._live.add(run)
+        self.live.add(run)
         return run
 
     async def _made(self, run: LiveRun, order: bytes, *, at_once: bool) -> LiveRun:
-        self._live.add(run)
+        self.live.add(run)
         try:
             await run.made(order, at_once=at_once)
         except TimeoutError:
@@ -321,12 +311,12 @@ class Processes:
     def alive_until(self, moment: float) -> None:
         """Let every run, also each made from now on, end at a moment of the boot clock."""
         self.ends_at = moment
-        for run in self._live:
+        for run in self.live:
             run.alive_until(moment)
 
     async def close(self) -> None:
         """Kill every run that is left, and return when all of them are gone."""
-        left = tuple(self._live)
+        left = tuple(self.live)
         for run in left:
             run.hang_up()
         for line in tuple(self._resting):
@@ -363,11 +353,7 @@ class Processes:
             marks = [os.fsencode(f"{each}={known[each]}") for each in ("HORAE_DATA", "HORAE_RUN")]
             await _becomes_true(lambda: not kill_marked(marks), now() + READY)
 
-    def forget(self, run: LiveRun) -> None:
-        self._live.discard(run)
-
     def let_rest(self, line: SupervisorLine) -> None:
-        """Keep a supervisor that is as good as new, in case that it is needed again soon."""
         if len(self._resting) >= RESTING or self._launcher is None:
             line.close()
             return
@@ -375,7 +361,6 @@ class Processes:
         line.rest(partial(self.lose, line))
 
     def lose(self, line: SupervisorLine) -> None:
-        """Let a supervisor go that rested, or that has gone by itself."""
         if line in self._resting:
             self._resting.remove(line)
         line.close()
@@ -409,7 +394,6 @@ class Launcher:
             await self._send(b"r", rights)
 
     async def sweep(self, pid: int) -> None:
-        """Return when nothing is left of a supervisor that died by accident."""
         if self._control is None:
             return
         swept = self._sweeps.setdefault(pid, asyncio.get_running_loop().create_future())
@@ -589,7 +573,7 @@ class SupervisorLine:
         if not self.runs:
             return
         run = self.runs[0]
-        if kind == b"r" or not run.is_answered:
+        if kind == b"r" or not run.answered.done():
             run.answer(kind, body)
             return
         # After the end of a run the next one begins, or we rest.
@@ -618,7 +602,7 @@ class LiveRun:
         self._is_released = False
         self._reason = ""
         self._overdue: asyncio.TimerHandle | None = None
-        self._answer: asyncio.Future[tuple[bytes, bytes]] = self._loop.create_future()
+        self.answered: asyncio.Future[tuple[bytes, bytes]] = self._loop.create_future()
         self._end: asyncio.Future[bytes] = self._loop.create_future()
         self._refusal = ""
         self.output = b""  # what went to its target, if it was short
@@ -629,10 +613,6 @@ class LiveRun:
     def process(self) -> Process:
         assert self.line.process is not None
         return self.line.process
-
-    @property
-    def is_answered(self) -> bool:
-        return self._answer.done()
 
     @property
     def can_be_followed(self) -> bool:
@@ -646,12 +626,12 @@ class LiveRun:
             self.release()
             order += self._last_word()
             if self.line.process is not None:  # then it says nothing but how it ended
-                self._answer.set_result((b"r", b""))
+                self.answered.set_result((b"r", b""))
                 await self.line.order(order)
                 return
         async with asyncio.timeout(READY):
             await self.line.order(order)
-            kind, body = await self._answer
+            kind, body = await self.answered
         if kind == b"x":
             raise RunError(body.decode(errors="replace"))
         if kind != b"r":
@@ -689,16 +669,15 @@ class LiveRun:
         if self._refusal:
             raise RunError(self._refusal)
         if self.is_refused:
-            return Ended(Status.KILLED, NEVER_STARTED)
+            return Ended(Status.KILLED, receipt.NEVER_STARTED)
         report, _, self.output = body.partition(b"\n")
         ended = parse_end(report, self.spec.run) if report else None
         if ended is None:
             await self._processes.bury(self)
             ended = read_end(self.spec.directory, self.spec.run)
         if isinstance(ended, Unreleased):
-            reason = NEVER_STARTED
-            if self._reason:
-                reason = Reason(ReasonCode.CANCELLED, self._reason)
+            cancelled = Reason(ReasonCode.CANCELLED, self._reason)
+            reason = cancelled if self._reason else receipt.NEVER_STARTED
             return Ended(Status.KILLED, reason, facts={"released": False})
         if ended is None:
             words = "the supervisor of the run died, and its processes were killed"
@@ -720,8 +699,8 @@ class LiveRun:
         self._finish(b"")
 
     def answer(self, kind: bytes, body: bytes) -> None:
-        if not self._answer.done():
-            self._answer.set_result((kind, body))
+        if not self.answered.done():
+            self.answered.set_result((kind, body))
 
     def end(self, kind: bytes, body: bytes) -> None:
         if self._overdue is not None:
@@ -732,7 +711,7 @@ class LiveRun:
         self._finish(body)
 
     def _finish(self, report: bytes) -> None:
-        self._processes.forget(self)
+        self._processes.live.discard(self)
         self.answer(b"", b"")
         if not self._end.done():
             self._end.set_result(report)
@@ -798,7 +777,7 @@ def parse_end(report: bytes, run: int) -> Ended | Unreleased | None:
         if not facts["released"]:
             return Unreleased()
         limit = facts["limit"]
-        finish = RunFinish(
+        finish = receipt.RunFinish(
             EndCause(facts["why"]),
             code=facts.get("code"),
             signal=facts.get("signal"),
@@ -810,8 +789,8 @@ def parse_end(report: bytes, run: int) -> Ended | Unreleased | None:
         kept = {name: facts[name] for name in _KNOWN if facts.get(name) is not None}
     except (ValueError, LookupError, TypeError, OverflowError):
         return None
-    status, reason = _within_limits(verdict(finish), finish.why, facts)
-    if status in BAD and (tail := last_lines(finish.last)):
+    status, reason = _within_limits(receipt.verdict(finish), finish.why, facts)
+    if status in receipt.BAD and (tail := receipt.last_lines(finish.last)):
         kept["tail"] = "\n".join(tail)
     return Ended(status, reason, exit_code=finish.code, facts=kept)
 

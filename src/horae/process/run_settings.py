@@ -24,20 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """Where runs work and leave what they print, and what they may know.
-
-    `root` is the plan root, `data` the data directory; `signature` signs what is posted, and
-    `local` are the origins on this machine that may be asked. `named` knows the values of
-    secrets; without it there are only those of the environment.
-    """
+    """Where runs work and leave what they print, and what they may know."""
 
     root: Path
     data: Path
     environ: Mapping[str, str]
     timeout: timedelta
-    signature: bytes = b""
-    local: tuple[Path, ...] = ()
-    named: NamedSecrets | None = None
+    signature: bytes = b""  # of what is posted
+    local: tuple[Path, ...] = ()  # origins on this machine that may be asked
+    named: NamedSecrets | None = None  # unset, only those of the environment are known
     tokens: RunTokens | None = None  # of the runs that ask for one
 
     @property

@@ -13,24 +13,13 @@ import signal
 import stat
 import subprocess
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from horae.core import secret
 from horae.core.ports import Given, LiteralSecretError, SecretError, UnaskedSecretError
-from horae.core.secret import (
-    FOLDER,
-    WEBHOOK,
-    SecretSource,
-    SourceKind,
-    expand,
-    guessed_in,
-    is_own,
-    kept_in,
-    looks_secret,
-    names_in,
-    needed_in,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,35 +34,27 @@ _DATABASE: Final = "PGPASS"  # how variables begin that open a shared ledger
 _OWN_FILES: Final = ("token", "host", "post.key")  # of the data directory, under whatever name
 
 
+@dataclass(eq=False, repr=False)  # no message holds a value
 class NamedSecrets:
     """Secrets as the settings and an environment name them, and those in a data directory.
 
-    *store* is the address of a shared ledger, which is nobody else's. Without *may_call* no
-    command is called: whoever only looks at a plan starts nothing. *keep* and *forget* see to
+    `store` is the address of a shared ledger, which is nobody else's. Without `may_call` no
+    command is called: whoever only looks at a plan starts nothing. `keeps` and `forgets` see to
     the files of the data directory.
     """
 
-    def __init__(
-        self,
-        sources: Mapping[str, SecretSource],
-        environ: Mapping[str, str],
-        *,
-        root: Path | None = None,
-        data: Path | None = None,
-        store: str | None = None,
-        may_call: bool = True,
-        keep: Callable[[str, str], str] | None = None,
-        forget: Callable[[Iterable[str]], None] | None = None,
-    ) -> None:
-        self._sources = sources
-        self._environ = environ
-        self._root = root
-        self._data = data
-        self._store = store
-        self._may_call = may_call
-        self._keep = keep
-        self._forget = forget
-        self.unread: dict[str, SecretError] = {}  # what could not be read when it was needed last
+    sources: Mapping[str, secret.SecretSource]
+    environ: Mapping[str, str]
+    root: Path | None = None
+    data: Path | None = None
+    store: str | None = None
+    may_call: bool = True
+    keeps: Callable[[str, str], str] | None = None
+    forgets: Callable[[Iterable[str]], None] | None = None
+    # What could not be read when it was needed last.
+    unread: dict[str, SecretError] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
         self._known: dict[str, None] = {}  # in the order in which they came
         self._answers: dict[str, tuple[float, str | SecretError]] = {}  # of commands, until when
         self._calls: dict[str, asyncio.Task[str]] = {}
@@ -84,30 +65,26 @@ class NamedSecrets:
         return frozenset((*self._known, *self._own_texts()))
 
     def is_named(self, name: str) -> bool:
-        return name in self._sources
+        return name in self.sources
 
     def why_not(self, texts: Iterable[str]) -> SecretError | None:
         """Return why a secret that texts name cannot be read; commands are not called for it."""
-        for name in (name for text in texts for name in (*needed_in(text), *kept_in(text))):
-            try:
-                if not self._is_called(name):
-                    self._look(name)
-            except SecretError as error:
-                return error
+        for text in texts:
+            for name in (*secret.needed_in(text), *secret.kept_in(text)):
+                try:
+                    if not self._is_called(name):
+                        self._look(name)
+                except SecretError as error:
+                    return error
         return None
 
     async def filled(self, text: str) -> str:
-        for name in kept_in(text):  # it is one, or none
+        for name in secret.kept_in(text):  # it is one, or none
             text = await self._value(name)
-        needed = needed_in(text)
-        names = [
-            name
-            for name in names_in(text)
-            if name in needed
-            or name in self._sources
-            or (name in self._environ and not self._is_own(name))
-        ]
-        return expand(text, {name: await self._value(name) for name in names})
+        own = {name for name in self.environ if not self._is_own(name)}
+        known = {*secret.needed_in(text), *self.sources, *own}
+        names = [name for name in secret.names_in(text) if name in known]
+        return secret.expand(text, {name: await self._value(name) for name in names})
 
     async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
         """Return the variables that a run asks for, as NAME or NAME=${SECRET}, and its own."""
@@ -117,9 +94,9 @@ class NamedSecrets:
         for name, is_filled, text in (each.partition("=") for each in variables):
             if is_filled or self.is_named(name):
                 texts[name] = text or f"${{{name}}}"
-            elif name in self._environ and not self._is_own(name):
-                found[name] = self._environ[name]
-                hidden.update(guessed_in(name, found[name]))
+            elif name in self.environ and not self._is_own(name):
+                found[name] = self.environ[name]
+                hidden.update(secret.guessed_in(name, found[name]))
         for name, text in texts.items():
             found[name] = await self.filled(text)
             hidden.add(found[name])
@@ -127,25 +104,24 @@ class NamedSecrets:
 
     async def keep(self, name: str, text: str) -> str:
         """Keep a text that somebody gave; beside a shared ledger only one that is no secret."""
-        if self._keep is None:
-            if name.startswith(WEBHOOK) or looks_secret(name, text):
+        if self.keeps is None:
+            if name.startswith(secret.WEBHOOK) or secret.looks_secret(name, text):
                 raise LiteralSecretError(name)
             return text
-        kept = await asyncio.to_thread(self._keep, name, text)
+        kept = await asyncio.to_thread(self.keeps, name, text)
         self._remember(name, text)
         return kept
 
     async def forget(self, texts: Iterable[str]) -> None:
-        if self._forget is not None:
-            await asyncio.to_thread(self._forget, list(texts))
+        if self.forgets is not None:
+            await asyncio.to_thread(self.forgets, list(texts))
 
     def _is_called(self, name: str) -> bool:
-        source = self._sources.get(name)
-        return source is not None and source.kind is SourceKind.COMMAND
+        source = self.sources.get(name)
+        return source is not None and source.kind is secret.SourceKind.COMMAND
 
     def _is_own(self, name: str) -> bool:
-        is_database = self._store is not None and name.startswith(_DATABASE)
-        return is_own(name) or is_database
+        return secret.is_own(name) or (self.store is not None and name.startswith(_DATABASE))
 
     async def _value(self, name: str) -> str:
         try:
@@ -171,11 +147,11 @@ class NamedSecrets:
         return known
 
     async def _call(self, name: str) -> str:
-        environ = {key: each for key, each in self._environ.items() if not self._is_own(key)}
+        environ = {key: each for key, each in self.environ.items() if not self._is_own(key)}
         try:
-            if not self._may_call:
+            if not self.may_call:
                 raise UnaskedSecretError(name, "its command is not run by a check")
-            words = self._sources[name].words
+            words = self.sources[name].words
             said = await asyncio.to_thread(_printed, name, words, environ)
             value = self._checked(name, said)
         except SecretError as error:
@@ -198,29 +174,29 @@ class NamedSecrets:
 
     def _look(self, name: str) -> str:
         """Return a value for which no command is called."""
-        if name.startswith(f"{FOLDER}/"):
+        if name.startswith(f"{secret.FOLDER}/"):
             return self._kept(name)
-        source = self._sources.get(name)
-        if source is not None and source.kind is SourceKind.FILE:
+        source = self.sources.get(name)
+        if source is not None and source.kind is secret.SourceKind.FILE:
             return self._checked(name, self._from_file(name, Path(source.words[0])))
         variable = name if source is None else source.words[0]
         if self._is_own(variable):
             raise SecretError(name, "the name is reserved for the engine")
-        if variable not in self._environ:
+        if variable not in self.environ:
             where = "and is not defined" if source is None else "but named"
             raise SecretError(name, f"the variable {variable} is not set, {where} in [secrets]")
-        value = self._environ[variable]
+        value = self.environ[variable]
         return self._checked(name, value.encode("utf-8", "surrogateescape")) if source else value
 
     def _kept(self, name: str) -> str:
-        file = name.removeprefix(f"{FOLDER}/")
+        file = name.removeprefix(f"{secret.FOLDER}/")
         shown = file.rpartition("-")[0] or file
-        if self._data is None:
+        if self.data is None:
             raise SecretError(shown, "there is no data directory")
         try:
-            text = _decoded(shown, _read(shown, self._data / FOLDER / file))
+            text = _decoded(shown, _read(shown, self.data / secret.FOLDER / file))
         except FileNotFoundError:
-            folder = self._data / FOLDER
+            folder = self.data / secret.FOLDER
             raise SecretError(shown, f"{file} is not in {folder}; set it again") from None
         self._remember(shown, text)
         return text
@@ -231,7 +207,7 @@ class NamedSecrets:
             real = path.parent.resolve(strict=True) / path.name
         except (OSError, RuntimeError):
             raise SecretError(name, f"{path} does not exist") from None
-        for folder, what in ((self._root, "plan root"), (self._data, "data directory")):
+        for folder, what in ((self.root, "plan root"), (self.data, "data directory")):
             if folder is not None and real.is_relative_to(folder.resolve()):
                 raise SecretError(name, f"{path} is in the {what}, where secrets are not allowed")
         try:
@@ -243,10 +219,9 @@ class NamedSecrets:
         value = _decoded(name, data).rstrip("\r\n")
         if not value:
             raise SecretError(name, "the value is empty")
-        if self._store is not None and self._store in value:
-            raise SecretError(
-                name, "the value is the address of the ledger, which is reserved for the engine"
-            )
+        if self.store is not None and self.store in value:
+            why = "the value is the address of the ledger, which is reserved for the engine"
+            raise SecretError(name, why)
         if any(own in value for own in self._own_texts()):
             raise SecretError(name, "the value is a key of the engine, from its data directory")
         self._remember("", value)
@@ -254,14 +229,14 @@ class NamedSecrets:
 
     def _own_texts(self) -> Iterator[str]:
         """Yield the engine's own keys: a hard link or a command may lead to them, too."""
-        for path in () if self._data is None else map(self._data.joinpath, _OWN_FILES):
+        for path in () if self.data is None else map(self.data.joinpath, _OWN_FILES):
             with suppress(OSError, SecretError):  # a key that is not there has no value
                 if text := _decoded(path.name, _read(path.name, path)).strip():
                     yield text
 
     def _remember(self, name: str, text: str) -> None:
         """Have a value masked from now on; one that a request gave, if it looks secret."""
-        if not name or name.startswith(WEBHOOK) or guessed_in(name, text):
+        if not name or name.startswith(secret.WEBHOOK) or secret.guessed_in(name, text):
             self._known.pop(text, None)
             self._known[text] = None
             while len(self._known) > _MOST:
