@@ -9,8 +9,7 @@ import pytest
 
 from horae.core.access import ADDED, REVOKED, Token
 from horae.core.scope import Scope
-from horae.store.access import BookTokens
-from horae.store.sessions import BookSessions
+from horae.store.access import BookSessions, BookTokens
 from horae.store.sqlite import SqliteLedger, restore
 from store.ledger_suite import MINUTE, NOW, SECOND, story
 from store.server import opening

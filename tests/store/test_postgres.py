@@ -37,7 +37,7 @@ from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
 from horae.store.ledger import ANYBODY
 from horae.store.postgres import PostgresLedger
-from horae.store.sql import migrations, named, theme
+from horae.store.sql import migrations, named
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 from scale import scaled
@@ -863,7 +863,7 @@ class TestSchema:
         wrong = []
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"SET search_path TO {SCHEMA}".encode())
-            for name, query in {**named(DIALECT), **theme("trigger")}.items():
+            for name, query in named(DIALECT).items():
                 try:
                     connection.execute(b"PREPARE asked AS " + numbered(_placed(query)))
                     connection.execute(b"DEALLOCATE asked")

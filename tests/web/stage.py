@@ -38,8 +38,7 @@ from horae.sources.triggers.source import TriggerSource
 from horae.sources.triggers.store import TriggerStore
 from horae.sources.workflows.routes import WorkflowRequests
 from horae.sources.workflows.runner import WorkflowRunner
-from horae.store.access import BookTokens
-from horae.store.sessions import BookSessions
+from horae.store.access import BookSessions, BookTokens
 from horae.store.sqlite import SqliteLedger
 from horae.web import SOCKET
 from horae.web.api import asgi_app, operation_of

@@ -20,8 +20,7 @@ from horae.cli.output import Output, echo, print_answer, print_rows, print_table
 from horae.core.access import end_sessions
 from horae.core.scope import OPERATOR, check_token_name, parse_scopes, scope_words
 from horae.errors import HoraeError
-from horae.store.access import BookTokens
-from horae.store.sessions import BookSessions
+from horae.store.access import BookSessions, BookTokens
 from horae.web import keys
 
 if TYPE_CHECKING:

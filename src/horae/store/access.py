@@ -1,4 +1,4 @@
-"""Named tokens in the ledger's own tables, the same on SQLite and on PostgreSQL."""
+"""Named tokens, and browsers that are logged in, in the ledger's own tables."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import sqlite3
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
-from horae.core.access import ADDED, REVOKED, TOUCHED, Token
-from horae.core.scope import parse_scopes, scope_words
-from horae.store.codec import micros, moment, plain
+from horae.core import access
+from horae.core.access import Session, Token
+from horae.core.scope import OPERATOR, Scope, parse_scopes, scope_words
+from horae.store.codec import moment, plain
 from horae.store.ledger import ANYBODY
 from horae.store.sql import theme
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from horae.store.book import Book
     from horae.store.ledger import BookLedger
 
-_SQL: Final = theme("access")
+_RESTORE: Final = theme("restore")
+_AGENT: Final = 200  # characters of what a browser calls itself
 
 
 class BookTokens:
@@ -28,51 +30,92 @@ class BookTokens:
         self._ledger = ledger
 
     async def add(self, token: Token, digest: str) -> bool:
-        words = " ".join(scope_words(token.scopes))
-        values = {
-            "name": token.name,
-            "digest": digest,
-            "scopes": words,
-            "now": micros(token.created_at),
-        }
+        now, scopes = token.created_at, " ".join(scope_words(token.scopes))
 
         def put(book: Book) -> bool:
-            is_new = book.execute(_SQL["add_token"], values).rowcount > 0
-            if is_new:
-                facts = {"token": token.name, "scopes": words}
-                book.tell(ADDED, now=token.created_at, facts=facts)
-            return is_new
+            values = {"name": token.name, "digest": digest, "scopes": scopes, "now": now}
+            if not book.change("access.add_token", **values):
+                return False
+            book.tell(access.ADDED, now=now, facts={"token": token.name, "scopes": scopes})
+            return True
 
         return await self._ledger.write(ANYBODY, put)
 
     async def all(self) -> list[Token]:
-        return await self._ledger.read(
-            lambda book: [_token(row) for row in book.execute(_SQL["tokens"])]
-        )
+        return await self._ledger.read(lambda book: book.every(_token, "access.tokens"))
 
     async def find(self, digest: str) -> Token | None:
-        def look(book: Book) -> Token | None:
-            row = book.execute(_SQL["token"], {"digest": digest}).fetchone()
-            return None if row is None else _token(row)
-
-        return await self._ledger.read(look)
+        return await self._ledger.read(lambda book: book.one(_token, "access.token", digest=digest))
 
     async def revoke(self, name: str, *, now: datetime) -> bool:
         """Forget a token and the sessions that it began; False: there is none of that name."""
-        values = {"name": plain(name)}
 
         def drop(book: Book) -> bool:
-            if not book.execute(_SQL["revoke_token"], values).rowcount:
+            if not book.change("access.revoke_token", name=plain(name)):
                 return False
-            book.execute(_SQL["end_sessions"], values)
-            book.tell(REVOKED, now=now, facts={"token": name})
+            book.change("access.end_sessions", name=plain(name))
+            book.tell(access.REVOKED, now=now, facts={"token": name})
             return True
 
         return await self._ledger.write(ANYBODY, drop)
 
     async def touch(self, name: str, *, now: datetime) -> None:
-        values = {"name": name, "now": micros(now), "before": micros(now - TOUCHED)}
-        await self._ledger.write(ANYBODY, lambda book: book.execute(_SQL["touch_token"], values))
+        values = {"name": name, "now": now, "before": now - access.TOUCHED}
+        await self._ledger.write(ANYBODY, lambda book: book.change("access.touch_token", **values))
+
+
+class BookSessions:
+    def __init__(self, ledger: BookLedger) -> None:
+        self._ledger = ledger
+
+    async def begin(self, digest: str, *, token: str, agent: str, now: datetime) -> bool:
+        values = {
+            "digest": digest,
+            "token": token,
+            "now": now,
+            "until": now + access.SESSION_LASTS,
+            "agent": plain(agent[:_AGENT]),
+        }
+
+        def put(book: Book) -> bool:
+            book.change("session.make_room", now=now, most=access.MOST_SESSIONS - 1)
+            if not book.change("session.begin", **values):
+                return False
+            facts = {"session": _id(digest), "token": token}
+            book.tell(access.SESSION_BEGUN, now=now, facts=facts)
+            return True
+
+        return await self._ledger.write(ANYBODY, put)
+
+    async def find(self, digest: str, *, now: datetime) -> Session | None:
+        """Return the session that has a digest, if it still lasts and its token does, too."""
+        return await self._ledger.read(
+            lambda book: book.one(_session, "session.one", digest=digest, now=now)
+        )
+
+    async def renew(self, digest: str, *, now: datetime) -> None:
+        times = {"before": now - access.SESSION_RENEWED, "until": now + access.SESSION_LASTS}
+        await self._ledger.write(
+            ANYBODY, lambda book: book.change("session.renew", digest=digest, now=now, **times)
+        )
+
+    async def all(self, *, now: datetime) -> list[Session]:
+        """Return every session that lasts, the last used one first."""
+        return await self._ledger.read(lambda book: book.every(_session, "session.all", now=now))
+
+    async def end(self, session: str | None, *, now: datetime) -> list[Session]:
+        """End the session of an id, or all of them; return those that are ended."""
+
+        def drop(book: Book) -> list[Session]:
+            found = book.every(_session, "session.all", now=now)
+            ended = [each for each in found if session in {None, each.id}]
+            for each in ended:
+                book.change("session.end", id=each.id)
+                facts = {"session": each.id, "token": each.token}
+                book.tell(access.SESSION_ENDED, now=now, facts=facts)
+            return ended
+
+        return await self._ledger.write(ANYBODY, drop)
 
 
 def digests_in(path: Path) -> list[str] | None:
@@ -80,21 +123,34 @@ def digests_in(path: Path) -> list[str] | None:
     with suppress(sqlite3.Error):  # the caller gets None
         uri = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
-            return [str(row[0]) for row in connection.execute(_SQL["digests"])]
+            return [str(row[0]) for row in connection.execute(_RESTORE["digests"])]
     return None
 
 
 def restore_access(book: Book, digests: list[str] | None) -> None:
     """Let no session of a restored ledger go on, and no token that is not among these digests."""
-    book.execute(_SQL["end_all_sessions"])
+    book.change("access.end_all_sessions")
     if digests is not None:
-        book.execute(_SQL["keep_tokens"], {"digests": json.dumps(digests)})
+        book.execute(_RESTORE["keep_tokens"], {"digests": json.dumps(digests)})
 
 
 def _token(row: sqlite3.Row) -> Token:
-    return Token(
-        row["name"],
-        parse_scopes(row["scopes"].split()),
+    scopes = parse_scopes(row["scopes"].split())
+    return Token(row["name"], scopes, moment(int(row["created_at"])), moment(row["used_at"]))
+
+
+def _id(digest: str) -> str:
+    return digest[:12]
+
+
+def _session(row: sqlite3.Row) -> Session:
+    is_operator = row["token"] == OPERATOR
+    return Session(
+        _id(row["digest"]),
+        row["token"],
+        frozenset({Scope.ADMIN}) if is_operator else parse_scopes(row["scopes"].split()),
         moment(int(row["created_at"])),
-        moment(row["used_at"]),
+        moment(int(row["used_at"])),
+        moment(int(row["expires_at"])),
+        row["agent"],
     )

@@ -23,7 +23,8 @@ from pgqueuer.adapters.persistence.queries import Queries, SyncQueries
 from pgqueuer.core.qm import QueueManager
 from pgqueuer.domain.errors import PgqException
 from pgqueuer.domain.settings import DBSettings
-from psycopg import sql
+
+from horae.store.pg_wire import connect
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from horae.store.pg_wire import DatabaseAddress
 
+NAME: Final = "horae-carrier"  # of its connections
 AGAIN: Final = 1.0  # seconds after a database that did not answer
 LOOK: Final = 10.0  # seconds between two looks, if nobody tells of a message
 BATCH: Final = 10
@@ -69,8 +71,8 @@ class Carrier:
         from datetime import timedelta
 
         async with (
-            await connect(self._address) as connection,
-            await connect(self._address) as ears,
+            await connect(self._address, NAME) as connection,
+            await connect(self._address, NAME) as ears,
         ):
             settings = _settings()
             driver = _Driver(connection, ears)
@@ -123,7 +125,7 @@ class _Driver(PsycopgDriver):
 
 async def prepare(address: DatabaseAddress) -> None:
     """Make the carrier's tables, unless they are there; of several machines at once one does it."""
-    async with await connect(address) as connection:
+    async with await connect(address, NAME) as connection:
         queries = _queries(PsycopgDriver(connection), _settings())
         if await queries.schema_is_installed():
             return
@@ -131,25 +133,6 @@ async def prepare(address: DatabaseAddress) -> None:
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             if not await queries.schema_is_installed():
                 await queries.install(create_schema=False)
-
-
-async def connect(address: DatabaseAddress) -> psycopg.AsyncConnection[Any]:
-    """Return a connection of the carrier's own, which never waits for ever."""
-    connection = await psycopg.AsyncConnection.connect(
-        address.url,
-        autocommit=True,
-        application_name="horae-carrier",
-        connect_timeout=5,
-        keepalives_idle=10,
-        keepalives_interval=5,
-        keepalives_count=3,
-        tcp_user_timeout=20_000,
-    )
-    schema = sql.Identifier(address.schema)
-    await connection.execute(sql.SQL("SET search_path TO {}").format(schema))
-    for limit in ("SET statement_timeout TO 20000", "SET lock_timeout TO 10000"):
-        await connection.execute(limit)
-    return connection
 
 
 @cache

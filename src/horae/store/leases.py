@@ -14,7 +14,6 @@ from horae.cluster.lease import Leader, Membership, NodeDescription
 from horae.core.ports import LedgerError, StaleTermError
 from horae.store.call_queue import CallQueue
 from horae.store.codec import plain
-from horae.store.pg_wire import is_lost, postgres_errors
 from horae.store.sql import theme
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Leases:
 
     async def now(self) -> datetime:
         """Return this moment by the database's clock."""
-        moment: datetime = await self._do(lambda wire: _one(wire, "now")[0])
+        moment: datetime = (await self._one("now"))[0]
         return moment
 
     async def lead(self, holder: str, lease: timedelta) -> int | None:
@@ -63,61 +62,66 @@ class Leases:
 
         One that was late is renewed too, if nobody took its place: its term is still the last.
         """
-        values = {"term": term, "lease": lease}
-        return await self._do(lambda wire: _changed(wire, "renew_lead", values))
+        return await self._change("renew_lead", term=term, lease=lease)
 
     async def resign(self, term: int) -> None:
         """Let somebody else lead at once."""
-        await self._do(lambda wire: _changed(wire, "resign", {"term": term}))
+        await self._change("resign", term=term)
 
     async def leader(self) -> Leader | None:
         """Return who leads; None: nobody, or its lease is over."""
-
-        def look(wire: PostgresConnection) -> Leader | None:
-            row = _one(wire, "leader")
-            return Leader(row["holder"], row["term"], row["until"]) if row["is_alive"] else None
-
-        return await self._do(look)
+        row = await self._one("leader")
+        return Leader(row["holder"], row["term"], row["until"]) if row["is_alive"] else None
 
     async def join(self, member: NodeDescription, lease: timedelta) -> int:
         """Take in a member, and return its generation: one that nobody ever had."""
-        values = {
-            "name": plain(member.name),
-            "address": plain(member.address),
-            "labels": json.dumps([plain(each) for each in member.labels]),
-            "version": plain(member.version),
-            "slots": member.slots,
-            "lease": lease,
-        }
-        return await self._do(lambda wire: int(_one(wire, "join", values)[0]))
+        row = await self._one(
+            "join",
+            name=plain(member.name),
+            address=plain(member.address),
+            labels=json.dumps([plain(each) for each in member.labels]),
+            version=plain(member.version),
+            slots=member.slots,
+            lease=lease,
+        )
+        return int(row[0])
 
     async def renew(self, name: str, generation: int, lease: timedelta) -> bool:
         """Let a member live longer; False: its lease is over, or it joined anew.
 
         One that is over stays over: the leader may have given its work away.
         """
-        values = {"name": name, "generation": generation, "lease": lease}
-        return await self._do(lambda wire: _changed(wire, "renew", values))
+        return await self._change("renew", name=name, generation=generation, lease=lease)
 
     async def leave(self, name: str, generation: int) -> None:
-        """End a member's lease."""
-        values = {"name": name, "generation": generation}
-        await self._do(lambda wire: _changed(wire, "leave", values))
+        await self._change("leave", name=name, generation=generation)
 
     async def members(self) -> list[Membership]:
         """Return every member that ever was and is not forgotten, by name."""
-        return await self._do(
-            lambda wire: [_membership(row) for row in wire.execute(_SQL["all"]).fetchall()]
-        )
+        rows = await self._do(lambda wire: wire.execute(_SQL["all"]).fetchall())
+        return [
+            Membership(
+                NodeDescription(
+                    row["name"], row["address"], tuple(row["labels"]), row["version"], row["slots"]
+                ),
+                row["generation"],
+                row["is_alive"],
+                row["is_draining"],
+                row["joined_at"],
+                row["seen_at"],
+                row["until"],
+                row["left_at"],
+            )
+            for row in rows
+        ]
 
     async def drain(self, name: str, is_draining: bool = True) -> bool:
         """Say whether a member is to get nothing more to run; False: there is none."""
-        values = {"name": name, "is_draining": is_draining}
-        return await self._do(lambda wire: _changed(wire, "drain", values))
+        return await self._change("drain", name=name, is_draining=is_draining)
 
     async def forget(self, name: str) -> bool:
         """Forget a member whose lease is over; False: there is none."""
-        return await self._do(lambda wire: _changed(wire, "forget", {"name": name}))
+        return await self._change("forget", name=name)
 
     async def close(self) -> None:
         """Close the connection; leases end by themselves."""
@@ -125,21 +129,13 @@ class Leases:
         self._line.rest()
 
     async def _do(self, work: Callable[[PostgresConnection], T]) -> T:
-        return await self._line.do(lambda: done(self._wire, work))
+        return await self._line.do(lambda: self._wire.do(work))
 
+    async def _one(self, query: str, **values: Any) -> PostgresRow:
+        return await self._do(lambda wire: _one(wire, query, values))
 
-def done(wire: PostgresConnection, work: Callable[[PostgresConnection], T]) -> T:
-    """Do something through a connection; one that was lost since it was used is opened again."""
-    with postgres_errors(wire.address):
-        was_open = wire.is_open
-        try:
-            return work(wire)
-        except Exception as error:  # raised, but for a connection that was lost meanwhile
-            wire.settle()
-            if not was_open or not is_lost(error):
-                raise
-            wire.close()
-            return work(wire)
+    async def _change(self, query: str, **values: Any) -> bool:
+        return await self._do(lambda wire: wire.execute(_SQL[query], values).rowcount > 0)
 
 
 def _lead(wire: PostgresConnection, holder: str, lease: timedelta) -> int | None:
@@ -168,23 +164,3 @@ def _one(wire: PostgresConnection, name: str, values: dict[str, Any] | None = No
     row = wire.execute(_SQL[name], values).fetchone()
     assert row is not None, "such a query has an answer"
     return row
-
-
-def _changed(wire: PostgresConnection, name: str, values: dict[str, Any]) -> bool:
-    return wire.execute(_SQL[name], values).rowcount > 0
-
-
-def _membership(row: PostgresRow) -> Membership:
-    member = NodeDescription(
-        row["name"], row["address"], tuple(row["labels"]), row["version"], row["slots"]
-    )
-    return Membership(
-        member,
-        row["generation"],
-        row["is_alive"],
-        row["is_draining"],
-        row["joined_at"],
-        row["seen_at"],
-        row["until"],
-        row["left_at"],
-    )

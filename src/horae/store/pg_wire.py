@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL, as a book wants it: in its dialect, and with an end to each wait.
+"""Connections to PostgreSQL with an end to each wait, the schema there, and who hears of writes.
 
 A server that accepts a request and says nothing is given up like one that is not there. A
 connection that has failed is closed, and the next call opens another.
@@ -6,6 +6,7 @@ connection that has failed is closed, and the next call opens another.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from horae.core.ports import (
 from horae.store.sql import migrations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 
     from psycopg.cursor import Cursor
 
@@ -44,6 +45,11 @@ _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]+)|%")
 _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _IN_TRANSACTION: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
 _TRY_AGAIN: Final = "try again when the database answers"
+_LOCK: Final = 0x486F7261  # "Hora": whoever changes a schema holds it
+_WAIT: Final = 5.0  # seconds in which a server must let a listener in, and answer
+_ALIVE: Final[dict[str, Any]] = {
+    "keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +238,19 @@ class PostgresConnection:
             self.changes += max(0, cursor.rowcount)
         return cursor
 
+    def do(self, work: Callable[[PostgresConnection], T]) -> T:
+        """Do something; a connection that was lost since it was used is opened again."""
+        with postgres_errors(self.address):
+            was_open = self.is_open
+            try:
+                return work(self)
+            except Exception as error:  # raised, but for a connection that was lost meanwhile
+                self.settle()
+                if not was_open or not is_lost(error):
+                    raise
+                self.close()
+                return work(self)
+
     def begin(self) -> tuple[int, int]:
         """Begin to write when nobody else does; return the term, and the schema's version."""
         self.changes = 0
@@ -273,11 +292,8 @@ class PostgresConnection:
             prepare_threshold=3,
             application_name="horae",
             connect_timeout=max(2, round(times.connect / _SECOND)),
-            keepalives=1,
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=3,
             tcp_user_timeout=_millis(times.answer),
+            **_ALIVE,
         )
         connection.beats = max(1, round(times.answer / timedelta(seconds=_BEAT)))
         try:
@@ -450,3 +466,107 @@ def is_lost(error: BaseException) -> bool:
         return False
     code = error.sqlstate
     return code is None or code.startswith("57P") or code in {"25P03", "0A000"}
+
+
+# The schema
+
+
+def migrate(wire: PostgresConnection) -> None:
+    """Bring the schema up to our version; of several members at once one does it."""
+    with postgres_errors(wire.address):
+        while (version := _version(wire)) < len(migrations(DIALECT)):
+            try:
+                _step(wire, version)
+            except errors.InsufficientPrivilege:
+                raise LedgerError(
+                    wire.address.place,
+                    f"the schema has version {version}, {len(migrations(DIALECT))} is needed, "
+                    "and the database role cannot change it",
+                    remedy="run `horae cluster migrate` once with a role that can create tables",
+                ) from None
+    refuse_newer(wire.address, version)
+
+
+def _version(wire: PostgresConnection) -> int:
+    """Return the version of the schema; 0 is that there is none."""
+    schema = wire.address.schema
+    # Not to_regclass: that remembers from before the lock that there was no such schema.
+    known = (
+        "SELECT EXISTS (SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+        " WHERE nspname = :schema AND relname = 'term')"
+    )
+    if not wire.execute(known, {"schema": schema}).fetchone()[0]:  # type: ignore[index]
+        return 0
+    row = wire.execute("SELECT version FROM term").fetchone()
+    if row is None:
+        raise LedgerDamagedError(
+            wire.address.place, "the table term is empty", remedy="restore a backup"
+        )
+    return int(row[0])
+
+
+def _step(wire: PostgresConnection, was: int) -> None:
+    """Do one migration, unless somebody else has done it meanwhile."""
+    try:
+        wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK})")
+        if _version(wire) == was:
+            if was == 0:
+                name = sql.Identifier(wire.address.schema)
+                wire.raw.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+            wire.script(migrations(DIALECT)[was])
+            wire.execute("UPDATE term SET version = :version", {"version": was + 1})
+        wire.script("COMMIT")
+    except BaseException:
+        if wire.is_open:
+            wire.script("ROLLBACK")
+        raise
+
+
+# Who hears
+
+
+async def connect(address: DatabaseAddress, name: str) -> psycopg.AsyncConnection[Any]:
+    """Return a connection for the event loop, on which no request waits for ever."""
+    connection = await psycopg.AsyncConnection.connect(
+        address.url,
+        autocommit=True,
+        application_name=name,
+        connect_timeout=round(_WAIT),
+        tcp_user_timeout=20_000,
+        **_ALIVE,
+    )
+    try:
+        schema = sql.Identifier(address.schema)
+        await connection.execute(sql.SQL("SET search_path TO {}").format(schema))
+        for limit in ("SET statement_timeout TO 20000", "SET lock_timeout TO 10000"):
+            await connection.execute(limit)
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+async def heard(address: DatabaseAddress, *, pulse: timedelta) -> AsyncIterator[int]:
+    """Yield the number of the server's process that has written, each time one has.
+
+    First comes a 0: whatever was written before it was not heard. It ends with an error when
+    the connection is lost, which shows within a pulse.
+    """
+    with postgres_errors(address):
+        connection: psycopg.AsyncConnection[Any] | None = None
+        try:
+            async with asyncio.timeout(_WAIT):
+                connection = await connect(address, "horae listens")
+                channel = sql.Identifier(address.schema)
+                await connection.execute(sql.SQL("LISTEN {}").format(channel))
+            yield 0
+            while True:
+                async for found in connection.notifies(timeout=pulse.total_seconds()):
+                    yield found.pid
+                async with asyncio.timeout(_WAIT):
+                    await connection.execute("SELECT 1")
+        except TimeoutError:
+            raise psycopg.OperationalError("the database does not answer") from None
+        finally:
+            if connection is not None:
+                await connection.close()

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from copy import copy
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from horae.cluster.lease import LostLease
 from horae.core.access import REVOKED
@@ -20,23 +20,23 @@ from horae.core.gate import Machine
 from horae.core.ports import LedgerError, StaleTermError
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
-from horae.store import pg_listen, pg_schema
 from horae.store.book import Book, NodeJoin
 from horae.store.call_queue import CallQueue
 from horae.store.codec import filed_of, plain
-from horae.store.leases import LeaseOverError, Leases, done
+from horae.store.leases import LeaseOverError, Leases
 from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.pg_wire import (
     BRIEF,
     DatabaseAddress,
     PostgresConnection,
     Timeouts,
+    heard,
     is_lost,
     meant,
+    migrate,
     postgres_errors,
     refuse_newer,
 )
-from horae.store.sql import theme
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -60,7 +60,6 @@ SCHEMA: Final = "horae"
 TOKEN: Final = "token"  # noqa: S105 - the secret that is the operator's token on all members
 NODE: Final = "node"  # the secret by which members know each other
 _SECOND: Final = timedelta(seconds=1)
-_MEMBER: Final = theme("postgres/member")
 _RECENT: Final = 20_000  # runs among which an agent's home is looked for
 _PULSE: Final = timedelta(seconds=10)  # how often a quiet listener asks whether it is heard
 _AGAIN: Final = timedelta(seconds=1)  # after which a lost listener is made anew
@@ -144,7 +143,7 @@ class PostgresLedger(BookLedger):
         leases = Leases(PostgresConnection(address, lease_timeouts or BRIEF))
         ledger = cls(writer=writer, reader=reader, leases=leases, send=send)
         try:
-            await ledger._write_queue.do(lambda: pg_schema.migrate(writer))
+            await ledger._write_queue.do(lambda: migrate(writer))
         except BaseException:
             await ledger.close()
             raise
@@ -173,11 +172,10 @@ class PostgresLedger(BookLedger):
         """
 
         def put(book: Book) -> bool:
-            values = {"number": receipt, "machine": plain(machine)}
             stands = book.standing(receipt)
             if stands is None or stands.status is not Status.WAITING or stands.machine is not None:
                 return False
-            book.execute(_MEMBER["assign"], values)
+            book.change("member.assign", number=receipt, machine=plain(machine))
             book.tell("assigned", now=now, receipt=receipt, facts={"machine": machine})
             if self._send is not None:
                 self._send(self._writer.raw, machine, receipt)
@@ -195,29 +193,22 @@ class PostgresLedger(BookLedger):
         return machines_of(await self.leases.members())
 
     async def under_way(self) -> list[Filed]:
-        return await self.read(
-            lambda book: [filed_of(row) for row in book.execute(_MEMBER["under_way"])]
-        )
+        return await self.read(lambda book: book.every(filed_of, "member.under_way"))
 
     async def assigned_to(self, machine: str) -> list[Filed]:
-        values = {"machine": plain(machine)}
+        name = plain(machine)
         return await self.read(
-            lambda book: [filed_of(row) for row in book.execute(_MEMBER["assigned_to"], values)]
+            lambda book: book.every(filed_of, "member.assigned_to", machine=name)
         )
 
     async def homes(self) -> dict[str, str]:
         """Return for each agent the machine that made its latest run, if that is not long ago."""
-        values = {"most": _RECENT}
-        return await self.read(
-            lambda book: {row[0]: row[1] for row in book.execute(_MEMBER["homes"], values)}
-        )
+        rows = await self.read(lambda book: book.rows("member.homes", most=_RECENT))
+        return {row[0]: row[1] for row in rows}
 
     async def lost(self) -> list[LostLease]:
-        return await self.read(
-            lambda book: [
-                LostLease(row[0], row[1], row[2]) for row in book.execute(_MEMBER["lost"])
-            ]
-        )
+        rows = await self.read(lambda book: book.rows("member.lost"))
+        return [LostLease(row[0], row[1], row[2]) for row in rows]
 
     async def reap(
         self,
@@ -235,46 +226,39 @@ class PostgresLedger(BookLedger):
         *remember* says what an agent whose tick it was remembers after it.
         """
         lost = NodeJoin(plain(name), generation)
-        return await self.write(
-            term, lambda book: _reap(book, lost, now=now, remember=remember or _nothing)
-        )
+        return await self.write(term, lambda book: _reap(book, lost, now=now, remember=remember))
 
     # What members share
 
     async def secret(self, name: str, make: Callable[[], str]) -> str:
         """Return the secret of a name, which is made once for all members."""
 
-        def look(book: Book) -> str | None:
-            row = book.execute(_MEMBER["secret"], {"name": name}).fetchone()
-            return None if row is None else str(row[0])
+        def put(book: Book) -> Any:
+            book.change("member.keep_secret", name=name, value=make())
+            return book.row("member.secret", name=name)
 
-        def put(book: Book) -> str:
-            book.execute(_MEMBER["keep_secret"], {"name": name, "value": make()})
-            return cast("str", look(book))
-
-        known = await self.read(look)
-        return known if known is not None else await self.write(ANYBODY, put)
+        known = await self.read(lambda book: book.row("member.secret", name=name))
+        return str((known or await self.write(ANYBODY, put))[0])
 
     async def share_token(self, token: str, *, now: datetime) -> None:
         def put(book: Book) -> None:
-            book.execute(_MEMBER["change_secret"], {"name": TOKEN, "value": token})
+            book.change("member.change_secret", name=TOKEN, value=token)
             book.tell(REVOKED, now=now, facts={"token": OPERATOR})
 
         await self.write(ANYBODY, put)
 
     async def keep_log(self, run: int, body: bytes) -> None:
         """Keep the output of a run, for when its machine is gone."""
-        values = {"run": run, "body": body}
         await self.write(
-            ANYBODY, lambda book: book.execute(_MEMBER["keep_log"], values), as_member=False
+            ANYBODY,
+            lambda book: book.change("member.keep_log", run=run, body=body),
+            as_member=False,
         )
 
     async def log(self, run: int) -> bytes | None:
-        def look(book: Book) -> bytes | None:
-            row = book.execute(_MEMBER["log"], {"run": run}).fetchone()
-            return None if row is None else bytes(row[0])
-
-        return await self.read(look)
+        return await self.read(
+            lambda book: book.one(lambda row: bytes(row[0]), "member.log", run=run)
+        )
 
     async def backup(self, target: Path) -> None:
         raise LedgerError(
@@ -287,7 +271,7 @@ class PostgresLedger(BookLedger):
         """Yield whenever another member has written, and whenever that may have been missed."""
         while True:
             try:
-                async for pid in pg_listen.heard(self.address, pulse=_PULSE):
+                async for pid in heard(self.address, pulse=_PULSE):
                     if pid != self._writer.pid:
                         yield
             except LedgerError as error:  # readers look by themselves meanwhile
@@ -298,15 +282,16 @@ class PostgresLedger(BookLedger):
         return postgres_errors(self.address)
 
     def _ask(self, work: Callable[[], T]) -> T:
-        return done(self._reader, lambda _: work())
+        result: T = self._reader.do(lambda _: work())
+        return result
 
     def _begin(self, calls: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
         wire = self._writer
-        current, version = done(wire, PostgresConnection.begin)
+        current, version = wire.do(PostgresConnection.begin)
         refuse_newer(self.address, version)
         # By the database's clock.
         alive = {
-            each: wire.execute(_MEMBER["is_alive"], each._asdict()).fetchone() is not None
+            each: Book(wire).row("member.is_alive", **each._asdict()) is not None
             for each in {call.worker for call in calls if call.worker is not None}
         }
 
@@ -342,56 +327,40 @@ class PostgresLedger(BookLedger):
         self._writer.close()
 
 
-def _nothing(memory: str, _: tuple[str, ...]) -> str:
-    return memory
-
-
 def _reap(
-    book: Book, lost: NodeJoin, *, now: datetime, remember: Callable[[str, tuple[str, ...]], str]
+    book: Book,
+    lost: NodeJoin,
+    *,
+    now: datetime,
+    remember: Callable[[str, tuple[str, ...]], str] | None,
 ) -> list[int]:
-    values: dict[str, object] = lost._asdict()
-    if book.execute(_MEMBER["is_back"], values).fetchone() is not None:
+    member = lost._asdict()
+    if book.row("member.is_back", **member) is not None:
         return []
     touched = []
-    for row in book.execute(_MEMBER["open_runs_of"], values).fetchall():
-        if row["status"] == Status.STARTING:
+    for number, receipt, status in book.rows("member.open_runs_of", **member):
+        touched.append(int(receipt))
+        if status == Status.STARTING:
             words = f"{lost.name} was lost before the run started"
             reason = Reason(ReasonCode.LOST_BEFORE_START, words)
-            book.give_back(row["number"], reason=reason, now=now, died=True)
-        else:
-            book.end(
-                row["number"],
-                Status.INTERRUPTED,
-                reason=Reason(ReasonCode.NODE_LOST, f"{lost.name} was lost during the run"),
-                memory=_remembered(book, int(row["receipt"]), remember),
-                now=now,
-            )
-        touched.append(int(row["receipt"]))
-    touched += _free(book, lost, now=now)
-    book.execute(_MEMBER["reaped"], values)
+            book.give_back(number, reason=reason, now=now, died=True)
+            continue
+        filed = book.receipt(receipt)
+        is_tick = filed is not None and filed.work is Work.TICK
+        known = book.entry(filed.entry) if filed is not None and is_tick else None
+        memory = None  # of the agent whose tick it was
+        if filed is not None and known is not None:
+            memory = remember(known.memory, filed.agents) if remember else known.memory
+        reason = Reason(ReasonCode.NODE_LOST, f"{lost.name} was lost during the run")
+        book.end(number, Status.INTERRUPTED, reason=reason, memory=memory, now=now)
+    # What waits for a machine is taken back, unless it has joined anew.
+    newer = "SELECT 1 FROM member WHERE name = :name AND generation > :generation"
+    if book.execute(newer, member).fetchone() is None:
+        for [number] in book.rows("member.assigned", **member):
+            book.change("member.free", number=number)
+            facts = {"machine": lost.name, "reason": f"{lost.name} was lost"}
+            book.tell("unassigned", now=now, receipt=number, facts=facts)
+            touched.append(number)
+    book.change("member.reaped", **member)
     book.tell("member_lost", now=now, facts={"member": lost.name, "receipts": len(touched)})
     return touched
-
-
-def _remembered(
-    book: Book, number: int, remember: Callable[[str, tuple[str, ...]], str]
-) -> str | None:
-    """Return what the agent of a tick remembers after its machine was lost; None: it was none."""
-    filed = book.receipt(number)
-    known = None if filed is None or filed.work is not Work.TICK else book.entry(filed.entry)
-    if filed is None or known is None:
-        return None
-    return remember(known.memory or "", filed.agents)
-
-
-def _free(book: Book, lost: NodeJoin, *, now: datetime) -> list[int]:
-    """Take back what waits for a machine, unless it has joined anew."""
-    newer = "SELECT 1 FROM member WHERE name = :name AND generation > :generation"
-    if book.execute(newer, lost._asdict()).fetchone() is not None:
-        return []
-    freed = [row[0] for row in book.execute(_MEMBER["assigned"], lost._asdict()).fetchall()]
-    for number in freed:
-        book.execute(_MEMBER["free"], {"number": number})
-        facts = {"machine": lost.name, "reason": f"{lost.name} was lost"}
-        book.tell("unassigned", now=now, receipt=number, facts=facts)
-    return freed

@@ -14,8 +14,7 @@ from horae.files.git.repository import Git, is_repository
 from horae.sources.agents.source import AgentRequests
 from horae.sources.board.routes import BoardRequests
 from horae.sources.workflows.routes import WorkflowRequests
-from horae.store.access import BookTokens
-from horae.store.sessions import BookSessions
+from horae.store.access import BookSessions, BookTokens
 from horae.web.api import asgi_app, operation_of
 from horae.web.guard import Guard, attended
 from horae.web.keys import Keys

@@ -12,8 +12,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-_THEMES: Final = ("entry", "event", "prune", "receipt", "run", "several", "term", "text")
-_DIALECTS: Final = {
+_THEMES: Final = (
+    "access", "entry", "event", "prune", "receipt", "run", "session", "several", "term", "text",
+    "trigger",
+)  # fmt: skip
+_OWN: Final = {
     "": (),
     "postgres": ("entry", "event", "member", "receipt", "run", "several", "text"),
 }
@@ -46,7 +49,7 @@ def named(dialect: str) -> dict[str, str]:
     PostgreSQL has some of its own; `entry.insert_many` is `entry.insert` of many rows, which
     come as one JSON text called `rows`.
     """
-    own = [(name, f"{dialect}/{name}") for name in _DIALECTS[dialect]]
+    own = [(name, f"{dialect}/{name}") for name in _OWN[dialect]]
     places = [*((name, name) for name in _THEMES), *own]
     return {f"{name}.{word}": text for name, at in places for word, text in theme(at).items()}
 

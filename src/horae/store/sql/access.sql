@@ -23,14 +23,6 @@ UPDATE token SET used_at = :now WHERE name = :name AND (used_at IS NULL OR used_
 -- End every session that was begun with a token.
 DELETE FROM session WHERE token = :name;
 
--- name: digests
--- By what every token is known.
-SELECT digest FROM token;
-
--- name: keep_tokens
--- Forget every token but those of a list of digests.
-DELETE FROM token WHERE digest NOT IN (SELECT value FROM json_each(:digests));
-
 -- name: end_all_sessions
 -- End every session.
 DELETE FROM session;
