@@ -209,7 +209,6 @@ class KnownAgent:
 
     @property
     def where(self) -> str | None:
-        """Where it is written; a request is written nowhere."""
         return str(self.agent.origin) if self.card is None else self.card.file or None
 
     @property
@@ -224,8 +223,6 @@ class KnownAgent:
 
 
 class Everybody:
-    """All agents: those that plans define, and those that are kept in the ledger."""
-
     def __init__(self, root: str, data: str | None, output: Output) -> None:
         config = load(root, flags={"data": data})
         found = find_agents(config, say=output.report)
@@ -286,7 +283,6 @@ async def _follow(held: AgentRun, ending: asyncio.Future[Ended], log: Path) -> N
 
 
 def _show(part: bytes) -> None:
-    """Print a part of some output: as it is into a pipe, harmless on a terminal."""
     text = "\t".join(map(clean, part.decode("utf-8", "replace").split("\t")))
     click.echo(text if sys.stdout.isatty() else part, nl=False)
     sys.stdout.flush()
@@ -310,7 +306,6 @@ def _row(registry: Registry, known: KnownAgent) -> dict[str, Any]:
 
 
 def _shown(registry: Registry, known: KnownAgent) -> dict[str, Any]:
-    """Return all that is known of an agent; of variables only the names."""
     each, policy = known.agent, known.policy
     definition = each.definition
     row = program_of(registry.command_of(each))

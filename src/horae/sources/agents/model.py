@@ -149,7 +149,6 @@ async def work(
 async def _answer(
     order: ModelOrder, box: Toolbox, policy: ToolPolicy, usage: RunUsage, *, key: str
 ) -> str:
-    """Return the last answer of the model; *usage* counts on the way."""
     from openai import AsyncOpenAI
     from pydantic_ai import Agent, ToolOutput
     from pydantic_ai.models.openai import OpenAIChatModel
@@ -179,7 +178,6 @@ async def _answer(
 
 
 def _offered(box: Toolbox, policy: ToolPolicy) -> list[Tool[None]]:
-    """Return the tools that the model is shown; those that are never allowed are not."""
     from pydantic_ai import Tool
 
     actions: dict[str, Callable[..., Any]] = {

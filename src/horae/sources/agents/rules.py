@@ -33,8 +33,6 @@ _Value = TypeVar("_Value")
 
 
 class RunnerKind(StrEnum):
-    """What carries an agent's run out."""
-
     COMMAND = "command"  # a program that is handed the prompt
     MODEL = "model"  # a model that is called
 
@@ -59,8 +57,6 @@ class AgentDefinition:
 
 
 class AgentError(HoraeError):
-    """A definition with which an agent cannot run."""
-
     code = "agent_definition"
 
     def __init__(self, file: str, line: int, column: int, *, reason: str, fix: str) -> None:
@@ -119,7 +115,6 @@ def check_agent(text: str, file: str = "-") -> list[Diagnostic]:
 
 
 def _defined(plan: Plan, file: str) -> tuple[int, Heading]:
-    """Return the first headline that is tagged `:agent:`."""
     for index, headline in enumerate(plan.headlines):
         if "agent" in headline.tags:
             return index, heading_of(headline, plan.places()[index].line, file)
@@ -151,7 +146,6 @@ def _definition(heading: Heading, prompt: str) -> AgentDefinition:
     def value(
         key: str, parsed: Callable[[str], _Value], fix: str, wrong: str = "is not valid"
     ) -> _Value | None:
-        """Return the value of a property; None if it is not there."""
         if key not in props:
             return None
         try:

@@ -86,7 +86,6 @@ class AgentNotFoundError(HoraeError):
 
     @classmethod
     def among(cls, name: str, known: Iterable[str]) -> Self:
-        """Return the error with the nearest of the names that there are."""
         from difflib import get_close_matches  # only for the message
 
         near = get_close_matches(name[:64], list(known)[:1000], n=1)
@@ -174,11 +173,9 @@ class Registry:
         return self._agents[name]
 
     def command_of(self, agent: Agent) -> tuple[str, ...]:
-        """Return the command that runs an agent; none if neither it nor the settings name one."""
         return agent.definition.command or self.command() or ()
 
     def model_of(self, agent: Agent) -> str | None:
-        """Return the model that an agent asks for, if it or the provider names one."""
         of_provider = self.provider.model if agent.runner is RunnerKind.MODEL else None
         return agent.definition.model or of_provider
 
@@ -218,7 +215,6 @@ class Registry:
         return None if why is None else Unready(f"{who}: {why.reason}", why.fix)
 
     def _no_model(self, agent: Agent, environ: Mapping[str, str]) -> Unready | None:
-        """Return why a model cannot be called for an agent."""
         from importlib.util import find_spec
 
         who = f"the agent {agent.name}"
@@ -335,7 +331,6 @@ class AgentHost:
     def _model_spec(
         self, spec: Spec, agent: Agent, prompt: str, policy: ToolPolicy, model: str
     ) -> Spec:
-        """Return the spec with the order for the program that calls the model."""
         provider, environ = self.registry.provider, self.place.environ
         environment = dict(spec.environment)
         if provider.key in environ and not provider.is_named:
@@ -375,8 +370,6 @@ class AgentHost:
 
 @dataclass(slots=True, eq=False)
 class AgentRun:
-    """A run of an agent; its end carries what the agent answered."""
-
     live: Held
     spec: Spec
     called: Called
@@ -394,7 +387,6 @@ class AgentRun:
         self.live.cancel(reason)
 
     async def ended(self) -> Ended:
-        """Return how it ended and what the agent answered, once nothing of it is left."""
         ended = await self.live.ended()
         directory, answers = self.spec.directory, self.called.answers
         _remove(directory / PROMPT_NAME)
@@ -425,7 +417,6 @@ def _with_result(ended: Ended, result: Result, model: str | None) -> Ended:
 
 
 def _result(directory: Path, answers: Answers, secrets: tuple[bytes, ...]) -> Result:
-    """Return what an agent answered, from the files of its run."""
     is_model = answers is Answers.MODEL
     path = directory / (RESULT_NAME if is_model else LOG_NAME)
     try:
@@ -532,5 +523,4 @@ def _hidden(place: RunSettings, given: Given) -> tuple[bytes, ...]:
 
 
 def _work_of(agent: Agent, root: Path) -> Path:
-    """Return where an agent works: in its directory, which begins at the plan root, or there."""
     return root / (agent.directory or "")

@@ -98,7 +98,6 @@ class AgentRequests:
         }
 
     async def run_of(self, run: str) -> Run | None:
-        """Return the last attempt of a request; None while there is none."""
         filed = await self._filed(run)
         runs = [] if filed is None else await self._ledger.runs_of(filed.number)
         return runs[-1] if runs else None

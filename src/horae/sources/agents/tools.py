@@ -221,7 +221,6 @@ class Toolbox:
             raise ToolError("the file is not UTF-8 text") from None
 
     def _put(self, path: str, content: str) -> None:
-        """Give a file its content in one step; directories on the way are made."""
         steps = _steps(path)
         if not steps:
             raise ToolError("the path does not name a file")
@@ -373,7 +372,6 @@ class _ToolOutput:
 
 
 def _steps(path: str) -> list[str]:
-    """Return the parts of a path beneath the working directory, or refuse it."""
     steps = [step for step in path.split("/") if step not in {"", "."}]
     if path.startswith("/") or ".." in steps or "\0" in path:
         raise ToolError("only paths below the working directory, without `..`, are allowed")

@@ -47,8 +47,6 @@ _BLOCKER: Final = re.compile(r"(?:ids?[:(][ \t]*+)?(#?[A-Za-z0-9._-]+)", re.ASCI
 
 @dataclass(frozen=True, slots=True)
 class BoardTask:
-    """A task of the board, as far as handing it over needs to know it."""
-
     id: int
     title: str
     status: str = "backlog"
@@ -87,8 +85,6 @@ class Open(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """All that is open in plans and on the board, and which ids are done, and since when."""
-
     items: tuple[Open, ...]
     done: Mapping[str, datetime | None]
 
@@ -225,7 +221,6 @@ def prompt(handed: Handed, *, mode: str, state: State | None = None) -> str:
 def _of_plan(
     file: str, plan: Plan, done: dict[str, datetime | None], place: ZoneInfo
 ) -> Iterator[Open]:
-    """Yield the open headlines of a plan, and note in *done* which ids are done."""
     hidden: int | None = None  # the level of what is commented out or archived
     for written, at in zip(plan.headlines, plan.places(), strict=True):
         headline = written
@@ -279,13 +274,11 @@ def _closed_at(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
 
 
 def _capped(lines: Sequence[str]) -> str:
-    """Return lines as one text; of a long list, how many are left out."""
     more = [f"- and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
     return "\n".join([*lines[:MOST_SHOWN], *more])
 
 
 def _line(item: Item, zone_name: str) -> str:
-    """Return one thing as a line; a title comes from strangers and stays on it."""
     since = f", since {moment_text(item.at, zone_name)}" if item.at else ""
     waits = f"; waits for {shown(', '.join(item.waits_for))}" if item.waits_for else ""
     return f"- {shown(item.title)} ({shown(item.where)}){since}{waits}"

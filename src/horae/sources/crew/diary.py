@@ -87,7 +87,6 @@ def rest_text(facts: DiaryFacts, *, agent: str, now: datetime, zone_name: str = 
 
 
 def carry_of(text: str) -> str:
-    """Return what the page of a rest says to carry; nothing if it does not say."""
     for headline in read(text).headlines:
         if headline.level == 1 and headline.title == _CARRY:
             said = headline.text.partition("\n")[2].strip()
@@ -108,7 +107,6 @@ def _done(facts: DiaryFacts, zone_name: str) -> Iterator[str]:
 
 
 def _stuck(facts: DiaryFacts) -> Iterator[str]:
-    """Yield what ended badly and has not ended well since, and what waits for something."""
     for title, (count, reason) in _bad_ends(facts.runs).items():
         times = "once" if count == 1 else f"{count} times in a row"
         yield f"{title}: failed {times}{f', last: {reason}' if reason else ''}"
@@ -141,7 +139,6 @@ def _due(facts: DiaryFacts, zone_name: str) -> Iterator[str]:
 
 
 def _carry(facts: DiaryFacts, zone_name: str) -> Iterator[str]:
-    """Yield what to take up first: one's claims, what fails, what is overdue, what is new."""
     handed = facts.handed
     if handed is not None:
         for item in handed.claims[:MOST_CARRIED]:

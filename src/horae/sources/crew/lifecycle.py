@@ -60,8 +60,6 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """A day: its states in the order in which they are written, and the one it begins with."""
-
     start: str
     states: Mapping[str, State]
     file: str = field(default="-", compare=False)
@@ -138,8 +136,6 @@ def parse_position(text: str) -> Position | None:
 
 
 class TickStreaks(NamedTuple):
-    """How many ticks in a row found no work, and how many ended badly."""
-
     streak: int = 0
     failures: int = 0
 
@@ -204,8 +200,6 @@ def predict(
 
 
 class ParsedLifecycle(NamedTuple):
-    """The lifecycle that a text declares, None if it has no state, and its findings."""
-
     lifecycle: Lifecycle | None
     diagnostics: tuple[Diagnostic, ...]
 
@@ -281,7 +275,6 @@ def check_gates(lifecycle: Lifecycle, *, every: timedelta) -> list[Diagnostic]:
 
 
 def _length(seconds: float) -> str:
-    """Return seconds as a length of time, cut at the longest that is known."""
     return format_duration(timedelta(seconds=min(seconds, LONGEST.total_seconds())))
 
 
@@ -359,7 +352,6 @@ def _way_findings(lifecycle: Lifecycle) -> Iterator[Diagnostic]:
 
 
 def _walk(lifecycle: Lifecycle, name: str, seen: set[str]) -> list[str]:
-    """Return the states from one on, up to one that was seen before."""
     way: dict[str, None] = {}
     while name not in way and name not in seen:
         way[name] = None

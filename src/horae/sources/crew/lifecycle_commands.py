@@ -122,7 +122,6 @@ def _position(day: Lifecycle, start: str | None, hits: int | None) -> Position:
 
 
 def _data(number: int, tick: ForecastTick) -> dict[str, object]:
-    """Return a tick as data; lengths are in seconds."""
     return {
         "tick": number,
         "after": (tick.at - _DAWN).total_seconds(),

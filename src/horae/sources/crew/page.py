@@ -47,8 +47,6 @@ class Ring(NamedTuple):
 
 
 class _AgentRow(NamedTuple):
-    """An agent, its day or why that is not known, how its last ticks ended, what it carries."""
-
     line: AgentLine
     ring: Ring | None
     trouble: str
@@ -95,7 +93,6 @@ async def _day(ledger: Ledger, found: Listed) -> Lifecycle | None:
 
 
 def draw(day: Lifecycle, *, here: str | None, hits: int = 0) -> Ring:
-    """Return an agent's day as a ring: the states in the order in which they are lived."""
     order: list[str] = []
     for first in (day.start, *day.states):
         name = first
@@ -141,7 +138,6 @@ def draw(day: Lifecycle, *, here: str | None, hits: int = 0) -> Ring:
 
 
 def _way(a: tuple[float, float], b: tuple[float, float]) -> str:
-    """Return the way from one state to the next, a little outside the straight line."""
     (x1, y1), (x2, y2) = a, b
     length = math.hypot(x2 - x1, y2 - y1)
     ux, uy = (x2 - x1) / length, (y2 - y1) / length

@@ -66,16 +66,12 @@ class Member:
 
 
 class Idler(NamedTuple):
-    """A heading that means to be a member and cannot tick, and why."""
-
     name: str
     line: int
     reason: str
 
 
 class Crew(NamedTuple):
-    """The members of a manifest in its order, those that cannot tick, and the findings."""
-
     members: tuple[Member, ...]
     idlers: tuple[Idler, ...]
     diagnostics: tuple[Diagnostic, ...]
@@ -139,12 +135,10 @@ def first_delay(
 
 
 def last_run_file(name: str | None = None) -> str:
-    """Return the name of the file with the time of an agent's last tick."""
     return _file_name("keeper-last-run", name)
 
 
 def position_file(name: str | None = None) -> str:
-    """Return the name of the file with an agent's position in its lifecycle."""
     return _file_name("lifecycle-pos", name)
 
 
@@ -158,7 +152,6 @@ def ran_file(state: str, name: str | None = None) -> str:
 
 
 def seconds_text(moment: datetime) -> str:
-    """Return a time as those files hold it: in whole seconds."""
     return str(int(moment.replace(microsecond=0).timestamp()))
 
 

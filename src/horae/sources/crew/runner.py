@@ -180,7 +180,6 @@ class KeeperRunner:
         return story
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return how a tick of an earlier engine ended, from its note; None is unknown."""
         directory = self._place.directory_of(run)
         found = await self.agents.look_back(run)
         if isinstance(found, Unreleased):
@@ -203,7 +202,6 @@ class KeeperRunner:
         return await self.over(story, how)
 
     async def obstacle(self, filed: Filed) -> str | None:
-        """Return why a tick that is held back would be so again; None if it would not."""
         says = await self.ledger.text(filed.digest)
         return None if says is None else (await self._who(filed, says))[2]
 
@@ -215,7 +213,6 @@ class KeeperRunner:
             await self._mirror(self._state(name), seconds_text(at))
 
     async def over(self, story: _Tick, how: Ended) -> Ended:
-        """Return an end with what the agent remembers after it, and where its work went."""
         facts = dict(how.facts)
         memory = story.memory
         if story.state is not None:
@@ -317,7 +314,6 @@ class KeeperRunner:
         return {"pull": why_left(pulled)} if is_trouble else {}
 
     def _lifecycle(self, member: Member) -> Lifecycle | None:
-        """Return an agent's lifecycle as it is written now; one without states is none."""
         if member.lifecycle is None:
             return None
         path = self._roster.beside(member.lifecycle)
@@ -375,7 +371,6 @@ class KeeperRunner:
         return plans
 
     async def _appointments(self) -> list[Appointment]:
-        """Return what the engine keeps and comes next, each with its last receipt."""
         found = []
         for known in await self.ledger.coming(limit=MOST):
             if known.source != "org":
@@ -440,7 +435,6 @@ class KeeperRunner:
     # Files of state
 
     def _note(self, job: Job, story: _Tick) -> None:
-        """Write down beside its output what a tick begins as; a crash leaves only that."""
         directory = self._place.directory_of(job.run)
         directory.mkdir(0o700, parents=True, exist_ok=True)
         name = "" if story.state is None else story.state.name
@@ -452,7 +446,6 @@ class KeeperRunner:
             await asyncio.to_thread(mirror, path, text)
 
     def _suffix(self, member: Member) -> str | None:
-        """Return the name that an agent's files carry; a single keeper's carry none."""
         is_keeper = member.definition == str(self.keeping.manifest)
         return None if self.keeping.is_single and is_keeper else member.name
 
@@ -486,7 +479,6 @@ class _Tick:
             self.run.go()
 
     def cancel(self, reason: str) -> None:
-        """End the agent; a tick without one is over at once."""
         self.is_cancelled = True
         if self.run is not None:
             self.run.cancel(reason)
@@ -526,7 +518,6 @@ def mirror(path: Path, text: str) -> None:
 
 
 def _member(text: str) -> Member:
-    """Return the member whose tick it is, as the manifest had it when that was decided."""
     members = parse_crew(text).members
     if not members:
         raise RunError("the manifest does not define this member")

@@ -46,8 +46,6 @@ _LONGEST: Final = 64  # bytes of the file of the last run
 
 @dataclass(frozen=True, slots=True)
 class CrewCadence:
-    """How members tick that do not say it themselves, and when the engine started."""
-
     started_at: datetime
     stagger: timedelta = STAGGER
     continuous: bool = False
@@ -90,18 +88,14 @@ class SingleKeeper:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The members of a manifest, or of a text that stands for one."""
-
     manifest: Path  # relative paths of members begin beside it
     text: str | None = None
 
     def members(self) -> tuple[Member, ...]:
-        """Return the members in their order; raises PlanFileError if that cannot be read."""
         text = read_plan(self.manifest).text if self.text is None else self.text
         return parse_crew(text, str(self.manifest)).members
 
     def agent(self, member: Member) -> Agent:
-        """Return who a member is, as its definition says now; raises RunError."""
         path = self.beside(member.definition)
         try:
             definition = parse_agent(read_plan(path).text, str(path))
@@ -126,8 +120,6 @@ class NoCrew:
 
 
 class CrewSource:
-    """The members of a crew, in the order of the manifest; or a single keeper."""
-
     name = "crew"
 
     def __init__(
@@ -235,7 +227,6 @@ class CrewSource:
 
 
 def member_names(manifest: Path | None) -> tuple[str, ...]:
-    """Return the members that a task can be given to; none without a manifest to read."""
     try:
         return () if manifest is None else tuple(each.name for each in Roster(manifest).members())
     except PlanFileError:
@@ -245,7 +236,6 @@ def member_names(manifest: Path | None) -> tuple[str, ...]:
 def check_manifest(
     manifest: Path, *, continuous: bool = False, breather: timedelta = timedelta(seconds=45)
 ) -> list[Diagnostic]:
-    """Return the findings about a crew's manifest and the files of its members, each once."""
     file = str(manifest)
     try:
         text = read_plan(manifest).text
@@ -282,7 +272,6 @@ def _check_agent(
     every: timedelta,
     unread: Callable[[PlanFileError, str], Diagnostic],
 ) -> list[Diagnostic]:
-    """Return the findings about the files of an agent that ticks this often."""
     found: list[Diagnostic] = []
     try:
         found += check_agent(read_plan(definition).text, str(definition))

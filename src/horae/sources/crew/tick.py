@@ -157,7 +157,6 @@ class TakenOver(NamedTuple):
 
 
 def state_files(lifecycle: Lifecycle, name: str | None) -> list[str]:
-    """Return the files that an agent's place in this day is mirrored in."""
     return [position_file(name), *(ran_file(state, name) for state in lifecycle.states)]
 
 
@@ -210,7 +209,6 @@ def may_mirror(memory: AgentMemory, file: str, found: str | None) -> bool:
 
 
 def _is_ours(memory: AgentMemory, file: str, text: str) -> bool:
-    """Tell whether a file says what we wrote into it, or read there before."""
     return _flat(text) in memory.mirrors.get(file, "").split("\n")
 
 
@@ -227,7 +225,6 @@ def left_on(machine: str) -> str:
 
 
 def machine_left(trouble: str) -> str | None:
-    """Return the machine of such a trouble; None: it is another one."""
     return trouble.removeprefix(_LEFT) if trouble.startswith(_LEFT) else None
 
 
@@ -271,8 +268,6 @@ def write_memory(memory: AgentMemory) -> str:
 
 
 class Note(NamedTuple):
-    """What is written down beside the run of a tick, to be found after a crash."""
-
     beat: Beat
     state: str
     reason: str

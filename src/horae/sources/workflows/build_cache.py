@@ -86,8 +86,6 @@ class ToolSettings(NamedTuple):
 
 
 class ReadyBlock(NamedTuple):
-    """A block that can be run: with which tool, and the files that must stand beside it."""
-
     found: InstalledTool
     main: str  # a name among `files`, or the path of a program
     files: Mapping[str, bytes]
@@ -96,8 +94,6 @@ class ReadyBlock(NamedTuple):
 
 
 class BuildCache:
-    """Makes blocks ready; one for all runs of a data directory."""
-
     def __init__(
         self, cache: Path, clock: Clock, environ: Mapping[str, str], *, room: int = ROOM
     ) -> None:
@@ -200,7 +196,6 @@ class BuildCache:
     async def _packages(
         self, found: InstalledTool, names: Iterable[str], ask: ToolSettings
     ) -> list[str]:
-        """Look for the packages that a block names; return what a build needs for them."""
         flags: list[str] = []
         tool, language = found.tool, found.language
         for name in names:
@@ -289,7 +284,6 @@ def line_in(said: str, *, last: bool = False) -> int | None:
 
 
 def _split(names: Iterable[str], ask: ToolSettings) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files among the names in :deps with their content, and the packages."""
     files: dict[str, Path] = {}
     packages = []
     for name in names:

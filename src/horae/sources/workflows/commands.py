@@ -84,8 +84,6 @@ def records_of(file: str, text: str, given: bytes) -> tuple[list[dict[str, objec
 
 @dataclass(frozen=True, slots=True)
 class _WorkflowCall:
-    """What is to be run, and where."""
-
     name: str
     plan: Plan
     worlds: list[World]
@@ -101,7 +99,6 @@ class _WorkflowCall:
         workflow: str | None = None,
         data: str | None = None,
     ) -> _WorkflowCall:
-        """Return what a file asks for; a workflow that it does not have is an error."""
         config = load(plan_root((file,)), flags={"data": data})
         if text is None:
             text = read_plan(file, limit=config.plan_max_bytes).text
@@ -190,7 +187,6 @@ class _Screen:
             echo(f"{step.status:<8}  {step.name}  {where}{took}{why}")
 
     async def follow(self, record: Record, ended: Awaitable[object]) -> None:
-        """Show a run until it is over, then what it has put out."""
         if self._is_live:
             await self._draw(record, ended)
         else:
@@ -240,7 +236,6 @@ def _drawn(record: Record, now: datetime) -> RenderableType:
 
 
 def _print_waves(worlds: Iterable[Mapping[str, Any]], blanks: str = "") -> None:
-    """Print the waves of workflows, and those of the workflows inside them."""
     for world in worlds:
         echo(f"{blanks}{world['workflow']}")
         for number, wave in enumerate(world["waves"], 1):

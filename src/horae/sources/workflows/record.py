@@ -104,8 +104,6 @@ _KEYS: Final = {"started_at": "started", "finished_at": "finished", "size": "byt
 
 @dataclass(slots=True)
 class WorldRecord:
-    """One workflow, and those inside it."""
-
     name: str
     schedule: ScheduleData | None
     exports: list[str]
@@ -115,7 +113,6 @@ class WorldRecord:
     reason: str = ""
 
     def every(self) -> Iterator[WorldRecord]:
-        """Yield it and those inside it, parents before children."""
         yield self
         for child in self.children:
             yield from child.every()
@@ -237,7 +234,6 @@ def outputs_of(directory: Path | None) -> dict[tuple[str, str], Path]:
 
 
 def summaries_of(text: str) -> list[dict[str, object]]:
-    """Return what the workflows of a plan would run, in which order."""
     return [summary(world) for world in worlds(read(text))]
 
 

@@ -165,7 +165,6 @@ class WorkflowRunner:
         return await self.make(order)
 
     async def obstacle(self, text: str) -> str | None:
-        """Return why the workflow of a text would be held back; None if it would not."""
         plan = read(text)
         variables = _variables(plan.headlines[0].props) if plan.headlines else ()
         why: str | None = await why_held(self.place, variables)
@@ -257,7 +256,6 @@ class _Step:
 
     @property
     def at(self) -> int:
-        """The number of its headline."""
         return self.flow.component.at
 
     @property
@@ -271,8 +269,6 @@ class _Stage(NamedTuple):
 
 
 class WorkflowRun:
-    """A run of a workflow that is made, and waits or goes on."""
-
     def __init__(
         self,
         runner: WorkflowRunner,
@@ -351,7 +347,6 @@ class WorkflowRun:
         return await asyncio.shield(self._end)
 
     async def _tell(self) -> None:
-        """Run all of it, and say how it ended, whatever happens."""
         try:
             self._live.begin(self._order.timeout)
             if len(self._order.input) > SHORT:
@@ -544,7 +539,6 @@ class WorkflowRun:
         return heard
 
     def _spec(self, step: _Step, ready: ReadyBlock, folder: StepFolder) -> Spec:
-        """Return how a block is run; its input is not known yet."""
         tool, memory = ready.found.tool, step.memory or self._bounds.memory
         argv: tuple[str, ...] = (ready.main,)
         if not tool.build:
@@ -590,7 +584,6 @@ class WorkflowRun:
             later.run = self._live.follow(run, self._spec(later, later.ready, folder))
 
     async def _ask_agent(self, step: _Step, given: StepOutput) -> None:
-        """Run an agent block and note how it ended; an agent that failed raises RunError."""
         agents, block, name = self._runner.agent, step.flow.component.block, step.note.tool
         assert agents and block and name, "the block was made ready"  # noqa: PT018
         self._say(step, StepStatus.RUNNING)
@@ -650,7 +643,6 @@ class WorkflowRun:
         return True
 
     def _place_error(self, step: _Step, line: int | None) -> None:
-        """Note where in the plan the words of a tool point to."""
         block = step.flow.component.block
         if line is None or block is None or not block.body.strip():
             return
@@ -760,7 +752,6 @@ class WorkflowRun:
         )
 
     def _write_log(self) -> None:
-        """Write what is to be in the log; what the disk does not take is lost."""
         lines, self._lines = b"".join(self._lines), []
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         try:

@@ -35,8 +35,6 @@ _TRIES: Final = 3  # to hand a step to a launcher
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What each step may use, and how many of a run go on at a time."""
-
     output: int = 64 * MIB
     memory: int = 4096 * MIB
     at_once: int = min(8, os.cpu_count() or 1)
@@ -91,7 +89,6 @@ class LiveSteps:
         return bool(self.reason) or self.left() <= timedelta(0)
 
     def cancel(self, reason: str) -> None:
-        """End all that goes on, and begin nothing any more."""
         self.reason = self.reason or reason or "cancelled"
         self.cancelled.set()
         for run in tuple(self._live):
@@ -146,7 +143,6 @@ class LiveSteps:
         return self.left() if spec.timeout is None else min(self.left(), spec.timeout)
 
     async def _hold(self, spec: Spec) -> LiveRun:
-        """Start something; a launcher that is lost has run nothing, so it is asked again."""
         for _ in range(_TRIES - 1):
             with suppress(LauncherLostError):  # the last try raises it
                 return await self._processes.hold(spec, at_once=True)
@@ -204,7 +200,6 @@ class StepFolders:
 
 
 def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write files into a directory of our own in which they are not."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     for name, data in files.items():
         path = f"{directory}/{name}"
@@ -215,7 +210,6 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def log_of(directory: Path, most: int) -> bytes:
-    """Return the end of what was said on stderr, or all of it if it is short."""
     # A step that never began has none.
     with suppress(OSError), (directory / LOG_NAME).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
