@@ -18,19 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from horae.core import tool_policy
 from horae.core.receipt import shown
-from horae.core.tool_policy import (
-    BASH,
-    EDIT,
-    FETCH,
-    GIT,
-    GREP,
-    READ,
-    WRITE,
-    Answer,
-    decide,
-    parse_policy,
-)
 from horae.errors import Exit, HoraeError
 from horae.process.masking import disguises
 from horae.sources.agents.tools import Toolbox
@@ -41,7 +30,6 @@ if TYPE_CHECKING:
     from pydantic_ai import Tool
     from pydantic_ai.usage import RunUsage
 
-    from horae.core.tool_policy import ToolPolicy
 
 STEPS: Final = 60  # answers of the model in one run
 TOKENS: Final = 2_000_000
@@ -117,7 +105,7 @@ async def work(
     spellings = disguises(each.encode("utf-8", "surrogateescape") for each in secrets)
     box = Toolbox(
         work_in,
-        policy := parse_policy(order.tools),
+        policy := tool_policy.parse_policy(order.tools),
         # A command has no use for the key of the model.
         environment={name: value for name, value in environ.items() if name != order.key},
         spellings=spellings,
@@ -147,7 +135,7 @@ async def work(
 
 
 async def _answer(
-    order: ModelOrder, box: Toolbox, policy: ToolPolicy, usage: RunUsage, *, key: str
+    order: ModelOrder, box: Toolbox, policy: tool_policy.ToolPolicy, usage: RunUsage, *, key: str
 ) -> str:
     from openai import AsyncOpenAI
     from pydantic_ai import Agent, ToolOutput
@@ -177,17 +165,17 @@ async def _answer(
         return (await agent.run(order.prompt, usage_limits=limits, usage=usage)).output
 
 
-def _offered(box: Toolbox, policy: ToolPolicy) -> list[Tool[None]]:
+def _offered(box: Toolbox, policy: tool_policy.ToolPolicy) -> list[Tool[None]]:
     from pydantic_ai import Tool
 
     actions: dict[str, Callable[..., Any]] = {
-        BASH: box.bash,
-        READ: box.read,
-        WRITE: box.write,
-        EDIT: box.edit,
-        GREP: box.grep,
-        FETCH: box.web_fetch,
-        GIT: box.git,
+        tool_policy.BASH: box.bash,
+        tool_policy.READ: box.read,
+        tool_policy.WRITE: box.write,
+        tool_policy.EDIT: box.edit,
+        tool_policy.GREP: box.grep,
+        tool_policy.FETCH: box.web_fetch,
+        tool_policy.GIT: box.git,
     }
     return [
         Tool(action, name=name, takes_ctx=False, sequential=True)
@@ -196,12 +184,12 @@ def _offered(box: Toolbox, policy: ToolPolicy) -> list[Tool[None]]:
     ]
 
 
-def is_offered(policy: ToolPolicy, tool: str) -> bool:
+def is_offered(policy: tool_policy.ToolPolicy, tool: str) -> bool:
     """Tell whether a model is shown a tool: WebFetch only if it is allowed by its name."""
-    if tool == FETCH:
-        return policy.names(FETCH)
+    if tool == tool_policy.FETCH:
+        return policy.names(tool_policy.FETCH)
     is_in_part = any(pattern.tool == tool and pattern.argument for pattern in policy.tools)
-    return is_in_part or decide(policy, tool, "x") is not Answer.DENY
+    return is_in_part or tool_policy.decide(policy, tool, "x") is not tool_policy.Answer.DENY
 
 
 def _cost(order: ModelOrder, usage: RunUsage) -> float | None:

@@ -27,17 +27,8 @@ from horae.process.masking import Masker, disguises
 from horae.process.processes import LOG_NAME, Processes, Spec, guessed_secrets
 from horae.process.ready import allowed_environment, unread, why_unready
 from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
+from horae.sources.agents import programs
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
-from horae.sources.agents.programs import (
-    Answers,
-    Called,
-    Result,
-    call,
-    can_keep,
-    is_model,
-    program_of,
-    read_answer,
-)
 from horae.sources.agents.rules import AgentDefinition, RunnerKind
 
 if TYPE_CHECKING:
@@ -203,7 +194,7 @@ class Registry:
             here = f"write :COMMAND: in {agent.origin}" if agent.remedy is None else agent.remedy
             fix = ", or ".join(filter(None, (here, self.settings)))
             return Unready(f"{who} has no command", fix)
-        if tools is not None and not can_keep(program_of(command), tools):
+        if tools is not None and not programs.can_keep(programs.program_of(command), tools):
             reason = f"{who}: {command[0]} cannot enforce the tool policy {tools.mode}"
             return Unready(reason, "use claude or :RUNNER: model, or allow all tools")
         why = why_unready(
@@ -276,7 +267,7 @@ class AgentHost:
             raise RunError(str(obstacle))
         given = await place.secrets.given(registry.asked_for(agent), agent.environment)
         wanted = model or registry.model_of(agent)
-        if wanted is not None and not is_model(wanted):
+        if wanted is not None and not programs.is_model(wanted):
             raise RunError(f"{shown(wanted)!r} is not a valid model name")
         if not isinstance(run, Part):
             facts = facts_of(run, place, timeout=timeout, api=agent.definition.api) | facts
@@ -301,11 +292,13 @@ class AgentHost:
         whole = f"{agent.definition.prompt}\n\n{prompt}".strip() + "\n"
         prompt_file = run.directory / PROMPT_NAME
         if agent.runner is RunnerKind.MODEL:
-            called = Called((sys.executable, *MODEL), Answers.MODEL, wants_file=False, keeps=True)
+            called = programs.Called(
+                (sys.executable, *MODEL), programs.Answers.MODEL, wants_file=False, keeps=True
+            )
             spec = self._model_spec(spec, agent, prompt, policy, wanted or "")
         else:
             command = registry.command_of(agent)
-            called = call(
+            called = programs.call(
                 command, model=wanted, policy=policy, work=spec.cwd, prompt_file=prompt_file
             )
             stdin = b"" if called.wants_file else whole.encode("utf-8", "replace")
@@ -360,7 +353,7 @@ class AgentHost:
             return ended
         try:
             said = json.loads((directory / ANSWER_NAME).read_bytes())
-            answers, model = Answers(said["answers"]), said.get("model")
+            answers, model = programs.Answers(said["answers"]), said.get("model")
         except (OSError, ValueError, RecursionError, TypeError, LookupError):
             return ended
         secrets = () if agent is None else await hidden_of(agent, self.place)
@@ -372,7 +365,7 @@ class AgentHost:
 class AgentRun:
     live: Held
     spec: Spec
-    called: Called
+    called: programs.Called
     model: str | None = None
     answer: str = ""  # once it has ended, all that the agent answered
 
@@ -395,7 +388,7 @@ class AgentRun:
         return _with_result(ended, result, self.model)
 
 
-def _with_result(ended: Ended, result: Result, model: str | None) -> Ended:
+def _with_result(ended: Ended, result: programs.Result, model: str | None) -> Ended:
     """Return the end of a run with what its agent answered, and what that makes of it."""
     if model and not result.model:
         result = replace(result, model=model)
@@ -416,8 +409,10 @@ def _with_result(ended: Ended, result: Result, model: str | None) -> Ended:
     return replace(ended, outcome=status, reason=reason)
 
 
-def _result(directory: Path, answers: Answers, secrets: tuple[bytes, ...]) -> Result:
-    is_model = answers is Answers.MODEL
+def _result(
+    directory: Path, answers: programs.Answers, secrets: tuple[bytes, ...]
+) -> programs.Result:
+    is_model = answers is programs.Answers.MODEL
     path = directory / (RESULT_NAME if is_model else LOG_NAME)
     try:
         with path.open("rb") as file:
@@ -431,8 +426,10 @@ def _result(directory: Path, answers: Answers, secrets: tuple[bytes, ...]) -> Re
         if masked != data:
             _write(path, masked.decode("utf-8", "replace"))
         data = masked
-    result = read_answer(data.decode("utf-8", "replace"), answers)
-    return Result() if is_model and not result.is_read else result  # half of a file is no answer
+    result = programs.read_answer(data.decode("utf-8", "replace"), answers)
+    return (
+        programs.Result() if is_model and not result.is_read else result
+    )  # half of a file is no answer
 
 
 def _write(path: Path, text: str) -> None:

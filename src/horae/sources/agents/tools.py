@@ -15,20 +15,8 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from horae.core import tool_policy
 from horae.core.receipt import shown
-from horae.core.tool_policy import (
-    BASH,
-    EDIT,
-    FETCH,
-    GIT,
-    GREP,
-    READ,
-    WRITE,
-    Answer,
-    Mode,
-    ToolPolicy,
-    decide,
-)
 from horae.process.masking import Masker
 
 if TYPE_CHECKING:
@@ -65,7 +53,7 @@ class Toolbox:
     def __init__(
         self,
         work: Path,
-        policy: ToolPolicy,
+        policy: tool_policy.ToolPolicy,
         *,
         environment: Mapping[str, str],
         spellings: tuple[bytes, ...] = (),
@@ -90,7 +78,7 @@ class Toolbox:
         """Run a command with `sh -c` in the working directory and return its output."""
         limit = max(1, min(seconds, LONGEST_SHELL))
         argv = ("sh", "-c", command)
-        return await self._use(BASH, command, lambda: self._run(argv, seconds=limit))
+        return await self._use(tool_policy.BASH, command, lambda: self._run(argv, seconds=limit))
 
     async def read(self, path: str, first: int = 1, lines: int = 2000) -> str:
         """Return lines of a text file in the working directory, starting at line `first`."""
@@ -99,7 +87,7 @@ class Toolbox:
             whole = self._content(path).splitlines(keepends=True)
             return "".join(whole[max(0, first - 1) :][: max(0, lines)])
 
-        return await self._use(READ, path, reading)
+        return await self._use(tool_policy.READ, path, reading)
 
     async def write(self, path: str, content: str) -> str:
         """Write a file in the working directory; the file is created if it does not exist."""
@@ -108,7 +96,7 @@ class Toolbox:
             self._put(path, content)
             return f"wrote {len(content)} characters"
 
-        return await self._use(WRITE, path, writing)
+        return await self._use(tool_policy.WRITE, path, writing)
 
     async def edit(self, path: str, old: str, new: str) -> str:
         """Replace `old`, which must occur exactly once in the file, with `new`."""
@@ -121,7 +109,7 @@ class Toolbox:
             self._put(path, content.replace(old, new))
             return "replaced"
 
-        return await self._use(EDIT, path, editing)
+        return await self._use(tool_policy.EDIT, path, editing)
 
     async def grep(self, pattern: str, path: str = ".") -> str:
         """Return the lines that match an extended regular expression, with file and line."""
@@ -134,11 +122,11 @@ class Toolbox:
             argv = ("grep", "-rnIE", "--exclude-dir=.git", "-e", pattern, "--", *where)
             return await self._run(argv, seconds=SHELL_SECONDS, fine=(0, 1)) or "no line matches"
 
-        return await self._use(GREP, path, searching)
+        return await self._use(tool_policy.GREP, path, searching)
 
     async def web_fetch(self, url: str) -> str:
         """Fetch an http or https address and return its content as text."""
-        return await self._use(FETCH, url, lambda: self._fetch(url))
+        return await self._use(tool_policy.FETCH, url, lambda: self._fetch(url))
 
     async def git(self, message: str) -> str:
         """Commit all changes in the working directory."""
@@ -154,21 +142,21 @@ class Toolbox:
             said = await self._run((*argv, f"--message={message}"), seconds=60, fine=(0, 1))
             return said or "committed"
 
-        return await self._use(GIT, "commit", committing)
+        return await self._use(tool_policy.GIT, "commit", committing)
 
     # How each call goes
 
     async def _use(self, tool: str, argument: str, action: Callable[[], Awaitable[str]]) -> str:
         """Do what a call asks for, if it may; return what the model is told, without secrets."""
         began = time.monotonic()
-        answer = decide(self._policy, tool, argument)
+        answer = tool_policy.decide(self._policy, tool, argument)
         is_error = True
         match answer:
-            case Answer.DENY:
+            case tool_policy.Answer.DENY:
                 told = f"refused: the tool policy does not allow {tool} with these arguments"
-            case Answer.ASK:
+            case tool_policy.Answer.ASK:
                 told = f"refused: {tool} needs approval, and no user is available to approve it"
-            case Answer.ALLOW:
+            case tool_policy.Answer.ALLOW:
                 try:
                     told, is_error = await action(), False
                 except ToolError as error:
@@ -305,14 +293,22 @@ class Toolbox:
     async def _fetch(self, url: str) -> str:
         """Return what is at an address; each redirect is checked like the first."""
         for _ in range(REDIRECTS + 1):
-            if decide(self._policy, FETCH, url) is not Answer.ALLOW:
+            if (
+                tool_policy.decide(self._policy, tool_policy.FETCH, url)
+                is not tool_policy.Answer.ALLOW
+            ):
                 raise ToolError(
                     f"the address redirects to {url}, which the tool policy does not allow"
                 )
             is_named = any(
                 pattern.argument is not None
                 and "domain:*" not in pattern.argument
-                and decide(ToolPolicy(Mode.ALLOW_LIST, (pattern,)), FETCH, url) is Answer.ALLOW
+                and tool_policy.decide(
+                    tool_policy.ToolPolicy(tool_policy.Mode.ALLOW_LIST, (pattern,)),
+                    tool_policy.FETCH,
+                    url,
+                )
+                is tool_policy.Answer.ALLOW
                 for pattern in self._policy.tools
             )
             text, onward = await asyncio.to_thread(_get, url, allow_private=is_named)

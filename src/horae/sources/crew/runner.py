@@ -39,39 +39,9 @@ from horae.files.git.trees import Trees, why_left
 from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read
 from horae.sources.board.rules import blocked_text, moment
-from horae.sources.crew.briefing import Appointment, BoardTask, hand, is_idle, prompt, survey
-from horae.sources.crew.diary import (
-    Commit,
-    DiaryEntry,
-    DiaryFacts,
-    Ran,
-    carry_of,
-    is_quiet,
-    rest_file,
-    rest_text,
-)
+from horae.sources.crew import briefing, diary, rules, tick
 from horae.sources.crew.lifecycle import parse_lifecycle
-from horae.sources.crew.rules import TickMode, last_run_file, parse_crew, ran_file, seconds_text
 from horae.sources.crew.source import Roster
-from horae.sources.crew.tick import (
-    AgentMemory,
-    Beat,
-    Note,
-    TakenOver,
-    begun,
-    ended,
-    going,
-    machine_left,
-    may_mirror,
-    mirrored,
-    read_memory,
-    read_note,
-    state_files,
-    take_over,
-    tick,
-    write_memory,
-    write_note,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,9 +53,7 @@ if TYPE_CHECKING:
     from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Agent, AgentHost
     from horae.sources.board.tasks import CommittedBoard
-    from horae.sources.crew.briefing import Handed
     from horae.sources.crew.lifecycle import Lifecycle, State
-    from horae.sources.crew.rules import Member
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +69,7 @@ _LONGEST_NOTE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    mode: str = TickMode.PLAN
+    mode: str = rules.TickMode.PLAN
     timeout: timedelta | None = None
     gitops: bool = False
     zone_name: str = "UTC"
@@ -142,25 +110,25 @@ class KeeperRunner:
 
     async def _hold(self, job: Job) -> Held:
         now = self.clock.now()
-        last_run = self._state(last_run_file(self._suffix(_member(job.text))))
-        await self._mirror(last_run, seconds_text(now))
+        last_run = self._state(rules.last_run_file(self._suffix(_member(job.text))))
+        await self._mirror(last_run, rules.seconds_text(now))
         pulled = await self._pull()
         member, agent, obstacle = await self._who(job.filed, job.text)
         lifecycle = await asyncio.to_thread(self._lifecycle, member)
         memory = remembered = await self._remembered(job, member, lifecycle)
         told = await self._told(member, memory, now)
         wakes_when = member.wake or agent.definition.wake
-        sleeps = wakes_when is Wake.DUE and is_idle(told)
-        made = tick(lifecycle, memory, now=now, sleeps=sleeps)
+        sleeps = wakes_when is Wake.DUE and briefing.is_idle(told)
+        made = tick.tick(lifecycle, memory, now=now, sleeps=sleeps)
         # Work that was not delivered is still not, until the next delivery says otherwise.
         kept = {
             name: why
             for name, why in memory.troubles.items()
-            if name == _DELIVERY or ((left := machine_left(name)) and self.is_gone(left))
+            if name == _DELIVERY or ((left := tick.machine_left(name)) and self.is_gone(left))
         }
-        memory = replace(begun(memory, made, now=now), troubles={**kept, **pulled})
+        memory = replace(tick.begun(memory, made, now=now), troubles={**kept, **pulled})
         story = _Tick(self, member, lifecycle, memory, made.beat, made.state, made.reason, told)
-        if made.beat is not Beat.WAKE:
+        if made.beat is not tick.Beat.WAKE:
             await asyncio.to_thread(self._note, job, story)
             return story
         if obstacle is not None:
@@ -170,11 +138,11 @@ class KeeperRunner:
             troubles = {**memory.troubles, "tree": tree.trouble}
             story.memory = replace(memory, troubles=troubles)
         await asyncio.to_thread(self._note, job, story)
-        known = write_memory(going(remembered, lifecycle, now=now))
+        known = tick.write_memory(tick.going(remembered, lifecycle, now=now))
         await self.ledger.remember(job.filed.entry, known, term=self.term)
         timeout = member.timeout or agent.definition.timeout
         timeout = timeout or self.keeping.timeout or self._place.timeout
-        told_as = prompt(told, mode=member.mode or self.keeping.mode, state=story.state)
+        told_as = briefing.prompt(told, mode=member.mode or self.keeping.mode, state=story.state)
         agent = replace(agent, directory=tree.path)
         story.run = await self.agents.hold(agent, told_as, run=job, timeout=timeout)
         return story
@@ -185,7 +153,7 @@ class KeeperRunner:
         if isinstance(found, Unreleased):
             return found
         text = await asyncio.to_thread(_text_of, directory / NOTE_NAME, most=_LONGEST_NOTE)
-        note = read_note(text or "")
+        note = tick.read_note(text or "")
         says = await self.ledger.text(filed.digest)
         if note is None or says is None:
             return found
@@ -195,7 +163,7 @@ class KeeperRunner:
         except RunError:
             return found
         how = found or Ended(Status.INTERRUPTED, ENGINE_EXITED)
-        if note.beat in {Beat.GATED, Beat.ASLEEP}:  # there was nothing to interrupt
+        if note.beat in {tick.Beat.GATED, tick.Beat.ASLEEP}:  # there was nothing to interrupt
             how = Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, note.reason))
         state = None if lifecycle is None else lifecycle.states.get(note.state)
         story = _Tick(self, member, lifecycle, note.memory, note.beat, state, note.reason)
@@ -209,15 +177,15 @@ class KeeperRunner:
         """Let the file of a state say that it began; its gate counts from here."""
         at = None if story.state is None else story.memory.began.get(story.state.name)
         if story.state is not None and at is not None:
-            name = ran_file(story.state.name, self._suffix(story.member))
-            await self._mirror(self._state(name), seconds_text(at))
+            name = rules.ran_file(story.state.name, self._suffix(story.member))
+            await self._mirror(self._state(name), rules.seconds_text(at))
 
     async def over(self, story: _Tick, how: Ended) -> Ended:
         facts = dict(how.facts)
         memory = story.memory
         if story.state is not None:
             facts["state"] = story.state.name
-        if story.beat is Beat.WAKE:
+        if story.beat is tick.Beat.WAKE:
             brought = await self.trees.deliver(story.member.name)
             facts.update(brought.facts())
             troubles = {name: why for name, why in memory.troubles.items() if name != _DELIVERY}
@@ -229,21 +197,23 @@ class KeeperRunner:
             day = await asyncio.to_thread(self._lifecycle, story.member)
         except RunError:
             day = story.lifecycle
-        memory = ended(memory, story.beat, day, how.outcome, now=self.clock.now())
-        memory = mirrored(memory, name=self._suffix(story.member))
-        is_counted = how.is_counted and story.beat is not Beat.GATED
-        return replace(how, facts=facts, memory=write_memory(memory), is_counted=is_counted)
+        memory = tick.ended(memory, story.beat, day, how.outcome, now=self.clock.now())
+        memory = tick.mirrored(memory, name=self._suffix(story.member))
+        is_counted = how.is_counted and story.beat is not tick.Beat.GATED
+        return replace(how, facts=facts, memory=tick.write_memory(memory), is_counted=is_counted)
 
     async def rest(self, story: _Tick) -> Ended:
         """Write the page of a rest from what is known; one in which nothing happened has none."""
         now = self.clock.now()
         facts = await self._facts(story.memory.rested_at, story.told)
-        if is_quiet(facts):
+        if diary.is_quiet(facts):
             words = "nothing has happened since the last rest"
             return Ended(Status.NO_WORK, Reason(ReasonCode.REST_QUIET, words))
-        text = rest_text(facts, agent=story.member.name, now=now, zone_name=self.keeping.zone_name)
-        words = await self._write_page(rest_file(now), text, f"{_REST}{story.member.name}")
-        story.memory = replace(story.memory, carry=carry_of(text))
+        text = diary.rest_text(
+            facts, agent=story.member.name, now=now, zone_name=self.keeping.zone_name
+        )
+        words = await self._write_page(diary.rest_file(now), text, f"{_REST}{story.member.name}")
+        story.memory = replace(story.memory, carry=diary.carry_of(text))
         return Ended(Status.DONE, Reason(ReasonCode.REST_WRITTEN, words))
 
     async def settle(self, filed: Filed) -> None:
@@ -252,21 +222,21 @@ class KeeperRunner:
         known = await self.ledger.entry(filed.entry)
         if known is None or not known.memory:
             return
-        memory = read_memory(known.memory)
+        memory = tick.read_memory(known.memory)
         for name, text in memory.mirrors.items():
             path = self._state(name)
             found = await asyncio.to_thread(_text_of, path)
-            if may_mirror(memory, name, found):
+            if tick.may_mirror(memory, name, found):
                 await asyncio.to_thread(mirror, path, text.partition("\n")[0])
 
-    async def _who(self, filed: Filed, says: str) -> tuple[Member, Agent, str | None]:
+    async def _who(self, filed: Filed, says: str) -> tuple[rules.Member, Agent, str | None]:
         """Return whose tick it is, the agent, and why it cannot run, if it cannot.
 
         It is a member as the manifest had it when the tick was decided. One that cannot run so
         is taken as the manifest has it now, since that may be the remedy.
         """
 
-        async def read(text: str) -> tuple[Member, Agent, str | None]:
+        async def read(text: str) -> tuple[rules.Member, Agent, str | None]:
             member = _member(text)
             agent = await asyncio.to_thread(self._roster.agent, member)
             return member, agent, await self.agents.why_unable(agent)
@@ -279,18 +249,20 @@ class KeeperRunner:
         return found if now_says is None else await read(now_says)
 
     async def _remembered(
-        self, job: Job, member: Member, lifecycle: Lifecycle | None
-    ) -> AgentMemory:
+        self, job: Job, member: rules.Member, lifecycle: Lifecycle | None
+    ) -> tick.AgentMemory:
         """Return what an agent remembers; what a person wrote into its files is taken over."""
-        memory = read_memory("" if job.listed is None else job.listed.memory)
+        memory = tick.read_memory("" if job.listed is None else job.listed.memory)
         if lifecycle is None or not self.keeping.has_files:
             return memory
 
-        def look_at_files() -> TakenOver:
+        def look_at_files() -> tick.TakenOver:
             suffix = self._suffix(member)
-            found = {name: _text_of(self._state(name)) for name in state_files(lifecycle, suffix)}
+            found = {
+                name: _text_of(self._state(name)) for name in tick.state_files(lifecycle, suffix)
+            }
             texts = {name: text for name, text in found.items() if text is not None}
-            taken = take_over(memory, lifecycle, texts, name=suffix)
+            taken = tick.take_over(memory, lifecycle, texts, name=suffix)
             for name in taken.bad:
                 mirror(self._state(f"{name}.bad"), texts[name])
                 mirror(self._state(name), memory.mirrors.get(name, "").partition("\n")[0])
@@ -313,7 +285,7 @@ class KeeperRunner:
         is_trouble = pulled.is_left_alone and pulled.why is not UpdateRefusal.NO_ORIGIN
         return {"pull": why_left(pulled)} if is_trouble else {}
 
-    def _lifecycle(self, member: Member) -> Lifecycle | None:
+    def _lifecycle(self, member: rules.Member) -> Lifecycle | None:
         if member.lifecycle is None:
             return None
         path = self._roster.beside(member.lifecycle)
@@ -322,11 +294,13 @@ class KeeperRunner:
         except PlanFileError as error:
             raise RunError(f"the lifecycle cannot be read: {error}") from None
 
-    async def _told(self, member: Member, memory: AgentMemory, now: datetime) -> Handed:
+    async def _told(
+        self, member: rules.Member, memory: tick.AgentMemory, now: datetime
+    ) -> briefing.Handed:
         plans = await asyncio.to_thread(self._plans)
         keeping = self.keeping
-        return hand(
-            survey(plans, await self._tasks(member.name), zone_name=keeping.zone_name),
+        return briefing.hand(
+            briefing.survey(plans, await self._tasks(member.name), zone_name=keeping.zone_name),
             agent=member.name,
             now=now,
             zone_name=keeping.zone_name,
@@ -335,7 +309,7 @@ class KeeperRunner:
             carry=memory.carry,
         )
 
-    async def _tasks(self, name: str) -> list[BoardTask]:
+    async def _tasks(self, name: str) -> list[briefing.BoardTask]:
         """Return the board as an agent sees it; what cannot be read its own source says."""
         if self.board is None:
             return []
@@ -343,11 +317,11 @@ class KeeperRunner:
             cards = await self.board.read()
         except (HoraeError, OSError):
             return []
-        found = [BoardTask(number, "", "archived") for number in sorted(cards.archived)]
+        found = [briefing.BoardTask(number, "", "archived") for number in sorted(cards.archived)]
         for task in cards.tasks:
             assignee = task.text("assignee")
             other = "" if assignee is None or assignee == name else assignee
-            told = BoardTask(
+            told = briefing.BoardTask(
                 task.id,
                 task.title,
                 task.status,
@@ -370,7 +344,7 @@ class KeeperRunner:
                     plans.append((path.removeprefix(f"{root}/"), read(text)))
         return plans
 
-    async def _appointments(self) -> list[Appointment]:
+    async def _appointments(self) -> list[briefing.Appointment]:
         found = []
         for known in await self.ledger.coming(limit=MOST):
             if known.source != "org":
@@ -380,11 +354,15 @@ class KeeperRunner:
             status = "" if last is None else last.status.value
             planned_at = None if last is None else last.receipt.planned_at
             origin = known.item.origin
-            found.append(Appointment(known.mark.title, origin, status, planned_at, known.next_at))
+            found.append(
+                briefing.Appointment(known.mark.title, origin, status, planned_at, known.next_at)
+            )
         return found
 
-    async def _facts(self, since: datetime | None, told: Handed | None) -> DiaryFacts:
-        commits: list[Commit] = []
+    async def _facts(
+        self, since: datetime | None, told: briefing.Handed | None
+    ) -> diary.DiaryFacts:
+        commits: list[diary.Commit] = []
         if is_repository(self._place.root):
             try:
                 found = await Git(self._place.root).log(since=since)
@@ -392,26 +370,26 @@ class KeeperRunner:
                 log.warning("the briefing names no commits: %s", error)
                 found = []
             commits = [
-                Commit(each.at, each.author, each.subject)
+                diary.Commit(each.at, each.author, each.subject)
                 for each in found
                 if not (each.author == HORAE.name and each.subject.startswith(_REST))
             ]
         page = await self.ledger.receipts(since=since, statuses=ENDS, limit=200)
         runs = [
-            Ran(each.ended_at, each.title, each.status, each.receipt.reason)
+            diary.Ran(each.ended_at, each.title, each.status, each.receipt.reason)
             for each in page.receipts
             if each.ended_at is not None
             and (since is None or each.ended_at > since)
             and each.receipt.reason.code != ReasonCode.REST_WRITTEN
         ]
         coming = [
-            DiaryEntry(each.next_at, each.mark.title)
+            diary.DiaryEntry(each.next_at, each.mark.title)
             for each in await self.ledger.coming(limit=MOST)
             if each.next_at is not None
         ]
         cards = None if self.board is None else await self.board.read()
         counts = Counter(() if cards is None else (task.status for task in cards.tasks))
-        return DiaryFacts(commits, runs, counts, coming, told)
+        return diary.DiaryFacts(commits, runs, counts, coming, told)
 
     async def _write_page(self, name: str, text: str, message: str) -> str:
         """Write a page into the plan root and commit it alone; one that is there stays."""
@@ -438,14 +416,14 @@ class KeeperRunner:
         directory = self._place.directory_of(job.run)
         directory.mkdir(0o700, parents=True, exist_ok=True)
         name = "" if story.state is None else story.state.name
-        note = Note(story.beat, name, story.reason, story.memory)
-        mirror(directory / NOTE_NAME, write_note(note))
+        note = tick.Note(story.beat, name, story.reason, story.memory)
+        mirror(directory / NOTE_NAME, tick.write_note(note))
 
     async def _mirror(self, path: Path, text: str) -> None:
         if self.keeping.has_files:
             await asyncio.to_thread(mirror, path, text)
 
-    def _suffix(self, member: Member) -> str | None:
+    def _suffix(self, member: rules.Member) -> str | None:
         is_keeper = member.definition == str(self.keeping.manifest)
         return None if self.keeping.is_single and is_keeper else member.name
 
@@ -458,13 +436,13 @@ class _Tick:
     """A tick under way; without a run of its agent it is a rest, or nothing at all."""
 
     keeper: KeeperRunner
-    member: Member
+    member: rules.Member
     lifecycle: Lifecycle | None
-    memory: AgentMemory
-    beat: Beat
+    memory: tick.AgentMemory
+    beat: tick.Beat
     state: State | None
     reason: str
-    told: Handed | None = None
+    told: briefing.Handed | None = None
     run: Held | None = None
     is_let_go: bool = False
     is_cancelled: bool = False
@@ -487,13 +465,13 @@ class _Tick:
         if not self.is_let_go:
             never = Ended(Status.KILLED, NEVER_STARTED)
             return never if self.run is None else await self.run.ended()
-        if self.beat in {Beat.WAKE, Beat.REST}:
+        if self.beat in {tick.Beat.WAKE, tick.Beat.REST}:
             await self.keeper.began(self)
         if self.run is not None:
             how = await self.run.ended()
             if self.is_cancelled:  # whatever it says of itself, it holds its place
                 how = replace(how, outcome=Status.KILLED)
-        elif self.beat is Beat.REST:
+        elif self.beat is tick.Beat.REST:
             try:
                 how = await self.keeper.rest(self)
             except (HoraeError, OSError) as error:
@@ -517,8 +495,8 @@ def mirror(path: Path, text: str) -> None:
         log.warning("cannot write %s: %s", path, error)
 
 
-def _member(text: str) -> Member:
-    members = parse_crew(text).members
+def _member(text: str) -> rules.Member:
+    members = rules.parse_crew(text).members
     if not members:
         raise RunError("the manifest does not define this member")
     return members[0]

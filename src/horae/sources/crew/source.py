@@ -23,15 +23,8 @@ from horae.files.read import PlanFileError, PlanMissingError, StrPath, read_plan
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.agents.rules import AgentError, agent_name, check_agent, parse_agent
 from horae.sources.agents.runner import Agent
+from horae.sources.crew import rules
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
-from horae.sources.crew.rules import (
-    STAGGER,
-    Member,
-    first_delay,
-    last_run_file,
-    parse_crew,
-    parse_seconds,
-)
 from horae.timing.duration import format_duration
 
 if TYPE_CHECKING:
@@ -47,7 +40,7 @@ _LONGEST: Final = 64  # bytes of the file of the last run
 @dataclass(frozen=True, slots=True)
 class CrewCadence:
     started_at: datetime
-    stagger: timedelta = STAGGER
+    stagger: timedelta = rules.STAGGER
     continuous: bool = False
     breather: timedelta = timedelta(seconds=45)
     timeout: timedelta | None = None
@@ -91,11 +84,11 @@ class Roster:
     manifest: Path  # relative paths of members begin beside it
     text: str | None = None
 
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[rules.Member, ...]:
         text = read_plan(self.manifest).text if self.text is None else self.text
-        return parse_crew(text, str(self.manifest)).members
+        return rules.parse_crew(text, str(self.manifest)).members
 
-    def agent(self, member: Member) -> Agent:
+    def agent(self, member: rules.Member) -> Agent:
         path = self.beside(member.definition)
         try:
             definition = parse_agent(read_plan(path).text, str(path))
@@ -172,7 +165,7 @@ class CrewSource:
 
     def _members(self, text: str) -> Iterator[Scanned]:
         """Yield the members; each that can tick begins a stagger after the one before it."""
-        crew = parse_crew(text, self._manifest)
+        crew = rules.parse_crew(text, self._manifest)
         self._begin(crew.members)
         for member in crew.members:
             address = self._address(member)
@@ -196,7 +189,7 @@ class CrewSource:
             origin = Origin(self._manifest, idler.line)
             yield Scanned(mark, Unarmed(mark.address, origin, idler.name, idler.reason))
 
-    def _begin(self, members: Sequence[Member]) -> None:
+    def _begin(self, members: Sequence[rules.Member]) -> None:
         """Say when each member that is new, or ticks otherwise now, may first tick."""
         rhythm, before, index = self._rhythm, self._firsts, 0
         now = rhythm.started_at if self._now is None else self._now()
@@ -207,21 +200,21 @@ class CrewSource:
             if address in before and before[address][0] == base:
                 self._firsts[address] = before[address]
                 continue
-            left = first_delay(base, self._last_run_at(member.name), now=now)
+            left = rules.first_delay(base, self._last_run_at(member.name), now=now)
             # The stagger keeps them apart at the start, unless they are inside an interval.
-            least = first_delay(base, None, now=now, index=index, stagger=rhythm.stagger)
+            least = rules.first_delay(base, None, now=now, index=index, stagger=rhythm.stagger)
             self._firsts[address] = base, now + max(left, least)
             index += 1
 
-    def _address(self, member: Member) -> str:
+    def _address(self, member: rules.Member) -> str:
         return f"agent:{member.name if self._keeper is None else KEEPER}"
 
     def _last_run_at(self, name: str) -> datetime | None:
         if self._data is None:
             return None
-        file = last_run_file(name if self._keeper is None else None)
+        file = rules.last_run_file(name if self._keeper is None else None)
         try:
-            return parse_seconds(read_plan(self._data / file, limit=_LONGEST).text)
+            return rules.parse_seconds(read_plan(self._data / file, limit=_LONGEST).text)
         except PlanFileError:
             return None
 
@@ -241,12 +234,12 @@ def check_manifest(
         text = read_plan(manifest).text
     except PlanFileError as error:
         return [_unread(file, error, "name the manifest in crew.def")]
-    crew = parse_crew(text, file)
+    crew = rules.parse_crew(text, file)
     found = [*crew.diagnostics]
     for member in crew.members:
         every = member.every(continuous=continuous, breather=breather)
 
-        def unread(error: PlanFileError, key: str, member: Member = member) -> Diagnostic:
+        def unread(error: PlanFileError, key: str, member: rules.Member = member) -> Diagnostic:
             message = f"the :{key}: of {member.name} cannot be read: {error}"
             fix = "write a path relative to the manifest, or an absolute path"
             return Diagnostic(file, member.line, 1, UNREAD, Severity.ERROR, message, fix)

@@ -20,16 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.ports import Clock, Ended, RunError
 from horae.core.receipt import Status, shown
 from horae.process.logs import clear
-from horae.sources.workflows.languages import (
-    PROGRAM,
-    InstalledTool,
-    Language,
-    Tool,
-    filled,
-    is_new_enough,
-    missing,
-    telling,
-)
+from horae.sources.workflows import languages
 from horae.sources.workflows.record import put
 from horae.sources.workflows.steps import MIB, LiveSteps, log_of, size_text, write_files
 
@@ -65,7 +56,7 @@ class ToolSettings(NamedTuple):
     live: LiveSteps
     spec: Spec
     root: Path  # beyond which nothing is looked at
-    tools: dict[str, InstalledTool]  # what was found for this run, by language
+    tools: dict[str, languages.InstalledTool]  # what was found for this run, by language
 
     async def about(self, *argv: str, cwd: Path | None = None) -> tuple[Ended, bytes]:
         directory = self.spec.directory
@@ -86,7 +77,7 @@ class ToolSettings(NamedTuple):
 
 
 class ReadyBlock(NamedTuple):
-    found: InstalledTool
+    found: languages.InstalledTool
     main: str  # a name among `files`, or the path of a program
     files: Mapping[str, bytes]
     digest: str  # of its language and all that it is made from
@@ -114,7 +105,7 @@ class BuildCache:
         }
 
     async def ready(
-        self, component: Component, language: Language, program: Path, ask: ToolSettings
+        self, component: Component, language: languages.Language, program: Path, ask: ToolSettings
     ) -> ReadyBlock:
         """Return a block made ready to run, or raise RunError; a build is put at *program*."""
         block = component.block
@@ -138,7 +129,7 @@ class BuildCache:
             files[main] = text.encode(errors="surrogateescape")
             made_of = files
         sums = sorted((name, sha256(data).hexdigest()) for name, data in made_of.items())
-        how = [word for word in found.tool.build if word != PROGRAM]
+        how = [word for word in found.tool.build if word != languages.PROGRAM]
         whole = [language.name, found.path, found.version, how, flags, sums]
         digest = sha256(dumps(whole).encode()).hexdigest()
         if not found.tool.build:
@@ -153,7 +144,9 @@ class BuildCache:
                 self._keep(program, kept)
         return ReadyBlock(found, str(program), {}, digest, where)
 
-    async def _tool(self, language: Language, ask: ToolSettings) -> InstalledTool:
+    async def _tool(
+        self, language: languages.Language, ask: ToolSettings
+    ) -> languages.InstalledTool:
         """Return the first tool that will do; for one run it is looked for once."""
         if language.name in ask.tools:
             return ask.tools[language.name]
@@ -163,13 +156,13 @@ class BuildCache:
             if path is None:
                 continue
             version = await self._version(tool, path, ask)
-            if is_new_enough(tool, version):
-                found = InstalledTool(language, tool, path, version)
+            if languages.is_new_enough(tool, version):
+                found = languages.InstalledTool(language, tool, path, version)
                 return ask.tools.setdefault(language.name, found)
             had.append(f"{tool.program} {version}")
-        raise RunError(missing(language, self._path, had))
+        raise RunError(languages.missing(language, self._path, had))
 
-    async def _version(self, tool: Tool, path: str, ask: ToolSettings) -> str:
+    async def _version(self, tool: languages.Tool, path: str, ask: ToolSettings) -> str:
         """Return which version a tool is; it is asked once a day, or when its file changes."""
         if not tool.version:
             return ""
@@ -194,7 +187,7 @@ class BuildCache:
             return known
 
     async def _packages(
-        self, found: InstalledTool, names: Iterable[str], ask: ToolSettings
+        self, found: languages.InstalledTool, names: Iterable[str], ask: ToolSettings
     ) -> list[str]:
         flags: list[str] = []
         tool, language = found.tool, found.language
@@ -211,7 +204,7 @@ class BuildCache:
                     raise RunError(
                         f":deps {name}: {tool.asks} is needed to find it; install {tool.asks}"
                     )
-            ended, said = await ask.about(program, *filled(tool.has, package=name))
+            ended, said = await ask.about(program, *languages.filled(tool.has, package=name))
             if ended.outcome is Status.FAILED:
                 raise BuildError(
                     f":deps {name}: not found; for {language.name} it must be a file next to the"
@@ -244,7 +237,7 @@ class BuildCache:
 
 
 async def _build(
-    found: InstalledTool,
+    found: languages.InstalledTool,
     main: str,
     files: Mapping[str, bytes],
     flags: Sequence[str],
@@ -257,7 +250,7 @@ async def _build(
         os.mkdir(work, 0o700)
         write_files(work, files)
         same = [name for name in files if name.endswith(found.language.suffix)]
-        command = filled(
+        command = languages.filled(
             found.tool.build,
             source=str(work / main),
             sources=[str(work / name) for name in same] or [main],
@@ -269,7 +262,7 @@ async def _build(
         clear(work)
     if ended.outcome is Status.FAILED:
         plain = _COLOURS.sub("", said.decode(errors="replace"))
-        reason = f"does not compile: {shown(telling(plain, first=True)) or ended.reason}"
+        reason = f"does not compile: {shown(languages.telling(plain, first=True)) or ended.reason}"
         raise BuildError(reason, said, line=line_in(plain))
 
 

@@ -15,19 +15,8 @@ from horae.core.views import RequestError
 from horae.org.document import read
 from horae.org.world import worlds
 from horae.sources.workflows.record import summaries_of
+from horae.web import router
 from horae.web.answer import HEADERS, told
-from horae.web.router import (
-    Field,
-    NotOfferedError,
-    Operation,
-    Takes,
-    flag,
-    idempotency_key,
-    needed,
-    number,
-    offered,
-    text,
-)
 from horae.web.stream import LOOK, log_parts
 
 if TYPE_CHECKING:
@@ -38,7 +27,6 @@ if TYPE_CHECKING:
 
     from horae.sources.agents.source import AgentRequests
     from horae.sources.workflows.runner import WorkflowRunner
-    from horae.web.router import Front, RequestFields
 
 AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
 
@@ -61,14 +49,14 @@ class WorkflowRequests:
 
 
 async def run_workflows(
-    front: Front, request: Request, asked: RequestFields
+    front: router.Front, request: Request, asked: router.RequestFields
 ) -> list[dict[str, Any]]:
     """Run the workflows of a plan and return their records; with `plan=1` run nothing.
 
     With `plan=1` the response lists what would run. If the client closes the connection, the
     runs are ended.
     """
-    kept = offered(front.workflows, "workflows")
+    kept = router.offered(front.workflows, "workflows")
     org = asked.long("org")
     if not org:
         raise RequestError("org is missing; pass the text of a plan")
@@ -96,9 +84,9 @@ async def run_workflows(
         running.cancel()
 
 
-async def run_agent(front: Front, request: Request, asked: RequestFields) -> Response:
+async def run_agent(front: router.Front, request: Request, asked: router.RequestFields) -> Response:
     """Start a run of an agent with a task, and return the id of the run."""
-    kept = offered(front.agent_runs, "agents")
+    kept = router.offered(front.agent_runs, "agents")
     if not asked.long("task"):
         raise RequestError("task is missing; pass the task of the agent")
     given = {
@@ -108,25 +96,29 @@ async def run_agent(front: Front, request: Request, asked: RequestFields) -> Res
         "max_steps": asked.number("max_steps"),
         "agent": asked.text("agent") or None,
     }
-    run = await kept.begin(given, key=idempotency_key(request))
+    run = await kept.begin(given, key=router.idempotency_key(request))
     said = await _looked(kept, run)
     return told({"id": run, "status": said["status"]}, HTTPStatus.ACCEPTED)
 
 
-async def agent_run(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
+async def agent_run(
+    front: router.Front, request: Request, _: router.RequestFields
+) -> dict[str, Any]:
     """Show the status of a run of an agent."""
-    return await _looked(offered(front.agent_runs, "agents"), request.path_params["id"])
+    return await _looked(router.offered(front.agent_runs, "agents"), request.path_params["id"])
 
 
-async def agent_run_stream(front: Front, request: Request, _: RequestFields) -> Response:
+async def agent_run_stream(
+    front: router.Front, request: Request, _: router.RequestFields
+) -> Response:
     """Stream the output of a run of an agent, and its outcome at the end."""
-    kept, run = offered(front.agent_runs, "agents"), request.path_params["id"]
+    kept, run = router.offered(front.agent_runs, "agents"), request.path_params["id"]
     await _looked(kept, run)
     parts = _told(front, kept, run)
     return StreamingResponse(parts, media_type="text/event-stream", headers=HEADERS)
 
 
-async def _told(front: Front, kept: AgentRequests, run: str) -> AsyncIterator[bytes]:
+async def _told(front: router.Front, kept: AgentRequests, run: str) -> AsyncIterator[bytes]:
     never = asyncio.Event()
     said, attempt = await _looked(kept, run), await kept.run_of(run)
     while attempt is None and said["live"]:  # it waits at the gate
@@ -149,33 +141,33 @@ async def _told(front: Front, kept: AgentRequests, run: str) -> AsyncIterator[by
 async def _looked(kept: AgentRequests, run: str) -> dict[str, Any]:
     said = await kept.look(run)
     if said is None:
-        raise NotOfferedError(f"run {run[:100]!r}")
+        raise router.NotOfferedError(f"run {run[:100]!r}")
     return said
 
 
 _WORKFLOW: Final = (
-    needed(Field("org", "long", "the text of a plan")),
-    Field("input", "long", "input of the first steps"),
+    router.needed(router.Field("org", "long", "the text of a plan")),
+    router.Field("input", "long", "input of the first steps"),
 )
-_PLAN: Final = (Field("plan", "text", "1: return what would run, run nothing"),)
+_PLAN: Final = (router.Field("plan", "text", "1: return what would run, run nothing"),)
 _AGENT: Final = (
-    needed(Field("task", "long", "task of the agent")),
-    Field("system", "long", "system prompt"),
-    text("agent", "name of the agent; default: an agent for this run"),
-    text("model", "model to use"),
-    number("max_steps", "maximum number of steps; default: that of the runner"),
-    flag("exec", "ignored; the definition of the agent sets what it may do"),
+    router.needed(router.Field("task", "long", "task of the agent")),
+    router.Field("system", "long", "system prompt"),
+    router.text("agent", "name of the agent; default: an agent for this run"),
+    router.text("model", "model to use"),
+    router.number("max_steps", "maximum number of steps; default: that of the runner"),
+    router.flag("exec", "ignored; the definition of the agent sets what it may do"),
 )
 # fmt: off
 OPERATIONS: Final = (
-    Operation("POST", "/api/workflow", Scope.EDIT, run_workflows, "Record[]", query=_PLAN,
-              body=_WORKFLOW, takes=Takes.LOOSE, is_long=True, also=(404,)),
-    Operation("POST", "/api/run", Scope.RUN, run_agent, "id:str status:str", body=_AGENT,
-              takes=Takes.LOOSE, status=202, headers=("Idempotency-Key",),
+    router.Operation("POST", "/api/workflow", Scope.EDIT, run_workflows, "Record[]", query=_PLAN,
+              body=_WORKFLOW, takes=router.Takes.LOOSE, is_long=True, also=(404,)),
+    router.Operation("POST", "/api/run", Scope.RUN, run_agent, "id:str status:str", body=_AGENT,
+              takes=router.Takes.LOOSE, status=202, headers=("Idempotency-Key",),
               also=(404, 409)),
-    Operation("GET", "/api/run/{id}", Scope.READ, agent_run, "id status steps:int? ...",
+    router.Operation("GET", "/api/run/{id}", Scope.READ, agent_run, "id status steps:int? ...",
               also=(404,)),
-    Operation("GET", "/api/run/{id}/stream", Scope.READ, agent_run_stream, "str",
+    router.Operation("GET", "/api/run/{id}/stream", Scope.READ, agent_run_stream, "str",
               kind="text/event-stream", is_long=True, also=(404,)),
 )
 # fmt: on

@@ -42,20 +42,10 @@ from horae.process.processes import LOG_NAME, ProcessLimits, Spec, guessed_secre
 from horae.process.ready import allowed_environment
 from horae.process.run_settings import facts_of, hidden_bytes, why_held
 from horae.process.tree import started
+from horae.sources.workflows import record as records
 from horae.sources.workflows.build_cache import BuildCache, BuildError, ToolSettings, line_in
 from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.sources.workflows.languages import AGENT, filled, language_of, telling
-from horae.sources.workflows.record import (
-    SHOWN,
-    Record,
-    StepRecord,
-    StepStatus,
-    WorldRecord,
-    earlier_end,
-    kept_facts,
-    outputs_of,
-    put,
-)
 from horae.sources.workflows.steps import (
     MIB,
     SHORT,
@@ -83,7 +73,7 @@ if TYPE_CHECKING:
     from horae.sources.workflows.dataflow import Flow, FlowStep
     from horae.sources.workflows.languages import InstalledTool
 
-    Progress = Callable[[StepRecord], None]
+    Progress = Callable[[records.StepRecord], None]
 
 log = logging.getLogger(__name__)
 
@@ -209,7 +199,7 @@ class WorkflowRunner:
 
     async def run(
         self, order: WorkflowOrder, *, progress: Progress | None = None, why: str = "interrupted"
-    ) -> Record:
+    ) -> records.Record:
         """Run a workflow here and now; cancelled, it ends all that it started and says *why*."""
         held = await self.make(order, progress=progress)
         held.go()
@@ -223,7 +213,7 @@ class WorkflowRunner:
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
         await self.processes.begin()  # then nothing of an engine before this one is alive
-        return earlier_end(self.place.directory_of(run), run.number)
+        return records.earlier_end(self.place.directory_of(run), run.number)
 
 
 def the_world(plan: Plan, title: str | None, *, file: str) -> World:
@@ -244,7 +234,7 @@ class _Step:
     """A step of a run: its place in the flow, its record, its own bounds, what it has so far."""
 
     flow: FlowStep
-    note: StepRecord
+    note: records.StepRecord
     timeout: timedelta | None
     memory: int | None
     before: _Step | None = None  # the step whose output it takes
@@ -260,7 +250,7 @@ class _Step:
 
     @property
     def is_bad(self) -> bool:
-        return self.note.status in {StepStatus.FAILED, StepStatus.KILLED}
+        return self.note.status in {records.StepStatus.FAILED, records.StepStatus.KILLED}
 
 
 class _Stage(NamedTuple):
@@ -299,7 +289,7 @@ class WorkflowRun:
         }
         self._secrets = tuple(sorted(guessed_secrets(self._environment) | hidden_bytes(given)))
         self._spellings = disguises(self._secrets)
-        self._before = outputs_of(order.resume)
+        self._before = records.outputs_of(order.resume)
         self._input = StepOutput.of(order.directory / "input.in", order.input)
         self._tools: dict[str, InstalledTool] = {}
         self._folders = StepFolders(order.directory)
@@ -350,7 +340,7 @@ class WorkflowRun:
         try:
             self._live.begin(self._order.timeout)
             if len(self._order.input) > SHORT:
-                put(self._input.path, self._order.input)
+                records.put(self._input.path, self._order.input)
             await self._make_ready()
             for stage in self._stages:
                 await self._run_stage(stage)
@@ -385,7 +375,7 @@ class WorkflowRun:
         for step in self._steps:
             if step.note.error is None:
                 reason = f"not run, because {bad.name} ({bad.where}) cannot run"
-                self._say(step, StepStatus.SKIPPED, reason)
+                self._say(step, records.StepStatus.SKIPPED, reason)
 
     async def _make_one(self, step: _Step) -> None:
         note, work, order = step.note, self._directory / f"{step.at}.make", self._order
@@ -393,7 +383,7 @@ class WorkflowRun:
         spec = Spec(
             order.number, (), order.work, self._environment, work, is_reported=False, grace=grace
         )
-        self._say(step, StepStatus.BUILDING)
+        self._say(step, records.StepStatus.BUILDING)
         try:
             language = language_of(note.lang)
             if language.name == AGENT:
@@ -418,7 +408,7 @@ class WorkflowRun:
         except OSError as error:
             self._fail(step, f"cannot be prepared: {error}")
         else:
-            self._say(step, StepStatus.WAITING)
+            self._say(step, records.StepStatus.WAITING)
         finally:
             clear(work)
 
@@ -426,9 +416,9 @@ class WorkflowRun:
         """Note that a block could not be made ready, or that there was no more time for it."""
         if self._live.is_over:
             self._is_late = not self._live.reason
-            self._say(step, StepStatus.KILLED, self._live.reason or self._too_long())
+            self._say(step, records.StepStatus.KILLED, self._live.reason or self._too_long())
         else:
-            self._say(step, StepStatus.FAILED, reason)
+            self._say(step, records.StepStatus.FAILED, reason)
 
     # The steps of one workflow.
 
@@ -456,14 +446,14 @@ class WorkflowRun:
                 for later in course.end(number, is_good=note.status.is_good):
                     if stage.steps[later].note.error is None:
                         reason = f"depends on {note.name} ({note.where}), which was {note.status}"
-                        self._say(stage.steps[later], StepStatus.SKIPPED, reason)
+                        self._say(stage.steps[later], records.StepStatus.SKIPPED, reason)
 
     async def _run_step(self, step: _Step) -> None:
         note = step.note
         if note.error is not None:
             return
         if (self._live.reason or self._is_late) and step.run is None:
-            self._say(step, StepStatus.SKIPPED, self._live.reason or self._too_long())
+            self._say(step, records.StepStatus.SKIPPED, self._live.reason or self._too_long())
             return
         given = self._input if step.before is None else step.before.output
         assert given is not None, "the step before has ended well"
@@ -483,9 +473,9 @@ class WorkflowRun:
                 finally:
                     self._folders.give_back(step.at, step.ready.files)
         except HoraeError as error:
-            self._say(step, StepStatus.FAILED, str(error))
+            self._say(step, records.StepStatus.FAILED, str(error))
         except OSError as error:
-            self._say(step, StepStatus.FAILED, f"could not be run: {error}")
+            self._say(step, records.StepStatus.FAILED, f"could not be run: {error}")
         if step.ready is None:
             said = log_of(self._directory / f"{step.at}.agent", LOGGED)
             step.words = _text(said[-TAIL:])
@@ -501,7 +491,7 @@ class WorkflowRun:
         ended, data = await self._live.run(
             replace(spec, stdin=given.data or b"", source=source),
             following=following,
-            begun=lambda: self._say(step, StepStatus.RUNNING),
+            begun=lambda: self._say(step, records.StepStatus.RUNNING),
             meanwhile=lambda run: self._look_ahead(step, run),
         )
         size, target = ended.facts.get("size"), self._directory / f"{step.at}.out"
@@ -521,13 +511,15 @@ class WorkflowRun:
         match ended.outcome:
             case _ if is_too_long:
                 reason = f"the output is larger than the limit of {size_text(spec.most)}"
-                self._say(step, StepStatus.KILLED, reason)
+                self._say(step, records.StepStatus.KILLED, reason)
             case Status.DONE | Status.NO_WORK:
                 self._take(step, output)
             case Status.KILLED:
                 self._is_late = self._is_late or (self._live.is_over and not self._live.reason)
                 late = self._too_long() if self._is_late else ended.reason
-                status = StepStatus.KILLED if note.started_at else StepStatus.SKIPPED
+                status = (
+                    records.StepStatus.KILLED if note.started_at else records.StepStatus.SKIPPED
+                )
                 self._say(step, status, self._live.reason or with_output(late, said))
             case _:
                 self._place_error(step, line_in(said, last=True))
@@ -535,7 +527,7 @@ class WorkflowRun:
                 step.words = said if said.strip() else self._masked(last)
                 words = shown(telling(step.words))
                 reason = f"{ended.reason}: {words}" if words else ended.reason
-                self._say(step, StepStatus.FAILED, reason)
+                self._say(step, records.StepStatus.FAILED, reason)
         return heard
 
     def _spec(self, step: _Step, ready: ReadyBlock, folder: StepFolder) -> Spec:
@@ -586,7 +578,7 @@ class WorkflowRun:
     async def _ask_agent(self, step: _Step, given: StepOutput) -> None:
         agents, block, name = self._runner.agent, step.flow.component.block, step.note.tool
         assert agents and block and name, "the block was made ready"  # noqa: PT018
-        self._say(step, StepStatus.RUNNING)
+        self._say(step, records.StepStatus.RUNNING)
         data = given.part(0, given.size).decode(errors="replace")
         limit = min(filter(None, (self._live.left(), step.timeout)))
         asking = agents.ask(
@@ -609,21 +601,23 @@ class WorkflowRun:
             answer = asked.result()
             output = StepOutput.of(self._directory / f"{step.at}.out", answer)
             if output.data is None:
-                put(output.path, answer)
+                records.put(output.path, answer)
             self._take(step, output)
         else:
             asked.cancel()
             await asyncio.wait({asked})
             late = f"the step exceeded the time limit of {format_duration(limit)}"
-            self._say(step, StepStatus.KILLED, self._live.reason or late)
+            self._say(step, records.StepStatus.KILLED, self._live.reason or late)
 
-    def _take(self, step: _Step, output: StepOutput, status: StepStatus = StepStatus.DONE) -> None:
+    def _take(
+        self, step: _Step, output: StepOutput, status: records.StepStatus = records.StepStatus.DONE
+    ) -> None:
         note, step.output = step.note, output
         if note.persist:
             output.keep()
         # A little more than is shown, so that no secret is cut in two and shown in part.
-        beginning = self._without_secrets(output.part(0, SHOWN + _BEYOND))[:SHOWN]
-        note.take_output(beginning, output.size, is_cut=output.size > SHOWN)
+        beginning = self._without_secrets(output.part(0, records.SHOWN + _BEYOND))[: records.SHOWN]
+        note.take_output(beginning, output.size, is_cut=output.size > records.SHOWN)
         note.sum, note.output = output.sum, output.path.name
         self._say(step, status)
 
@@ -639,7 +633,7 @@ class WorkflowRun:
             return False
         data = target.read_bytes()
         output = StepOutput(target, len(data), sha256(data).hexdigest())
-        self._take(step, output, StepStatus.REUSED)
+        self._take(step, output, records.StepStatus.REUSED)
         return True
 
     def _place_error(self, step: _Step, line: int | None) -> None:
@@ -652,10 +646,10 @@ class WorkflowRun:
         if line <= block.body.count("\n") + 1:
             step.note.error_line = step.note.line + blanks + line
 
-    def _say(self, step: _Step, status: StepStatus, error: str | None = None) -> None:
+    def _say(self, step: _Step, status: records.StepStatus, error: str | None = None) -> None:
         now, note = self._clock.now(), step.note
         note.status, note.error = status, error
-        if status is StepStatus.RUNNING:
+        if status is records.StepStatus.RUNNING:
             note.started_at = now
         elif note.started_at is not None:
             note.finished_at = now
@@ -715,7 +709,7 @@ class WorkflowRun:
             if each.suffix in {".out", ".bin", ".in"} and each.name not in kept:
                 with suppress(OSError):  # it goes with the directory of the run
                     os.remove(each)
-        facts = kept_facts(record.data(), directory)
+        facts = records.kept_facts(record.data(), directory)
         if bad is not None:
             facts["tail"] = "\n".join(last_lines(bad.words))
         return Ended(outcome, reason, code, facts)
@@ -739,7 +733,7 @@ class WorkflowRun:
         words = f"{len(self._steps)} steps" if self._steps else "no steps"
         return Status.DONE, Reason(ReasonCode.COMPLETED, words), 0
 
-    def _log(self, note: StepRecord, said: bytes) -> None:
+    def _log(self, note: records.StepRecord, said: bytes) -> None:
         """Add what a step said to the log of the run, when the next one has begun."""
         head = f"{note.name} ({note.where}): {note.status}"
         head += "" if note.seconds is None else f" in {note.seconds:.2f}s"
@@ -761,13 +755,13 @@ class WorkflowRun:
             log.warning("cannot write the output in %s: %s", self._directory, error)
 
 
-def _staged(order: WorkflowOrder) -> tuple[Record, list[_Stage]]:
+def _staged(order: WorkflowOrder) -> tuple[records.Record, list[_Stage]]:
     """Return the record before a run, and its workflows, parents first; a loop is a RunError."""
     stages: list[_Stage] = []
     notes: list[str] = []
     lines = [order.line + place.line - 1 for place in order.plan.places()]
 
-    def staged(world: World, depth: int) -> WorldRecord:
+    def staged(world: World, depth: int) -> records.WorldRecord:
         if depth > DEEPEST:
             raise RunError(f"{order.file}: workflows are nested more than {DEEPEST} levels deep")
         notes.extend(oddities(world))
@@ -781,12 +775,12 @@ def _staged(order: WorkflowOrder) -> tuple[Record, list[_Stage]]:
             step.followers = [steps[number] for number in flow.followers[step.flow.number]]
             step.before = None if step.flow.after is None else steps[step.flow.after]
         found = [step.note for step in steps]
-        record = WorldRecord(world.name, world.schedule, world.exports, found, [])
+        record = records.WorldRecord(world.name, world.schedule, world.exports, found, [])
         stages.append(_Stage(flow, steps))
         for child in world.workflows:
             if order.is_timed and has_own_clock(child):
-                left = WorldRecord(child.name, child.schedule, child.exports, [], [])
-                left.status, left.reason = StepStatus.SKIPPED, "has its own schedule"
+                left = records.WorldRecord(child.name, child.schedule, child.exports, [], [])
+                left.status, left.reason = records.StepStatus.SKIPPED, "has its own schedule"
                 record.children.append(left)
             else:
                 record.children.append(staged(child, depth + 1))
@@ -794,7 +788,7 @@ def _staged(order: WorkflowOrder) -> tuple[Record, list[_Stage]]:
 
     world = staged(order.world, 1)
     line = lines[order.world.at]
-    record = Record(
+    record = records.Record(
         order.run, order.file, line, world, planned_at=order.planned_at, notes=tuple(notes)
     )
     return record, stages
@@ -806,7 +800,7 @@ def _step(step: FlowStep, flow: Flow, order: WorkflowOrder, line: int) -> _Step:
     if block is None or not block.lang:
         what = "has no source block" if block is None else "has a source block with no language"
         raise RunError(f"{where}: component {component.name!r} {what}; write one")
-    note = StepRecord(
+    note = records.StepRecord(
         name=step.name,
         lang=block.lang,
         file=order.file,
