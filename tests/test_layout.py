@@ -41,7 +41,6 @@ ADAPTERS = {
     "routes.py",
     "page.py",
     "batty.py",
-    "lifecycle_commands.py",
 }
 ADAPTED = {"cli", "web", "config", "app", "context"}
 # Modules of a layer that may know the world; all others of timing, org, core and rules.py are pure.

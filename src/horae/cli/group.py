@@ -73,7 +73,7 @@ agent list | sources.agents.commands:agents | List agents and whether each can r
 agent show | sources.agents.commands:show | Show the definition and the tools of an agent
 agent run | sources.agents.commands:run | Run an agent now and show its output
 agent tick | sources.crew.commands:tick | Start the next tick of an agent now
-agent lifecycle | sources.crew.lifecycle_commands:lifecycle | Show the next ticks of a lifecycle
+agent lifecycle | sources.crew.commands:lifecycle | Show the next ticks of a lifecycle
 task | sources.board.commands:task | Add, schedule, move and list the tasks of a board
 trigger | sources.triggers.commands:trigger | Start agents by cron, webhook, issue or request
 approval |  | List, approve and reject runs that need approval

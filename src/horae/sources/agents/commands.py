@@ -21,15 +21,14 @@ from horae.cli.output import (
     clean,
     echo,
     form_options,
-    print_json,
-    print_line,
+    print_answer,
     print_rows,
     print_table,
     safe,
 )
 from horae.cli.trigger_access import TriggerAccess
 from horae.config import load, secrets_of
-from horae.context import AgentLookup, find_agents
+from horae.context import find_agents
 from horae.core.entry import KEEPER
 from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit, HoraeError
@@ -95,14 +94,13 @@ def show(name: str, *, root: str, data: str | None, output: Output) -> int:
     """
     everybody = Everybody(root, data, output)
     shown = _shown(everybody.registry, everybody.get(name))
-    if output.form is Form.TABLE:
+
+    def print_shown() -> None:
         for key, value in shown.items():
             if value not in (None, "", []):
                 echo(f"{_LABELS.get(key, key.replace('_', ' ')):<10}  {_said(key, value)}")
-    elif output.form is Form.JSON:
-        print_json(shown)
-    else:
-        print_line(shown)
+
+    print_answer(output, shown, print_shown)
     return Exit.OK
 
 
@@ -155,22 +153,13 @@ def run(
     async def run() -> Ended:
         with TemporaryDirectory(prefix="horae-agent-") as home:
             part = Part(1, Path(home) / "run")
-            place = RunSettings(
-                Path(config.root).resolve(),
-                Path(home),
-                os.environ,
-                limit,
-                named=secrets_of(config),
-            )
+            base, named = Path(config.root).resolve(), secrets_of(config)
+            place = RunSettings(base, Path(home), os.environ, limit, named=named)
             async with Processes(place.data) as processes:
                 host = AgentHost(everybody.registry, processes, place)
+                text = sys.stdin.read() if prompt == "-" else prompt or ASKED
                 held = await host.hold(
-                    agent,
-                    sys.stdin.read() if prompt == "-" else prompt or ASKED,
-                    run=part,
-                    timeout=limit,
-                    tools=tools,
-                    model=model,
+                    agent, text, run=part, timeout=limit, tools=tools, model=model
                 )
                 held.go()
                 ending = asyncio.ensure_future(held.ended())
@@ -179,17 +168,15 @@ def run(
                 return await ending
 
     ended = asyncio.run(run())
-    if output.form is Form.TABLE:
-        status = str(ended.outcome).replace("_", " ")
-        echo(f"horae: {agent.name}: {status}: {ended.reason}{_spent(ended.facts)}", err=True)
-    else:
-        told = {
-            "agent": agent.name,
-            "outcome": ended.outcome.value,
-            "reason": ended.reason,
-            "reason_code": ended.reason.code,
-        }
-        (print_json if output.form is Form.JSON else print_line)({**told, **ended.facts})
+    told = {
+        "agent": agent.name,
+        "outcome": ended.outcome.value,
+        "reason": ended.reason,
+        "reason_code": ended.reason.code,
+    }
+    status = str(ended.outcome).replace("_", " ")
+    line = f"horae: {agent.name}: {status}: {ended.reason}{_spent(ended.facts)}"
+    print_answer(output, {**told, **ended.facts}, lambda: echo(line, err=True))
     if ended.outcome in {Status.DONE, Status.NO_WORK}:
         return Exit.OK
     is_too_long = ended.outcome is Status.KILLED and ended.reason.code == ReasonCode.TIME_LIMIT
@@ -232,7 +219,15 @@ class Everybody:
         if config.store is not None or config.data.exists():  # else nobody ever asked for one
             try:
                 for card, why in TriggerAccess(root=root, data=data).read(_cards):
-                    self._add(card, why, found)
+                    made = KnownAgent(agent_of(card), card, why)
+                    for other in self.known:
+                        if other.agent.name == card.name:
+                            reason = (
+                                f"the agent {card.name} is defined twice, at {other.where} and by "
+                                f"{made.where or 'a request'}; rename one of them"
+                            )
+                            found.say(TriggerConflictError(reason))
+                    self.known.append(made)
             except HoraeError as error:
                 found.say(error)
         self.known.sort(key=lambda known: known.agent.name)
@@ -245,17 +240,6 @@ class Everybody:
                 if each.agent.name == asked:
                     return each
         raise AgentNotFoundError.among(name, (each.agent.name for each in self.known))
-
-    def _add(self, card: AgentCard, why: Unready | None, found: AgentLookup) -> None:
-        made = KnownAgent(agent_of(card), card, why)
-        for other in self.known:
-            if other.agent.name == card.name:
-                reason = (
-                    f"the agent {card.name} is defined twice, at {other.where} and by "
-                    f"{made.where or 'a request'}; rename one of them"
-                )
-                found.say(TriggerConflictError(reason))
-        self.known.append(made)
 
 
 async def _cards(triggers: Triggers) -> list[tuple[AgentCard, Unready | None]]:
@@ -327,16 +311,11 @@ def _shown(registry: Registry, known: KnownAgent) -> dict[str, Any]:
 
 
 def _said(key: str, value: Any) -> str:
-    match key, value:
-        case "command", list():
-            return shlex.join(value)
-        case "tools_are", str():
-            return _TOOLS_ARE[value]
-        case _, bool():
-            return "yes" if value else "no"
-        case _, list():
-            return ", ".join(value)
-    return str(value)
+    if key == "tools_are":
+        return _TOOLS_ARE[value]
+    if isinstance(value, list):
+        return shlex.join(value) if key == "command" else ", ".join(value)
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:

@@ -1,16 +1,26 @@
-"""`tick`: an agent's next tick, now."""
+"""`tick`: an agent's next tick, now; `lifecycle`: the ticks to come, if they end as assumed."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import click
 
 from horae.cli.client import EngineUnreachableError
 from horae.cli.connection import Place, engine_at
 from horae.cli.options import place_options
-from horae.cli.output import Form, Output, form_options
+from horae.cli.output import Form, Output, echo, form_options, print_rows
 from horae.cli.runs import follow, raw_option, run_here
+from horae.cli.sources import Sources
 from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError
+from horae.org.plan import Severity
+from horae.sources.crew import lifecycle as days
+from horae.timing.duration import DurationError, format_duration, parse_cadence
+
+_DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any moment will do: only lengths are shown
+_LONGEST: Final = timedelta(days=31)
 
 
 class NoTicksError(HoraeError):
@@ -64,3 +74,127 @@ def tick_now(name: str, place: Place, output: Output, *, watch: bool, note: str,
         # Raises an error unless there is such an agent.
         Everybody(place.root, str(place.directory), Output(Form.TABLE)).get(name)
         raise NoTicksError(name) from None
+
+
+@click.command()
+@click.argument("file", metavar="FILE|-")
+@click.argument("hits", metavar="[HITS]", required=False, type=click.IntRange(0, 999_999))
+@click.option(
+    "--next",
+    "count",
+    default=12,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="How many ticks to show.",
+)
+@click.option(
+    "--outcomes",
+    metavar="LIST",
+    default="done",
+    show_default=True,
+    help="The outcomes of the ticks: done, no_work, failed, killed, separated by commas. "
+    "The last one repeats.",
+)
+@click.option("--from", "start", metavar="STATE", help="The current state; default: the start.")
+@click.option(
+    "--every", metavar="LENGTH", default="1h", show_default=True, help="The interval of the agent."
+)
+@form_options
+def lifecycle(
+    file: str,
+    *,
+    hits: int | None,
+    count: int,
+    outcomes: str,
+    start: str | None,
+    every: str,
+    output: Output,
+) -> int:
+    """Show the next ticks of a lifecycle.
+
+    Show the state of the agent at each tick, and how long it waits. FILE declares a state with
+    each heading. Each run is assumed to end at once. Problems in the file are listed on stderr;
+    the exit code is 1 if there are errors. HITS is how many times the state of --from has been
+    completed: `horae agent lifecycle FILE --from update 1`.
+    """
+    words = [word.strip().replace("-", "_").lower() for word in outcomes.split(",")]
+    unknown = next((word for word in words if word not in set(days.Outcome)), None)
+    if unknown is not None:
+        expected = ", ".join(days.Outcome)
+        raise click.UsageError(f"{unknown!r} is not an outcome; use one or more of {expected}.")
+    pace = _pace(every)
+    sources = Sources([file], output)
+    if not sources.is_single:
+        raise click.UsageError(f"{file!r} is a directory; name the file of the lifecycle.")
+    source = next(iter(sources), None)
+    if source is None:
+        return sources.exit_code
+    day, found = days.parse_lifecycle(source.plan.text(), source.name)
+    if day is not None:
+        position = _position(day, start, hits)
+        found = (*found, *days.check_gates(day, every=pace))
+        ticks = days.predict(
+            day, position, [*map(days.Outcome, words)], now=_DAWN, every=pace, count=count
+        )
+        rows = [_data(number, tick) for number, tick in enumerate(ticks, 1)]
+        print_rows(output, rows, lambda: _print_table(ticks))
+    for each in found:
+        echo(f"horae: {each}" + (f"; {each.fix}" if each.fix else ""), err=True)
+    has_errors = any(each.severity is Severity.ERROR for each in found)
+    return Exit.FINDINGS if has_errors else Exit.OK
+
+
+def _pace(text: str) -> timedelta:
+    try:
+        pace = parse_cadence(text)
+    except DurationError as error:
+        raise click.UsageError(f"--every: {error}.") from None
+    if pace > _LONGEST:
+        raise click.UsageError(f"--every: {text} is longer than {format_duration(_LONGEST)}.")
+    return pace
+
+
+def _position(day: days.Lifecycle, start: str | None, hits: int | None) -> days.Position:
+    if start is None:
+        if hits is not None:
+            raise click.UsageError("HITS is only for --from STATE.")
+        return days.Position(day.start)
+    position = days.parse_position(start)
+    if position is None or position.state not in day.states:
+        names = ", ".join(list(day.states)[:20])
+        raise click.UsageError(f"--from: {start!r} is not a state; the file has {names}.")
+    return position if hits is None else days.Position(position.state, hits)
+
+
+def _data(number: int, tick: days.ForecastTick) -> dict[str, object]:
+    return {
+        "tick": number,
+        "after": (tick.at - _DAWN).total_seconds(),
+        "state": tick.position.state,
+        "hits": tick.position.hits,
+        "kind": tick.kind.value,
+        "outcome": None if tick.outcome is None else tick.outcome.value,
+        "gated": None if tick.wait is None else tick.wait.total_seconds(),
+        "then": str(tick.then),
+        "streak": tick.rhythm.streak,
+        "failures": tick.rhythm.failures,
+        "delay": tick.delay.total_seconds(),
+    }
+
+
+def _print_table(ticks: list[days.ForecastTick]) -> None:
+    rows = [("tick", "after", "state", "ends", "then", "next in")]
+    for number, tick in enumerate(ticks, 1):
+        if tick.wait is not None:
+            ends = f"gated for {format_duration(tick.wait)}"
+        else:
+            rest = " (rest)" if tick.kind is days.StateKind.REM else ""
+            ends = f"{tick.outcome}{rest}"
+        after = format_duration(tick.at - _DAWN)
+        here, then = str(tick.position), str(tick.then)
+        rows.append((str(number), after, here, ends, then, format_duration(tick.delay)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        echo("  ".join(cells).rstrip())
