@@ -208,6 +208,7 @@ class App:
     settings: EngineSettings  # which of them wait for a person
     notes: list[str]  # what is not as it should be, in words
     dispatcher: Dispatcher | None = None  # of the tasks of the board
+    has_begun: bool = False
     # Set while a file of `.agentd` is there and cannot be read.
     unread: asyncio.Event = field(default_factory=asyncio.Event)
     # Two that apply files at once would both create what is new.
@@ -489,6 +490,13 @@ def new_id() -> str:
     return token_hex(6)
 
 
+async def start(app: App) -> bool:
+    mirror(app.data / ROOT_NAME, str(app.root))
+    await app.engine.start()
+    app.has_begun = True
+    return True
+
+
 async def keep(
     app: App,
     *,
@@ -502,8 +510,8 @@ async def keep(
     *watch* replaces the watch of the files. The end of a task *beside* it is the end of all.
     """
     engine = app.engine
-    mirror(app.data / ROOT_NAME, str(app.root))
-    await engine.start()
+    if not app.has_begun:
+        await start(app)
     await _apply_soon(app)
     dispatcher = app.dispatcher
 

@@ -9,8 +9,10 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -354,3 +356,35 @@ def test_a_schedule_first_fires_at_its_first_time(tmp_path: Path) -> None:
     engine.communicate(timeout=30)
     planned = sorted(str(each["planned_at"]) for each in history(tmp_path))
     assert datetime.fromisoformat(planned[0]) == first
+
+
+def test_a_ledger_that_another_process_writes_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    assert up_for("1", tmp_path).code == 0
+    before = len(seen(tmp_path))
+    with closing(sqlite3.connect(tmp_path / ".horae/ledger.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        engine = up(tmp_path, "--log", "plain")
+        waits = next(line for line in engine.stderr if "waiting until the ledger is free" in line)
+        assert f"process {os.getpid()} is writing to the ledger" in waits
+        assert len(seen(tmp_path)) == before
+        other.execute("ROLLBACK")
+        wait_for(tmp_path, before + 1)
+        engine.send_signal(signal.SIGTERM)
+        _, err = engine.communicate(timeout=30)
+    assert engine.returncode == 0, err
+    assert "waiting until the ledger is free" not in err
+
+
+def test_sigterm_ends_an_engine_that_waits_for_its_ledger(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    assert up_for("1", tmp_path).code == 0
+    before = len(seen(tmp_path))
+    with closing(sqlite3.connect(tmp_path / ".horae/ledger.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        engine = up(tmp_path, "--log", "plain")
+        assert any("waiting until the ledger is free" in line for line in engine.stderr)
+        engine.send_signal(signal.SIGTERM)
+        engine.communicate(timeout=60)
+    assert engine.returncode == 0
+    assert len(seen(tmp_path)) == before

@@ -10,10 +10,11 @@ import socket
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
+from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -34,13 +35,13 @@ from horae.config import Config, load
 from horae.core.actor import ENGINE, acting, actor_words, user_name
 from horae.core.clock import SystemClock, machine_zone
 from horae.core.entry import key_time
-from horae.core.ports import Event, Ledger, LedgerError, LedgerWholeError
+from horae.core.ports import Event, Ledger, LedgerBusyError, LedgerError, LedgerWholeError
 from horae.core.receipt import FINAL, Status
 from horae.errors import Exit, HoraeError
 from horae.org.collector import calm_collector
 from horae.process.launcher import allow_descriptors
 from horae.store.database import DATABASE, loss_of
-from horae.store.lock import holder_of
+from horae.store.lock import holder_of, writer_of
 from horae.store.sqlite import start_afresh
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import local, zone
@@ -53,6 +54,8 @@ A new ledger has no history, no pauses, and none of the triggers and agents that
 request.
 Plans are read again, agents continue from their state files, and scheduled times that have passed \
 do not run."""
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 events_log = logging.getLogger(EVENTS)
@@ -189,7 +192,10 @@ async def take_part(
     from horae.cluster.node import open_member
 
     stop = _stop_event(seconds)
-    async with open_member(config) as member:
+    async with AsyncExitStack() as stack:
+        member = await _when_free(lambda: stack.enter_async_context(open_member(config)), stop)
+        if member is None:
+            return Exit.OK
         member.turned = lambda: _notify("WATCHDOG=1")
         member.may_be_empty = empty_plan
         for note in member.notes:
@@ -243,11 +249,14 @@ async def run_plans(
     `begin` gets the link of the page and prints its own first lines in place of the usual ones;
     `pace` is the least number of seconds between two events in the log.
     """
-    from horae.app import build, keep  # not for --help
+    from horae.app import build, keep, start  # not for --help
     from horae.web.app import open_server
 
     stop = _stop_event(seconds)
-    async with build(config) as app:
+    async with AsyncExitStack() as stack:
+        app = await _when_free(lambda: stack.enter_async_context(build(config)), stop)
+        if app is None:
+            return Exit.OK
         app.engine.may_be_empty = empty_plan
         newest = await app.ledger.newest_event()
         server = await open_server(app)
@@ -279,7 +288,8 @@ async def run_plans(
         calm_collector()
         app.engine.longest_rest = min(app.engine.longest_rest, _watched_every() / 2)
         try:
-            await keep(app, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
+            if await _when_free(lambda: start(app), stop):
+                await keep(app, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
         finally:
             _notify("STOPPING=1")
             stop.set()
@@ -291,6 +301,25 @@ async def run_plans(
                     each.cancel()
         await _sum_up(app, after=newest)
     return Exit.OK
+
+
+async def _when_free(part: Callable[[], Awaitable[T]], stop: asyncio.Event) -> T | None:
+    """Return what a part of the start gives as soon as the ledger is free; None: stopped before."""
+    is_told = False
+    while True:
+        try:
+            return await part()
+        except LedgerBusyError as error:
+            pid = writer_of(Path(error.place))
+            who = error.reason if pid is None else f"process {pid} is writing to the ledger"
+            if not is_told:
+                log.warning("%s: %s; waiting until the ledger is free", error.place, who)
+            is_told = True
+        _notify("WATCHDOG=1")
+        with suppress(TimeoutError):  # the wait is over
+            await asyncio.wait_for(stop.wait(), _REFRESH)
+        if stop.is_set():
+            return None
 
 
 def _say_where(app: App, link: str | None) -> None:

@@ -172,6 +172,21 @@ def holder_of(directory: Path) -> DataLockedError | None:
         os.close(descriptor)
 
 
+def writer_of(path: Path) -> int | None:
+    """Return the process that keeps others from writing to a ledger, if the system tells."""
+    files = set()
+    for each in (path, path.with_name(f"{path.name}-shm")):
+        with suppress(OSError):  # not a ledger on SQLite
+            device, inode = _file(each.stat())
+            files.add(f"{os.major(device):02x}:{os.minor(device):02x}:{inode}")
+    with suppress(OSError):  # only Linux has it
+        for line in Path("/proc/locks").read_text().splitlines():
+            match line.split():
+                case [_, "POSIX", _, "WRITE", pid, file, *_] if file in files and int(pid) > 0:
+                    return int(pid)
+    return None
+
+
 def _refuse_our_own(path: Path) -> None:
     """Raise an error if this very process holds the lock; opening the file would drop it."""
     with suppress(OSError):  # what cannot be looked at is not ours
