@@ -110,7 +110,6 @@ def project_root(here: Path) -> Path:
 
 
 def tell(args: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
     try:
         batty.main(args=args, prog_name="batty", standalone_mode=False)
     except HoraeError as error:

@@ -51,8 +51,6 @@ _LABELS: Final = {"standing": "readiness"}  # of `task show`, if not the key its
 
 
 class TaskRequestError(HoraeError):
-    """A request about a task that makes no sense; `cause` says more."""
-
     code = "task_request"
 
     def __init__(self, what: str, *, cause: str = "") -> None:
@@ -71,7 +69,6 @@ class Schedule(NamedTuple):
         return rules.schedule_changes(task, self.wanted, is_cleared=self.is_cleared)
 
     def words(self, number: int, task: Task | None = None) -> str:
-        """Return what was done, in one line; of a *task*, also that it still waits."""
         if self.is_cleared:
             return f"Task #{number} schedule cleared."
         said = ", ".join(f"{key}={value}" for key, value in self.wanted.items())
@@ -85,7 +82,6 @@ class Schedule(NamedTuple):
 def checked_schedule(
     *, at: str | None, cron: str | None, clear: bool, tz: str | None = None, **policy: str | None
 ) -> Schedule:
-    """Return what was asked for, or raise an error that says what is wrong with it."""
     if at is None and cron is None and not clear:
         raise TaskRequestError("at least one of --at, --cron, or --clear is required")
     others = {"at": at, "cron": cron, "tz": tz, **policy}
@@ -140,7 +136,6 @@ def board_at(root: str) -> Board:
 def assign_task(
     board: Board, number: int, *, execution_owner: str | None, review_owner: str | None
 ) -> tuple[Card, str]:
-    """Set or clear the owners of one task; return it, and what was done."""
     if execution_owner is None and review_owner is None:
         raise TaskRequestError("name an owner: --execution-owner, --review-owner or both")
     changes: dict[str, Value | None] = {}
@@ -153,7 +148,6 @@ def assign_task(
 
 
 def move_task(board: Board, number: int, status: str) -> tuple[Card, str]:
-    """Move one task to another status; return it, and what was done."""
     now = SystemClock().now()
     card = board.change(number, lambda task: rules.transition(task, status, now=now))
     return card, f"Task #{number} transitioned to {card.task.status}."
@@ -218,12 +212,10 @@ def _tz(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 
 
 def _telling(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command --root and the options of its output, as `root` and `output`."""
     return root_option(form_options(command))
 
 
 def _policy_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command an option for each property that a recurring task may have."""
     for each in reversed(TASK_PROPERTIES):
         choices = [*each.type] if issubclass(each.type, StrEnum) else []
         command = click.option(
@@ -553,7 +545,6 @@ def list_rows(
 
 
 def task_table(rows: Sequence[tuple[Card, rules.Resolution | None]]) -> str:
-    """Return tasks, one a line, each with what blocks it and its schedule."""
     lines = []
     for (task, *_), found in rows:
         how = "" if found is None else found.standing.value
@@ -598,7 +589,6 @@ def _coming(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[
 
 
 def _answer(output: Output, root: str, card: Card, words: str) -> int:
-    """Record and print what was done: a sentence for people, the task for a program."""
     record_edits(root, [(card.path, words)])
     print_answer(output, card_data(card, None), words)
     return Exit.OK

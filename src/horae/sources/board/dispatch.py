@@ -54,7 +54,6 @@ def assign(line: Sequence[Task], *, free: Sequence[str]) -> list[Assignment]:
 def candidates(
     tasks: Collection[Task], *, now: datetime, archived: Iterable[int] = ()
 ) -> list[Task]:
-    """Return the tasks to dispatch, by priority, then by number."""
     ground = rules.TaskStatuses.of(tasks, archived=archived)
     ready = (task for task in tasks if why_not(task, ground, now=now) is None)
     return sorted(ready, key=lambda task: (rules.rank(task), task.id))
@@ -92,7 +91,6 @@ def rest_after(attempt: int) -> timedelta:
 
 
 def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Changes:
-    """Return the fields of a claim, written before the member begins."""
     changes: dict[str, Value | None] = {
         **rules.cleared(task, rules.CLAIM),
         "status": "in-progress",
@@ -138,7 +136,6 @@ def after_run(
 
 
 def give_back(task: Task, *, reason: str) -> Changes:
-    """Return the fields of a task that is dispatched again, with the attempt and its reason."""
     return {
         "status": "todo",
         **rules.cleared(task, (*rules.CLAIM, "started")),
@@ -159,7 +156,6 @@ def lapsed(tasks: Iterable[Task], *, now: datetime) -> Mapping[int, Changes]:
 
 
 def prompt(task: Task, *, file: str) -> str:
-    """Return what a member is told about its task; *file* is where the task is."""
     parts = [
         f"Your task is #{task.id} of the board: {shown(task.title)}",
         f"It is in {file} and claimed for you until you finish; then its status is updated.",

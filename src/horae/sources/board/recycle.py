@@ -189,7 +189,6 @@ def trigger_of(key: str, planned_at: datetime) -> datetime:
 
 
 def is_trigger(task: Task, at: datetime) -> bool:
-    """Tell whether a recurring task has a trigger at exactly this time."""
     if task.cron_schedule is None:
         return False
     return _first_after(_crons(task), at.astimezone(UTC) - _TINY) == at

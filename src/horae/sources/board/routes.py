@@ -70,7 +70,6 @@ class BoardRequests:
     changed: Callable[[], None]
 
     async def board(self) -> dict[str, Any]:
-        """Return the tasks by status, and why those wait that do."""
         pauses = await self._pauses()
 
         def read() -> dict[str, Any]:
@@ -88,13 +87,11 @@ class BoardRequests:
         return await asyncio.to_thread(read)
 
     async def task(self, number: int) -> tuple[dict[str, Any], str]:
-        """Return one task, and the tag of its text."""
         return await asyncio.to_thread(self._one, number, await self._pauses())
 
     async def schedule(
         self, number: int, asked: Mapping[str, Any], *, expected: str | None
     ) -> tuple[dict[str, Any], str]:
-        """Give a task another schedule, if its text still has the expected tag."""
         wanted, pauses = _checked(asked), await self._pauses()
 
         def work() -> tuple[dict[str, Any], str]:
@@ -128,7 +125,6 @@ class BoardRequests:
 
 
 def _checked(asked: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields to write, or raise an error that says what is wrong with them."""
     at, cron, place = asked["at"], asked["cron"], asked["timezone"]
     if at is None and cron is None and not asked["clear"]:
         raise TaskScheduleError("a schedule needs `at`, `cron` or both, or `clear`")

@@ -87,8 +87,6 @@ class TaskReadiness(StrEnum):
 
 
 class Resolution(NamedTuple):
-    """The readiness of an open task, and what blocks it."""
-
     task: Task
     standing: TaskReadiness
     reason: str = ""
@@ -110,14 +108,12 @@ class TaskStatuses(NamedTuple):
         return cls(put_away | {task.id: task.status for task in known}, doubles)
 
     def unmet(self, numbers: Iterable[int]) -> int | None:
-        """Return the first of some dependencies that is not closed."""
         return next((each for each in numbers if self.statuses.get(each) not in CLOSED), None)
 
 
 def resolve(
     tasks: Collection[Task], *, now: datetime, archived: Iterable[int] = ()
 ) -> list[Resolution]:
-    """Return how every open task stands, in the order of their numbers."""
     ground = TaskStatuses.of(tasks, archived=archived)
     found = (standing(task, ground, now=now) for task in sorted(tasks, key=lambda task: task.id))
     return [each for each in found if each.task.status not in CLOSED]
@@ -186,7 +182,6 @@ def task_policy(task: Task) -> Policy:
 
 
 def work_policy(task: Task) -> Policy:
-    """Return the policy of a run that works on a task, or raise ScheduleError."""
     said = task.text("api")
     return policy_of({} if said is None else {"API": said}, zone_name="UTC")
 
@@ -207,7 +202,6 @@ def transition(task: Task, status: str, *, now: datetime) -> Changes:
 
 
 def schedule_changes(task: Task, wanted: Changes, *, is_cleared: bool) -> Changes:
-    """Return the fields that a new schedule, or none, changes."""
     if is_cleared:
         return {"scheduled_for": None, "cron_schedule": None}
     if "cron_schedule" in wanted and task.cron_schedule is None:
@@ -251,7 +245,6 @@ def check_depends_on(
 
 
 def rank(task: Task) -> int:
-    """Return a task's place by its priority; the most urgent is 0."""
     word = task.priority.lower()
     return PRIORITIES.index(word) if word in PRIORITIES else len(PRIORITIES)
 
@@ -263,8 +256,6 @@ def summary(tasks: Iterable[Task]) -> dict[str, int]:
 
 
 class Complaint(NamedTuple):
-    """A problem of a task, the field that has it, and what to do about it."""
-
     task: Task
     field: str
     message: str
@@ -323,7 +314,6 @@ def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
 def _odd(
     task: Task, ground: TaskStatuses, now: datetime, crew: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield each problem of a task: the field, the message, and what to do."""
     if task.status not in STATUSES:
         fix = f"write one of {', '.join(STATUSES)}"
         yield "status", f"status {task.status!r} is not valid", fix

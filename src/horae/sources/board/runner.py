@@ -112,7 +112,6 @@ class Dispatcher:
         self._is_stale = True
 
     def turned(self) -> None:
-        """After a turn of the engine, ask for a look if there is a reason for one."""
         busy = frozenset(self.busy())
         is_freed = not self._were_busy <= busy
         self._were_busy = busy
@@ -121,7 +120,6 @@ class Dispatcher:
             self._asked.set()
 
     async def run(self, offer: Callable[[Sequence[Filed]], None]) -> None:
-        """Look whenever that is asked for or a time has come, and offer what was filed."""
         while True:
             until = self.next_at or self.clock.now() + _LONGEST_REST
             await self.clock.wait(self._asked, until=until)
@@ -227,7 +225,6 @@ class Dispatcher:
         return made[0]
 
     def _rests(self, task: Task, newest: Filed, now: datetime) -> bool:
-        """Tell whether a task still rests after its last run, and if so remember it."""
         if newest.status not in BAD and self._handed.get(task.id) != task:
             return False
         ended_at = newest.ended_at or newest.decided_at
@@ -378,7 +375,6 @@ class DispatchRunner:
             self.heard()
 
     async def _errand(self, filed: Filed) -> Errand | None:
-        """Return the task and the member of a receipt, and when its runs began."""
         known = await self.ledger.entry(filed.entry)
         number = None if known is None else task_at(known.mark.address)
         if number is None:
@@ -388,7 +384,6 @@ class DispatchRunner:
         return Errand(number, filed.agents[0] if filed.agents else "", stamps)
 
     def _who(self, filed: Filed, errand: Errand) -> tuple[Agent, timedelta]:
-        """Return the agent of a task, and its wall clock."""
         if not filed.agents:
             reason = f"task #{errand.task} has no assignee; write one into its file"
             raise RunError(f"{reason}, or set `board.auto_dispatch = true`")
@@ -439,7 +434,6 @@ class DispatchRunner:
     async def _edit(
         self, errand: Errand, outcome: Status, reason: str, *, branch: str | None = None
     ) -> dict[str, object]:
-        """Move a task on after its run, if it is still claimed for that."""
         now = self.clock.now()
 
         def decide(task: Task) -> Changes:
@@ -556,7 +550,6 @@ class RecycleRunner:
             return Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
 
     def _find(self, filed: Filed, number: int) -> str:
-        """Return the file of a task: where it was, else where it is now."""
         path, tasks = f"{self._root}/{filed.origin.file}", self._board.directory
         if path.startswith(f"{tasks}/"):
             with suppress(PlanFileError):  # moved meanwhile: it is looked for below

@@ -94,7 +94,6 @@ class BoardSource:
         self._shelf = _shelf(self.root, self.tasks, self._understand, self.limit, self.most)
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
-        """Return the tasks of every file that the ledger does not know as it is."""
         scan = self._look(index) if self.inline else await asyncio.to_thread(self._look, index)
         known = {file: known_as for file, known_as in index.items() if known_as}
         if self.changed is not None and (scan.entries or scan.index != known):
@@ -148,7 +147,6 @@ class BoardSource:
 
 
 async def _note_once(ledger: Ledger, filed: Filed, event: Mapping[str, Any], *, term: int) -> None:
-    """Write the event of a receipt into the ledger, unless it is there already."""
     at = filed.ended_at or filed.decided_at
     through = await ledger.newest_event()
     while through > 0:
@@ -333,7 +331,6 @@ def work_address(number: int) -> str:
 
 
 def task_at(address: str) -> int | None:
-    """Return the number of the task that is dispatched at an address."""
     number = address.removeprefix("task:").removesuffix(":work")
     return int(number) if number.isdecimal() and address == work_address(int(number)) else None
 
@@ -367,7 +364,6 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
 
 
 def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterator[Scanned]:
-    """Yield the entries by which a task recurs, armed or with the reason why not."""
     cron, text, places = task.cron_schedule, content.text, task.fields.places
     if cron is None:
         return

@@ -121,8 +121,6 @@ class ParsedTask(NamedTuple):
 
 
 def parse(text: str, *, name: str = "-") -> ParsedTask:
-    """Return the task of a Markdown file with a name."""
-
     def refused(line: int, column: int, message: str, fix: str | None) -> ParsedTask:
         problem = Diagnostic(name, line, column, "task", Severity.ERROR, message, fix)
         return ParsedTask(None, (problem,))
@@ -228,7 +226,6 @@ def byte_span(text: str, span: Span) -> Span:
 
 
 def _misfits(task: Task) -> Iterator[tuple[str, Severity, str, str]]:
-    """Yield each field that is missing or not of its kind: severity, message and what to write."""
     fields = task.fields
     if task.id < 0:
         fix = f"write `id:` and a whole number up to {LARGEST_ID:,}"

@@ -128,15 +128,12 @@ class BoardMissingError(HoraeError):
 
 
 class Card(NamedTuple):
-    """A task, its file, and what is wrong with it."""
-
     task: Task
     path: str
     oddities: tuple[Diagnostic, ...] = ()
 
 
 def card_data(card: Card, found: Resolution | None) -> dict[str, object]:
-    """Return a task as JSON has it; *found* is its readiness, if it is open."""
     task = card.task
     return {
         "id": task.id,
@@ -154,8 +151,6 @@ def card_data(card: Card, found: Resolution | None) -> dict[str, object]:
 
 
 class Cards(NamedTuple):
-    """The tasks of a board by number, its problems, and the numbers of archived tasks."""
-
     cards: tuple[Card, ...]
     problems: tuple[HoraeError, ...]
     archived: frozenset[int]
@@ -236,7 +231,6 @@ class Board:
         self._archive = f"{above}/archive" if above else "archive"
 
     def read(self) -> Cards:
-        """Return the tasks as they are now; raises BoardMissingError if there is no board."""
         scan = self._shelf.look({})
         if any(isinstance(problem, PlanMissingError) for problem in scan.problems):
             raise BoardMissingError(self.directory)
@@ -246,7 +240,6 @@ class Board:
         return Cards(tuple(cards), (*scan.problems, *doubles), self.archived())
 
     def card(self, number: int) -> Card:
-        """Return one task; raises TaskMissingError, or TaskAmbiguousError if two files have it."""
         found: list[Card] = []
         unread: list[PlanFileError] = []
         for path in self._files():
@@ -307,7 +300,6 @@ class Board:
         is_asked: bool = False,
         path: str | None = None,
     ) -> Recycled | Stays:
-        """Let one task come back, if it does now; return how, or why not."""
         answer: Recycled | Stays = Stays("")
 
         def decide(task: Task) -> Changes:
@@ -370,7 +362,6 @@ class Board:
         )
 
     def archived_card(self, number: int) -> Card:
-        """Return one task, archived ones included; or raise TaskMissingError."""
         try:
             return self.card(number)
         except TaskMissingError as error:
@@ -417,7 +408,6 @@ class CommittedBoard:
         self._reading = asyncio.Lock()
 
     async def read(self) -> Cards:
-        """Return the tasks as they are now; without a board there are none."""
         async with self._reading:
             try:
                 return await asyncio.to_thread(self._board.read)
@@ -514,7 +504,6 @@ def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
 def _piece(
     text: str, task: Task, key: str, value: Value | None, *, keeps_keys: bool
 ) -> tuple[Span, str]:
-    """Return the text for a field that is there; one that goes takes its line, or keeps its key."""
     if value is None and not keeps_keys:
         return lines_of(text, task, key), ""
     where = value_of(text, task, key)

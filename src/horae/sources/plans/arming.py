@@ -58,8 +58,6 @@ _SLASH: Final = re.compile(r"[\\/]")
 
 
 class RangeError(ScheduleError):
-    """A range of timestamps, which does not say how often to run."""
-
     code = "range"
 
     def __init__(self, stamps: str) -> None:
@@ -108,15 +106,12 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
 
 
 class _Lost(NamedTuple):
-    """Why the planning line or the drawer of a headline is not read, and its properties."""
-
     reason: str
     props: dict[str, str]
     is_entry: bool
 
 
 def _lost(plan: Plan, headline: Headline, line: int) -> _Lost | None:
-    """Return what of a headline, which begins at a line, is not read, if something is not."""
     found = unread(headline, plan.states)
     if found is None:
         return None
@@ -129,7 +124,6 @@ def _lost(plan: Plan, headline: Headline, line: int) -> _Lost | None:
 
 
 def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Unarmed]:
-    """Yield the entries of a plan; the second of two with one address is not armed."""
     seen: dict[str, Origin] = {}
     for scanned in scan_plan(plan, file=file, zone_name=zone_name):
         item = scanned.item
@@ -210,7 +204,6 @@ def _why_unfired(headline: Headline) -> str:
 
 
 def rule_text(headline: Headline) -> str:
-    """Return the schedule of a headline as it is written; without one, nothing."""
     for key in ("AFTER", "SCHEDULE"):
         if key in headline.props:
             return headline.props[key]
@@ -219,7 +212,6 @@ def rule_text(headline: Headline) -> str:
 
 
 def rule_of(headline: Headline, *, zone_name: str) -> Rule:
-    """Return the rule of a headline; raises ScheduleError if it cannot be read."""
     if "AFTER" in headline.props:
         return parse_after(headline.props["AFTER"])
     if "SCHEDULE" in headline.props:
@@ -323,7 +315,6 @@ def _paths(plan: Plan) -> Iterator[tuple[int, list[int]]]:
 def _address(
     plan: Plan, path: Sequence[int], file: str, names: dict[int, str], lost: _Lost | None
 ) -> str:
-    """Return the address of an entry: its :ID:, read or not, else its file and titles."""
     name = plan.headlines[path[-1]].props.get("ID")
     if name is None and lost is not None:
         name = lost.props.get("ID")
@@ -342,7 +333,6 @@ def _name(title: str) -> str:
 
 
 def _body(headline: Headline, text: str) -> str:
-    """Return the text by which an entry with a new title, name or place is recognised."""
     drawer, line = headline.drawer, text.find("\n") + 1 or len(text)
     if drawer is None:
         return text[line:].strip()

@@ -90,7 +90,6 @@ class CheckClock:
 def check_plans(
     plans: Iterable[tuple[str, Plan]], clock: CheckClock, *, extra: Sequence[WorkflowCheck] = ()
 ) -> list[Diagnostic]:
-    """Return the findings in several plans and between them, sorted by file and line."""
     known = list(plans)
     found = kernel_check(known)
     for name, plan in known:
@@ -125,7 +124,6 @@ class CheckedWorkflow:
         fix: str | None = None,
         width: int = 0,
     ) -> Diagnostic:
-        """Return a finding at an offset of the section."""
         found = SectionFinding(at, code, severity, message, fix, width)
         return found.located(self.name, self.place, self.headline.text)
 
@@ -147,7 +145,6 @@ WorkflowCheck: TypeAlias = "Callable[[CheckedWorkflow, Rule], Iterable[Diagnosti
 
 
 def _check_properties(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
-    """Yield the properties that are misspelled or ignored, and a schedule without work."""
     props = workflow.headline.props
     meant = {key: meant_by(key) for key in props}
     for key, known in meant.items():
@@ -207,7 +204,6 @@ def _zone_error(name: str) -> ZoneError | None:
 
 
 def _check_calls(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
-    """Yield what cannot be read of a command, and a command that is written for a shell."""
     props = workflow.headline.props
     called = [{key: props[key]} for key in ("COMMAND", "POST") if key in props][:1]
     if "COMMAND" in props and "ENV" in props:
@@ -231,7 +227,6 @@ def _check_calls(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
 
 
 def _check_cron(workflow: CheckedWorkflow, text: str) -> Iterator[Diagnostic]:
-    """Yield each expression that cannot be read, never comes, or comes too often."""
     at, floor = workflow.value_at("SCHEDULE"), workflow.clock.floor
     for part in text.split(";"):
         place = at + len(part) - len(part.lstrip())
@@ -291,7 +286,6 @@ def _joined(key: str) -> str:
 
 
 def _is_near(word: str, known: str) -> bool:
-    """Tell whether a word is a misspelled known one, or its plural."""
     if word in {known, f"{known}S", f"{known}ES", known.removesuffix("S")}:
         return True
     if len(known) <= 2 or abs(len(word) - len(known)) > 2:

@@ -63,8 +63,6 @@ class ClaimLostError(ClaimError):
 
 
 class ClaimRefusedError(ClaimError):
-    """A task that cannot be claimed as the plan is written."""
-
     code = "claim_refused"
     exit_code = Exit.USAGE
 
@@ -76,8 +74,6 @@ class ClaimBusyError(ClaimError):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A task after a claim or a release."""
-
     file: str
     name: str
     title: str
@@ -130,11 +126,9 @@ class HeadlineClaim:
         return await self._change(taken, f"Claim {self.name} for {self.agent}")
 
     async def release(self) -> Claim:
-        """Give the task back, so that others can take it; a state that is not DOING stays."""
         return await self._change(self._given_back, f"Release {self.name} by {self.agent}")
 
     def _taken(self, until: datetime | None, plan: Plan, index: int, path: str) -> list[done.Edit]:
-        """Return the edits that claim a task; raises ClaimLostError if another agent has it."""
         headline = plan.headlines[index]
         if DOING not in plan.states.todo:
             states = done.sequence_of(plan, None)
@@ -202,7 +196,6 @@ class HeadlineClaim:
         return self._standing(done.changed(plan, index, edits, content.data), bool(edits))
 
     async def _at_origin(self, git: Git, change: _Change, message: str) -> Claim:
-        """Change the file at the origin, and let the tree follow."""
         for _ in range(_ATTEMPTS):
             try:
                 tip = await git.fetch() or await git.head()

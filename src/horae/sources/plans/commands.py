@@ -73,7 +73,6 @@ def release(file: str, name: str, *, agent: str, local: bool, output: Output) ->
 
 
 def _place(file: str, *, local: bool) -> dict[str, Any]:
-    """Return the limit of a plan, and the origins on this machine that may be used."""
     config = load(plan_root((file,)))
     origins = config.git_local or ()
     if local and (top := repository_of(file)) is not None:
@@ -83,7 +82,6 @@ def _place(file: str, *, local: bool) -> dict[str, Any]:
 
 
 def _answer(made: Claim, verb: str, output: Output) -> int:
-    """Record and print a claim or a release."""
     if made.is_changed:
         record_edits(plan_root((made.file,)), [(made.file, f"{made.title}: {verb}")])
     until = made.until and f"{made.until.astimezone(UTC):%Y-%m-%d %H:%M:%S}"

@@ -66,14 +66,10 @@ class HeadlineAmbiguousError(PlanFileError):
 
 
 class HeadlineVoidError(PlanFileError):
-    """A headline whose drawer cannot be read, so nothing can be written into it."""
-
     code = "headline_void"
 
 
 class HeadlineStampError(PlanFileError):
-    """A timestamp with a repeater that has no next date."""
-
     code = "headline_stamp"
 
     def __init__(self, path: str, reason: str, *, line: int, column: int) -> None:
@@ -96,8 +92,6 @@ class Sequence(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """A headline that was done, before and after."""
-
     file: str
     line: int
     title: str
@@ -117,7 +111,6 @@ def complete(
     root: StrPath | None = None,
     limit: int = LIMIT,
 ) -> Completed:
-    """Mark the headline with this `:ID:` or title in *file* as done; return what changed."""
     content = read_plan(file, root=root, limit=limit)
     plan = read(content.text)
     index = find(plan, name, path=content.path)
@@ -155,7 +148,6 @@ def find(plan: Plan, name: str, *, path: str) -> int:
 
 
 def sequences(plan: Plan) -> tuple[Sequence, ...]:
-    """Return the states as the file declares them, and last the two that every file has."""
     found = []
     for section in (plan.preamble, *(each.text for each in plan.headlines)):
         if "#+" in section:
@@ -251,7 +243,6 @@ def _reopened(plan: Plan, headline: Headline) -> str | None:
 
 
 def _moves(plan: Plan, index: int, *, now: datetime, zone: str, path: str) -> list[Edit]:
-    """Return the edits that move each active timestamp with a repeater to its next date."""
     headline = plan.headlines[index]
     moves = []
     for span in _stamps(headline):
@@ -295,7 +286,6 @@ def state_edits(headline: Headline, word: str | None) -> list[Edit]:
 
 
 def _closed_edit(headline: Headline, stamp: str) -> Edit:
-    """Return the edit that puts CLOSED on the planning line, where Org has it: first."""
     text, planning = headline.text, headline.planning
     if planning is None:
         return _line_at(headline, text.find("\n") + 1 or len(text), f"CLOSED: {stamp}")
@@ -342,7 +332,6 @@ def _spent_edits(headline: Headline) -> list[Edit]:
 def property_edits(
     headline: Headline, changes: Mapping[str, str | None], *, path: str
 ) -> list[Edit]:
-    """Return the edits that set properties, or remove those that are to be None."""
     text, drawer = headline.text, headline.drawer
     if drawer is None:
         new = [f":{key}: {value}" for key, value in changes.items() if value is not None]

@@ -35,8 +35,6 @@ async def plans(asked: PageRequest) -> Sheet:
 
 
 class _Text(NamedTuple):
-    """A line of a plan, with what is said beside and below it."""
-
     number: int
     text: str
     facts: Sequence[tuple[str, str]]
@@ -77,7 +75,6 @@ async def plan(asked: PageRequest) -> Sheet:
 def _facts(
     text: str, file: str, items: Sequence[Entry | Unarmed], look: PageTime
 ) -> dict[int, list[tuple[str, str]]]:
-    """Return what the schedules of a plan mean, by line."""
     facts: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for item in items:
         said = facts[item.origin.line]

@@ -84,7 +84,6 @@ class CommandRunner:
 
 
 def sign(body: bytes, *, at: datetime, signature: bytes) -> dict[str, str]:
-    """Return the headers that prove who sent a message, and when."""
     stamp = str(int(at.timestamp()))
     digest = hmac.new(signature, stamp.encode() + b"." + body, sha256).hexdigest()
     return {"X-Horae-Timestamp": stamp, "X-Horae-Signature": f"sha256={digest}"}
