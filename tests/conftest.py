@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import pytest
 from scale import scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 with suppress(ImportError):  # the oldest Python runs only the tests that do not need it
     from hypothesis import HealthCheck, settings
@@ -24,6 +25,16 @@ with suppress(ImportError):  # the oldest Python runs only the tests that do not
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("horae")
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do at once what is done in another thread: a clock that a test moves does not wait for it."""
+
+    async def at_once(function: Callable[..., object], *args: object, **named: object) -> object:
+        return function(*args, **named)
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,7 @@ from horae.core.source import Scan, is_within
 from horae.files.git.layout import layout
 from horae.files.read import PlanFileError, PlanMissingError
 from horae.sources.board.source import BoardSource
-from horae.sources.board.tasks import find_tasks
+from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.source import CrewCadence, CrewSource
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.source import read_folder
@@ -64,12 +64,12 @@ class Fault:
 
 
 def org(ground: Ground) -> Source:
-    return OrgSource(ground.root, inline=True)
+    return OrgSource(ground.root)
 
 
 def board(ground: Ground) -> Source:
     tasks = find_tasks(ground.root)
-    return BoardSource(ground.root, now=lambda: EIGHT, tasks=tasks, inline=True)
+    return BoardSource(Board.below(ground.root, tasks), now=lambda: EIGHT)
 
 
 def crew(ground: Ground) -> Source:

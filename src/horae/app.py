@@ -304,7 +304,7 @@ def run_place(config: Config, root: Path, data: Path) -> RunSettings:
 
 def assemble(context: Context, host: Host, *, settings: EngineSettings | None = None) -> App:
     config, ledger, clock, term = context.config, context.ledger, context.clock, context.term
-    root, tasks, limit = context.root, context.tasks, config.plan_max_bytes
+    root, limit = context.root, config.plan_max_bytes
 
     def poke() -> None:
         engine.note_change()  # made last; nothing pokes before
@@ -312,7 +312,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
     context.poke = poke
     registry, most = settings_registry(config), config.plan_max_files
     roster = None if config.crew_def is None else Roster(config.crew_def.absolute())
-    board = CommittedBoard(root, tasks=tasks, limit=limit, most=most)
+    board = CommittedBoard(context.board)
     dispatcher = None
     if roster is not None and config.board_auto_dispatch:
         dispatcher = Dispatcher(
@@ -373,11 +373,8 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
     # Without the setting, members of before are removed; but a node of a cluster may lack it.
     crews: list[Source] = [crew] if crew is not None else [NoCrew()] * (config.store is None)
     tasks_source = BoardSource(
-        root,
+        context.board,
         now=clock.now,
-        tasks=tasks,
-        limit=limit,
-        most=most,
         follow_up=dispatches.settle,
         changed=None if dispatcher is None else dispatcher.note_change,
         ledger=ledger,
@@ -451,8 +448,7 @@ def _runners(
         return AgentHost(context.agents(), host.processes, host.place)
 
     prompts = PromptRunner(agents, context.trigger_store, text)
-    limit = context.config.plan_max_bytes
-    recycling = RecycleRunner(context.root, clock=context.clock, tasks=context.tasks, limit=limit)
+    recycling = RecycleRunner(dispatches.board, clock=context.clock)
 
     def by_text(
         asked: Callable[[str], Awaitable[str | None]],

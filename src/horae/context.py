@@ -78,7 +78,7 @@ class Context:
     @property
     def board(self) -> Board:
         limit, most = self.config.plan_max_bytes, self.config.plan_max_files
-        return Board(self.root / self.tasks, root=self.root, limit=limit, most=most)
+        return Board.below(self.root, self.tasks, limit=limit, most=most)
 
     @property
     def readiness(self) -> Readiness:

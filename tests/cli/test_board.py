@@ -9,6 +9,7 @@ import pytest
 
 from calling import Call
 from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import Board
 from horae.store.sqlite import SqliteLedger
 
 REPORT = """\
@@ -159,7 +160,7 @@ def test_so_is_the_entry_that_goes_by_it(call: Call, tasks: Path, words: tuple[s
     now = datetime.fromisoformat("2026-04-01T09:00Z")
 
     async def keeping() -> None:
-        scan = await BoardSource(".", now=lambda: now, inline=True).scan({})
+        scan = await BoardSource(Board.below("."), now=lambda: now).scan({})
         ledger = await SqliteLedger.open(Path(".horae"), now=now)
         await ledger.scan("board", scan, now=now, term=1)
         await ledger.close()

@@ -17,6 +17,7 @@ from horae.core.receipt import Status
 from horae.core.source import Scan, Scanned
 from horae.org.document import read
 from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import Board
 from horae.sources.plans.arming import scan_plan
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, scanned
 from horae.store.sqlite import SqliteLedger
@@ -176,7 +177,7 @@ def test_a_paused_task_comes_back_when_its_pause_is_over(call: Call) -> None:
 
     async def keeping() -> None:
         ledger = await SqliteLedger.open(Path(".horae"), now=SEEN)
-        source = BoardSource(Path(), now=lambda: SEEN)
+        source = BoardSource(Board.below(Path()), now=lambda: SEEN)
         await ledger.scan("board", await source.scan({}), now=SEEN, term=1)
         [entry] = await ledger.find("Report")
         await ledger.pause(entry.number, now=SEEN, term=1, until=SEEN + 72 * HOUR)

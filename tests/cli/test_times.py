@@ -14,6 +14,7 @@ from horae.core.entry import Entry, key_time
 from horae.core.project import project
 from horae.sources.board.recycle import is_net
 from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import Board
 from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
@@ -408,7 +409,10 @@ def test_the_engine_keeps_the_moments_that_are_shown(call: Call, root: Path) -> 
             clock=clock,
             ledger=ledger,
             runner=ScriptedRunner(clock=clock),
-            sources=[OrgSource(root, zone_name="Europe/Berlin"), BoardSource(root, now=clock.now)],
+            sources=[
+                OrgSource(root, zone_name="Europe/Berlin"),
+                BoardSource(Board.below(root), now=clock.now),
+            ],
         )
         for name in ("org", "board"):
             await engine.rescan(name)

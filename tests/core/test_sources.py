@@ -15,6 +15,7 @@ from horae.core.entry import Entry, Unarmed, Work
 from horae.core.ports import PATIENCE, EntryStep, Process
 from horae.core.receipt import Status
 from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import Board
 from horae.sources.crew.source import CrewCadence, CrewSource
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.source import TriggerSource
@@ -160,14 +161,14 @@ async def made(kind: str, root: Path, ledger: SqliteLedger) -> Source:
     """Return a source with one thing in it that comes due by nine."""
     if kind == "org":
         (root / "plan.org").write_text(WORKFLOW)
-        return OrgSource(root, inline=True)
+        return OrgSource(root)
     if kind == "crew":
         (root / "crew.org").write_text(MEMBER)
         return CrewSource(root / "crew.org", CrewCadence(NINE - MINUTE), inline=True)
     if kind == "board":
         (root / "board" / "tasks").mkdir(parents=True)
         (root / "board" / "tasks" / "042-report.md").write_text(TASK)
-        return BoardSource(root, now=lambda: NOW, inline=True)
+        return BoardSource(Board.below(root), now=lambda: NOW)
     assert await add_trigger(ledger, "deploy", name="deploy", spec=DELAY, now=NOW, term=1)
     return TriggerSource(TriggerStore(ledger))
 
@@ -220,7 +221,8 @@ async def test_after_a_restart_what_did_not_change_stands_and_fires(
     for _ in range(3):
         await keeper.take(source, now=NOW)
     known = await keeper.items(source)
-    later = OrgSource(tmp_path) if kind == "org" else BoardSource(tmp_path, now=lambda: NOW)
+    board = BoardSource(Board.below(tmp_path), now=lambda: NOW)
+    later = OrgSource(tmp_path) if kind == "org" else board
     scan = await keeper.take(later, now=NOW + PATIENCE)
     assert (scan.entries, len(scan.standing)) == ((), 1)
     assert await keeper.items(later) == known
@@ -239,7 +241,7 @@ async def test_a_broken_file_stays_armed_while_others_go_on_also_after_a_restart
     (tmp_path / "water.org").write_text(WORKFLOW.replace("Digest", "Water"))
     now = NOW
     for _ in range(3):  # days, each with an engine of its own
-        source = OrgSource(tmp_path, inline=True)
+        source = OrgSource(tmp_path)
         await keeper.take(source, now=now)
         (tmp_path / "digest.org").write_bytes(b"* Digest :workflow:\n\xff\n")
         for _ in range(3):
@@ -264,12 +266,12 @@ async def test_an_entry_that_left_a_file_before_it_broke_is_where_it_can_be_read
     keeper = Keeper(ledger)
     named = WORKFLOW.replace(":END:", ":ID: digest\n:END:")
     (tmp_path / "old.org").write_text(named)
-    source = OrgSource(tmp_path, inline=True)
+    source = OrgSource(tmp_path)
     for _ in range(3):
         await keeper.take(source, now=NOW)
     (tmp_path / "old.org").write_bytes(b"* Digest :workflow:\n\xff\n")
     (tmp_path / "new.org").write_text(f"{named}And say so.\n")
-    await keeper.take(OrgSource(tmp_path, inline=True), now=NOW)
+    await keeper.take(OrgSource(tmp_path), now=NOW)
     assert str((await keeper.only(source)).origin) == "new.org:1"
     await ledger.close()
 

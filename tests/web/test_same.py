@@ -37,6 +37,7 @@ from horae.core.service import Service
 from horae.core.views import EngineFacts
 from horae.sources.board.recycle import trigger_of
 from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import Board
 from horae.sources.crew.tick import agent_state
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.service import Triggers
@@ -288,7 +289,7 @@ async def app(root: Path, data: Path) -> AsyncIterator[App]:
     triggers = Triggers(store=store, ledger=ledger, clock=clock, ids=_numbers())
     sources: list[Source] = [
         OrgSource(root, zone_name="UTC"),
-        BoardSource(root, now=clock.now),
+        BoardSource(Board.below(root), now=clock.now),
         TriggerSource(store),
     ]
     engine = Engine(

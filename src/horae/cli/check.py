@@ -31,6 +31,7 @@ from horae.sources.plans.check import CheckClock, check_plans
 from horae.sources.workflows.languages import language_of
 
 if TYPE_CHECKING:
+    from horae.sources.board.tasks import Board
     from horae.sources.triggers.service import Triggers
 
 _SHOWN: Final = 80
@@ -67,8 +68,8 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     found += _check_alerts(read, paths)
     found += config.findings
     found += _check_crew(config)
-    for each, tasks in boards.items():
-        found += _seen_from(each, _check_board(each, tasks, now=now))
+    for each, board in boards.items():
+        found += _seen_from(each, _check_board(each, board, now=now))
     for each in triggers:
         found += _seen_from(each, _check_triggers(each))
     found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
@@ -111,7 +112,6 @@ def _check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> It
 def _names_beside(paths: Sequence[str]) -> set[str]:
     """Return what goes by a name beside the plans of directories, or is known to their ledgers."""
     from horae.cli.connection import Place, ask
-    from horae.sources.board.tasks import Board
     from horae.sources.crew.source import member_names
     from horae.sources.triggers.source import read_folder
 
@@ -123,9 +123,9 @@ def _names_beside(paths: Sequence[str]) -> set[str]:
             names.update(each.name for each in folder.workflows)
             # A file that cannot be read defines a trigger, most likely of its own name.
             names.update(os.path.basename(each.file).split(".")[0] for each in folder.problems)
-        for tasks in find_boards([root]).values():
+        for board in find_boards([root]).values():
             with suppress(HoraeError):  # what cannot be read is no suggestion
-                cards = Board(f"{root}/{tasks}").read().tasks
+                cards = board.read().tasks
                 names.update(*({each.title, f"task:{each.id}"} for each in cards))
         with suppress(HoraeError):  # what cannot be read is no suggestion
             place = Place.of(root=root, data=None)
@@ -243,14 +243,11 @@ def _check_crew(config: Config) -> Iterator[Diagnostic]:
         yield from check_keeper(config.keeper_def, config.lifecycle_def, every=every)
 
 
-def _check_board(root: str, tasks: str, *, now: datetime) -> Iterable[Diagnostic]:
+def _check_board(root: str, board: Board, *, now: datetime) -> Iterable[Diagnostic]:
     from horae.sources.board.source import check_board
     from horae.sources.crew.source import member_names
 
-    config = load(root)
-    limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
-    crew = member_names(config.crew_def)
-    return check_board(root, now=now, tasks=tasks, crew=crew, **limits)
+    return check_board(board, now=now, crew=member_names(load(root).crew_def))
 
 
 def _check_triggers(root: str) -> Iterator[Diagnostic]:

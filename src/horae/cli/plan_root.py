@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.core.entry import Pause, Task
     from horae.core.ports import Listed
+    from horae.sources.board.tasks import Board
 
 TRIGGERS: Final = ".agentd"
 _DATA: Final = ".horae"
@@ -117,14 +118,12 @@ class PlanView:
         return found
 
     def _board(self, root: str) -> Iterator[Entry | Unarmed]:
-        tasks = find_boards([root]).get(root)
-        if tasks is None:
+        board = find_boards([root]).get(root)
+        if board is None:
             return
         from horae.sources.board.source import hours_of
 
-        config = load(root)
-        limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
-        found = hours_of(root, now=self._when.now, tasks=tasks, **limits)
+        found = hours_of(board, now=self._when.now)
         for problem in found.problems:
             self._say(problem)
         for each in found.gates:
@@ -265,18 +264,20 @@ def roots_of(paths: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(map(os.path.normpath, named)))
 
 
-def find_boards(paths: Sequence[str]) -> dict[str, str]:
-    """Return the directories that are named and have a board, each with where that is from it."""
+def find_boards(paths: Sequence[str]) -> dict[str, Board]:
+    """Return the boards of the directories that are named, by directory."""
     found = {}
     for root in roots_of(paths):
-        board = load(root).board_dir
+        config = load(root)
+        board = config.board_dir
         # Before anything is loaded that only a board needs.
         if any(os.path.isdir(f"{root}/{each}") for each in (board or "board", ".batty")):
-            from horae.sources.board.tasks import find_tasks
+            from horae.sources.board.tasks import Board, find_tasks
 
             tasks = find_tasks(root, board=board)
             if os.path.isdir(f"{root}/{tasks}"):
-                found[root] = tasks
+                limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
+                found[root] = Board.below(root, tasks, **limits)
     return found
 
 

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from core.world import story
 from horae.core.receipt import Receipt, Status
 from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import Board
 from horae.web.api import asgi_app
 from reasons import because
 from web.stage import engine
@@ -84,7 +85,7 @@ async def test_a_paused_task_shows_what_comes_after_its_pause(tmp_path: Path) ->
         [now, *_] = (await here.get(PLACE))["next"]
         ledger, at = here.front.ledger, here.front.clock.now()
         assert ledger is not None
-        scan = await BoardSource(tmp_path, now=here.front.clock.now).scan({})
+        scan = await BoardSource(Board.below(tmp_path), now=here.front.clock.now).scan({})
         await ledger.scan("board", scan, now=at, term=1)
         [entry] = await ledger.find("Water the beds")
         until = at + timedelta(days=9)

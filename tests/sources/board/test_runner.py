@@ -172,7 +172,8 @@ async def open_hall(
     ledger = await SqliteLedger.open(home.data, now=clock.now())
     async with Processes(home.data) as processes:
         place = RunSettings(home.root, home.data, os.environ, timedelta(minutes=10))
-        board, roster, registry = CommittedBoard(home.root), Roster(home.manifest), Registry()
+        board = CommittedBoard(Board.below(home.root))
+        roster, registry = Roster(home.manifest), Registry()
         dispatcher = Dispatcher(
             board,
             roster,
@@ -193,7 +194,10 @@ async def open_hall(
             heard=dispatcher.note_change,
         )
         source = BoardSource(
-            home.root, now=clock.now, follow_up=runner.settle, changed=dispatcher.note_change
+            Board.below(home.root),
+            now=clock.now,
+            follow_up=runner.settle,
+            changed=dispatcher.note_change,
         )
         engine = Engine(
             clock=clock,
@@ -632,7 +636,7 @@ async def dispatch_stage(home: Home) -> AsyncIterator[DispatchStage]:
     clock, busy = ManualClock(NOW), set[str]()
     ledger = await SqliteLedger.in_memory()
     dispatcher = Dispatcher(
-        CommittedBoard(home.root),
+        CommittedBoard(Board.below(home.root)),
         Roster(home.manifest),
         registry=Registry(),
         environ=os.environ,
@@ -640,7 +644,7 @@ async def dispatch_stage(home: Home) -> AsyncIterator[DispatchStage]:
         clock=clock,
         busy=lambda: busy,
     )
-    source = BoardSource(home.root, now=clock.now, inline=True, changed=dispatcher.note_change)
+    source = BoardSource(Board.below(home.root), now=clock.now, changed=dispatcher.note_change)
     yield DispatchStage(home, clock, ledger, dispatcher, source, busy)
     await ledger.close()
 
@@ -649,7 +653,7 @@ def runner_of(stage: DispatchStage, processes: Processes) -> DispatchRunner:
     home = stage.home
     return DispatchRunner(
         AgentHost(Registry(), processes, RunSettings(home.root, home.data, os.environ, MINUTE)),
-        CommittedBoard(home.root),
+        CommittedBoard(Board.below(home.root)),
         Roster(home.manifest),
         ledger=stage.ledger,
         clock=stage.clock,
@@ -666,7 +670,7 @@ async def test_to_look_twice_files_once_also_for_another_engine(home: Home) -> N
         assert await stage.look() == [(1, "dispatch:1", "wren"), (2, "dispatch:1", "moss")]
         assert await stage.look() == []
         later = Dispatcher(
-            CommittedBoard(home.root),
+            CommittedBoard(Board.below(home.root)),
             Roster(home.manifest),
             registry=Registry(),
             environ=os.environ,

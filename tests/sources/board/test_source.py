@@ -43,7 +43,7 @@ from horae.sources.board.source import (
     check_board,
     hours_of,
 )
-from horae.sources.board.tasks import Board, TaskFileError
+from horae.sources.board.tasks import Board, CommittedBoard, TaskFileError
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
 from horae.timing.cron import Cron
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
     from horae.core.source import Scan, Scanned
     from horae.sources.board.task import Task
+
+pytestmark = pytest.mark.usefixtures("inline")
 
 WEDNESDAY = datetime.fromisoformat("2026-04-01T08:00Z")
 
@@ -100,7 +102,7 @@ def recurring(scan: Scan) -> list[Scanned]:
 
 def test_a_task_that_recurs_is_an_entry_that_recycles_it(root: Path) -> None:
     put(root, "042-report.md", task(42, 'cron_schedule: "0 9 * * MON"', "status: todo"))
-    entry = only(scanned(BoardSource(root, now=wednesday)))
+    entry = only(scanned(BoardSource(Board.below(root), now=wednesday)))
     assert (entry.address, entry.title, entry.work) == ("task:42", "Report", Work.RECYCLE)
     assert str(entry.origin) == "board/tasks/042-report.md:4"
     coming = next_moment(entry, WEDNESDAY)
@@ -110,7 +112,7 @@ def test_a_task_that_recurs_is_an_entry_that_recycles_it(root: Path) -> None:
 
 def test_it_is_in_utc_or_in_the_zone_that_it_names(root: Path) -> None:
     put(root, "1-a.md", task(1, "cron_schedule: 0 9 * * *", "timezone: Asia/Tokyo"))
-    entry = only(scanned(BoardSource(root, now=wednesday)))
+    entry = only(scanned(BoardSource(Board.below(root), now=wednesday)))
     coming = next_moment(entry, WEDNESDAY)
     assert coming is not None
     assert (entry.zone, coming.key) == ("Asia/Tokyo", "cron:2026-04-02T00:00:00Z")
@@ -119,7 +121,7 @@ def test_it_is_in_utc_or_in_the_zone_that_it_names(root: Path) -> None:
 def test_a_gate_alone_fires_nothing(root: Path) -> None:
     put(root, "1-a.md", task(1, "scheduled_for: 2026-04-02T09:00:00Z"))
     put(root, "2-b.md", task(2))
-    scan = scanned(BoardSource(root, now=wednesday))
+    scan = scanned(BoardSource(Board.below(root), now=wednesday))
     assert (recurring(scan), scan.problems) == ([], ())
     assert [next_moment(each, WEDNESDAY) for each in armed(scan).values()] == [None, None]
 
@@ -138,7 +140,7 @@ def test_a_task_that_cannot_recur_says_why(
     root: Path, fields: tuple[str, ...], reason: str
 ) -> None:
     put(root, "1-a.md", task(1, *fields))
-    [found] = recurring(scanned(BoardSource(root, now=wednesday)))
+    [found] = recurring(scanned(BoardSource(Board.below(root), now=wednesday)))
     assert isinstance(found.item, Unarmed)
     assert reason in found.item.reason
 
@@ -147,7 +149,7 @@ def test_a_task_that_cannot_recur_says_why(
 def test_an_open_task_is_an_entry_that_somebody_can_be_asked_to_do(root: Path, status: str) -> None:
     text = task(7, f"status: {status}", "assignee: wren")
     put(root, "007-report.md", text)
-    [found] = scanned(BoardSource(root, now=wednesday)).entries
+    [found] = scanned(BoardSource(Board.below(root), now=wednesday)).entries
     entry = found.item
     assert isinstance(entry, Entry)
     assert (entry.address, entry.title, entry.rule) == ("task:7:work", "Report", OnDemandRule())
@@ -160,7 +162,7 @@ def test_what_recurs_is_handed_out_under_a_name_of_its_own(root: Path) -> None:
     put(root, "7.md", task(7, "cron_schedule: 0 9 * * *"))
     titles = {
         address: each.title
-        for address, each in armed(scanned(BoardSource(root, now=wednesday))).items()
+        for address, each in armed(scanned(BoardSource(Board.below(root), now=wednesday))).items()
     }
     assert titles == {"task:7": "Report", "task:7:work": "Report (work)"}
 
@@ -168,21 +170,21 @@ def test_what_recurs_is_handed_out_under_a_name_of_its_own(root: Path) -> None:
 @pytest.mark.parametrize("field", ["status: done", "status: archived", "tags: [archived]"])
 def test_a_closed_task_is_nothing_to_be_done(root: Path, field: str) -> None:
     put(root, "1.md", task(1, field))
-    assert scanned(BoardSource(root, now=wednesday)).entries == ()
+    assert scanned(BoardSource(Board.below(root), now=wednesday)).entries == ()
 
 
 def test_one_task_never_takes_the_history_of_another_however_alike_they_are(root: Path) -> None:
     put(root, "1.md", task(1))
-    [old] = scanned(BoardSource(root, now=wednesday)).entries
+    [old] = scanned(BoardSource(Board.below(root), now=wednesday)).entries
     (root / "board/tasks/1.md").unlink()
     put(root, "2.md", task(2))
-    [new] = scanned(BoardSource(root, now=wednesday)).entries
+    [new] = scanned(BoardSource(Board.below(root), now=wednesday)).entries
     assert match([KnownEntry(1, old.mark)], [new.mark]).numbers == (None,)
 
 
 def test_a_scan_that_finds_something_new_is_told_of_and_no_other(root: Path) -> None:
     told: list[str] = []
-    source = BoardSource(root, now=wednesday, changed=lambda: told.append("changed"))
+    source = BoardSource(Board.below(root), now=wednesday, changed=lambda: told.append("changed"))
     put(root, "1.md", task(1))
     index = scanned(source, scanned(source).index).index
     told.clear()
@@ -201,21 +203,21 @@ def test_only_markdown_right_in_the_directory_is_a_task(root: Path) -> None:
     (root / "board" / "tasks" / "old").mkdir()
     for name in ("1-a.md", "2-b.txt", ".3-c.md", "old/4-d.md"):
         put(root, name, task(int(name.strip("old/.")[0]), "cron_schedule: 0 9 * * *"))
-    assert only(scanned(BoardSource(root, now=wednesday))).address == "task:1"
+    assert only(scanned(BoardSource(Board.below(root), now=wednesday))).address == "task:1"
 
 
 def test_the_board_may_be_elsewhere(tmp_path: Path) -> None:
     tasks = tmp_path / ".batty" / "team_config" / "board" / "tasks"
     tasks.mkdir(parents=True)
     (tasks / "1-a.md").write_text(task(1, "cron_schedule: 0 9 * * *"))
-    source = BoardSource(tmp_path, now=wednesday, tasks=".batty/team_config/board/tasks/")
+    source = BoardSource(Board.below(tmp_path, ".batty/team_config/board/tasks/"), now=wednesday)
     assert str(only(scanned(source)).origin) == ".batty/team_config/board/tasks/1-a.md:4"
 
 
 def test_a_broken_task_stands_says_where_and_stops_no_other(root: Path) -> None:
     for number in (1, 2):
         put(root, f"{number}-a.md", task(number, "cron_schedule: 0 9 * * *"))
-    source = BoardSource(root, now=wednesday)
+    source = BoardSource(Board.below(root), now=wednesday)
     known = looked(source)
     put(root, "1-a.md", task(1, "cron_schedule: */5 * * * *"))
     put(root, "2-a.md", task(2, "cron_schedule: 0 10 * * *"))
@@ -235,25 +237,25 @@ def test_a_task_that_did_not_change_is_not_parsed_again_also_after_a_restart(
 ) -> None:
     put(root, "1-a.md", task(1, "cron_schedule: 0 9 * * *"))
     put(root, "2-b.md", task(2))
-    source = BoardSource(root, now=wednesday)
+    source = BoardSource(Board.below(root), now=wednesday)
     first = scanned(source)
     monkeypatch.setattr(tasks, "parse", None)
     again = scanned(source, first.index)
     assert again.entries == first.entries  # the ledger is told until the stamp is sure
-    for later in (source, BoardSource(root, now=wednesday, inline=True)):
+    for later in (source, BoardSource(Board.below(root), now=wednesday)):
         scan = scanned(later, again.index)
         assert (scan.entries, scan.problems) == ((), ())
         assert scan.standing == ("board/tasks/1-a.md", "board/tasks/2-b.md")
 
 
 def test_a_board_that_never_was_is_no_problem(tmp_path: Path) -> None:
-    scan = scanned(BoardSource(tmp_path, now=wednesday))
+    scan = scanned(BoardSource(Board.below(tmp_path), now=wednesday))
     assert (scan.entries, scan.problems) == ((), ())
 
 
 def test_a_board_that_is_gone_takes_its_tasks_with_it_and_is_a_problem(root: Path) -> None:
     put(root, "1-a.md", task(1, "cron_schedule: 0 9 * * *"))
-    source = BoardSource(root, now=wednesday)
+    source = BoardSource(Board.below(root), now=wednesday)
     known = looked(source)
     (root / "board").rename(root / "away")
     scan = scanned(source, known.index)
@@ -268,8 +270,8 @@ async def test_of_two_tasks_with_one_title_both_are_named_and_each_goes_by_its_n
     for number in (1, 2):
         put(root, f"{number}.md", task(number, "cron_schedule: 0 9 * * *"))
     clock, ledger = ManualClock(WEDNESDAY), await SqliteLedger.in_memory()
-    runner = RecycleRunner(root, clock=clock, inline=True)
-    source = BoardSource(root, now=wednesday, inline=True)
+    runner = RecycleRunner(CommittedBoard(Board.below(root)), clock=clock)
+    source = BoardSource(Board.below(root), now=wednesday)
     engine = Engine(clock=clock, ledger=ledger, runner=runner, sources=[source])
     await engine.rescan("board")
     service = Service(ledger=ledger, clock=clock, ids=lambda: "x")
@@ -308,7 +310,7 @@ def test_a_done_task_is_owed_its_first_trigger_however_long_ago(
     root: Path, fields: tuple[str, ...], at: str
 ) -> None:
     put(root, "1.md", task(1, "cron_schedule: 0 9 * * MON", "status: done", *fields))
-    found = armed(scanned(BoardSource(root, now=wednesday)))
+    found = armed(scanned(BoardSource(Board.below(root), now=wednesday)))
     assert set(found) == {"task:1", "task:1:back"}
     owed = found["task:1:back"]
     assert owed.rule == OnceRule(datetime.fromisoformat(at), at)
@@ -318,7 +320,7 @@ def test_a_done_task_is_owed_its_first_trigger_however_long_ago(
 def test_for_a_trigger_that_is_still_to_come_it_has_a_net(root: Path) -> None:
     last = "cron_last_run: 2026-03-30T09:00:05Z"
     put(root, "1.md", task(1, "cron_schedule: 0 9 * * MON", "status: done", last))
-    owed = armed(scanned(BoardSource(root, now=wednesday)))["task:1:back"]
+    owed = armed(scanned(BoardSource(Board.below(root), now=wednesday)))["task:1:back"]
     monday = datetime.fromisoformat("2026-04-06T09:00:00Z")
     assert owed.rule == OnceRule(monday + NET, "2026-04-06T09:00:00Z")
     assert is_net(owed)
@@ -329,14 +331,15 @@ def test_one_that_never_came_back_is_looked_at_as_of_the_day_before_it_was_writt
 ) -> None:
     put(root, "1.md", task(1, "cron_schedule: 0 * * * *", "status: done"))
     written = datetime.fromtimestamp((root / "board/tasks/1.md").stat().st_ctime, UTC)
-    owed = armed(scanned(BoardSource(root, now=lambda: written + 3 * DAY)))["task:1:back"]
+    source = BoardSource(Board.below(root), now=lambda: written + 3 * DAY)
+    owed = armed(scanned(source))["task:1:back"]
     assert isinstance(owed.rule, OnceRule)
     assert written - DAY < owed.rule.at <= written - DAY + HOUR
 
 
 def test_a_file_written_by_a_clock_that_ran_ahead_is_as_old_as_the_look_at_it(root: Path) -> None:
     put(root, "1.md", task(1, "cron_schedule: 0 * * * *", "status: done"))
-    owed = armed(scanned(BoardSource(root, now=wednesday)))["task:1:back"]
+    owed = armed(scanned(BoardSource(Board.below(root), now=wednesday)))["task:1:back"]
     assert isinstance(owed.rule, OnceRule)
     assert WEDNESDAY - DAY < owed.rule.at <= WEDNESDAY - DAY + HOUR
 
@@ -344,7 +347,7 @@ def test_a_file_written_by_a_clock_that_ran_ahead_is_as_old_as_the_look_at_it(ro
 @pytest.mark.parametrize("field", ["catchup: none", "until: 2026-12-31"])
 def test_its_policy_is_written_beside_its_schedule(root: Path, field: str) -> None:
     put(root, "1.md", task(1, "cron_schedule: 0 9 * * *", field))
-    policy = only(scanned(BoardSource(root, now=wednesday))).policy
+    policy = only(scanned(BoardSource(Board.below(root), now=wednesday))).policy
     assert (policy.catchup is CatchUp.NONE) == (field == "catchup: none")
     assert (policy.until is not None) == (field != "catchup: none")
 
@@ -353,7 +356,7 @@ def test_its_policy_is_written_beside_its_schedule(root: Path, field: str) -> No
 
 
 def hours(root: Path, now: datetime = WEDNESDAY) -> list[tuple[str, str]]:
-    found = hours_of(root, now=now)
+    found = hours_of(Board.below(root), now=now)
     assert found.problems == ()
     moments = [
         (each.title, key_time(coming.at))
@@ -403,7 +406,7 @@ def test_people_see_each_moment_of_a_task_once(
 def test_two_files_with_one_number_are_a_problem_also_after_a_restart(root: Path) -> None:
     put(root, "1-a.md", task(1, "status: done"))
     put(root, "2-b.md", task(2))
-    source = BoardSource(root, now=wednesday)
+    source = BoardSource(Board.below(root), now=wednesday)
     assert looked(source).problems == ()
     put(root, "9-copy.md", task(1, "status: done"))
     words = (
@@ -412,7 +415,7 @@ def test_two_files_with_one_number_are_a_problem_also_after_a_restart(root: Path
     )
     scan = looked(source)
     assert [*map(str, scan.problems)] == [words]
-    later = BoardSource(root, now=wednesday)
+    later = BoardSource(Board.below(root), now=wednesday)
     index = {**scan.index, **looked(source).index}
     assert [*map(str, scanned(later, index).problems)] == [words]
     (root / "board/tasks/1-a.md").unlink()
@@ -425,7 +428,7 @@ def test_check_shows_what_is_odd_at_its_field_and_both_of_two_files_with_one_num
 ) -> None:
     put(root, "1-a.md", task(1, "status: odd", "depends_on: [9]"))
     put(root, "1-b.md", task(1))
-    found = check_board(root, now=WEDNESDAY)
+    found = check_board(Board.below(root), now=WEDNESDAY)
     assert [(each.file, each.line, each.message) for each in found] == [
         ("board/tasks/1-a.md", 2, "2 files have the id 1: board/tasks/1-a.md, board/tasks/1-b.md"),
         ("board/tasks/1-a.md", 4, "status 'odd' is not valid"),
@@ -437,10 +440,10 @@ def test_check_shows_what_is_odd_at_its_field_and_both_of_two_files_with_one_num
 def test_people_see_what_cannot_be_read_beside_the_rest(root: Path) -> None:
     put(root, "1.md", "---\nid: 1\n")
     put(root, "2.md", task(2, "cron_schedule: 0 25 * * *"))
-    found = hours_of(root, now=WEDNESDAY)
+    found = hours_of(Board.below(root), now=WEDNESDAY)
     assert len(found.problems) == 1
     assert [str(each.origin) for each in found.items] == ["board/tasks/2.md:4"]
-    assert hours_of(root / "nowhere", now=WEDNESDAY) == Hours((), (), ())
+    assert hours_of(Board.below(root / "nowhere"), now=WEDNESDAY) == Hours((), (), ())
 
 
 class BoardStage:
@@ -457,8 +460,8 @@ class BoardStage:
         return Engine(
             clock=self.clock,
             ledger=self.ledger,
-            runner=RecycleRunner(self.root, clock=self.clock, inline=True),
-            sources=[BoardSource(self.root, now=self.clock.now, inline=True, ledger=self.ledger)],
+            runner=RecycleRunner(CommittedBoard(Board.below(self.root)), clock=self.clock),
+            sources=[BoardSource(Board.below(self.root), now=self.clock.now, ledger=self.ledger)],
         )
 
     async def up(self) -> None:
@@ -630,7 +633,7 @@ async def test_an_event_is_written_once_also_if_it_is_asked_for_again(root: Path
     await engine.advance(3 * HOUR)
     await engine.save(status="done")
     page = await engine.ledger.receipts(statuses=(Status.DONE,))
-    for source in (BoardSource(root, now=wednesday), BoardSource(root, now=wednesday, inline=True)):
+    for source in [BoardSource(Board.below(root), now=wednesday) for _ in range(2)]:
         for filed in page.receipts:
             await source.settle(filed)
     [event] = engine.events()
@@ -653,7 +656,7 @@ async def test_each_return_is_an_event_of_the_ledger_once(root: Path) -> None:
         await engine.notice()
     done = (await engine.ledger.receipts(statuses=(Status.DONE,))).receipts
     assert len(done) == 3
-    source = BoardSource(root, now=wednesday, inline=True, ledger=engine.ledger)
+    source = BoardSource(Board.below(root), now=wednesday, ledger=engine.ledger)
     for filler in range(250):  # what else happens does not hide it
         await engine.ledger.note("filler", now=engine.clock.now(), term=1, facts={"n": filler})
     for filed in done:
@@ -723,7 +726,7 @@ async def accounts_agree(engine: BoardStage, cron: str, *, since: datetime) -> N
 async def test_after_a_crash_the_file_tells_whether_it_came_back(root: Path) -> None:
     put(root, "042-report.md", REPORT)
     clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
-    runner = RecycleRunner(root, clock=clock, inline=True)
+    runner = RecycleRunner(CommittedBoard(Board.below(root)), clock=clock)
     origin = Origin("board/tasks/042-report.md", 5)
     moment = clock.now()
     receipt = Receipt("cron:x", Status.RUNNING, because(""), moment, moment)
@@ -745,7 +748,7 @@ async def test_after_a_crash_the_file_tells_whether_it_came_back(root: Path) -> 
 async def test_a_run_that_was_never_let_go_has_changed_nothing(root: Path) -> None:
     put(root, "042-report.md", REPORT.replace("todo", "done"))
     clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
-    runner = RecycleRunner(root, clock=clock)
+    runner = RecycleRunner(CommittedBoard(Board.below(root)), clock=clock)
     moment = clock.now()
     receipt = Receipt("cron:x", Status.RUNNING, because(""), moment, moment)
     filed = Filed(1, 1, receipt, moment, Origin("x.md", 5), "", None, Policy(), work=Work.RECYCLE)
@@ -770,7 +773,7 @@ async def test_what_is_in_the_way_is_said(
 ) -> None:
     put(root, "042-report.md", REPORT.replace("todo", "done"))
     clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
-    runner = RecycleRunner(root, clock=clock)
+    runner = RecycleRunner(CommittedBoard(Board.below(root)), clock=clock)
     moment = clock.now()
     receipt = Receipt("cron:x", Status.RUNNING, because(""), moment, moment)
     origin = Origin("board/tasks/042-report.md", 5)
@@ -799,7 +802,7 @@ async def test_a_board_under_git_is_committed_task_by_task(root: Path) -> None:
     git("add", "board")
     git("commit", "--quiet", "-m", "Begin")
     clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
-    runner = RecycleRunner(root, clock=clock)
+    runner = RecycleRunner(CommittedBoard(Board.below(root)), clock=clock)
     moment = clock.now()
     receipt = Receipt("cron:x", Status.RUNNING, because(""), moment, moment)
     origin = Origin("board/tasks/042-report.md", 5)

@@ -80,10 +80,7 @@ def test_a_plan_is_read_in_the_zone_it_is_given(tmp_path: Path) -> None:
     assert found.item.zone == "Europe/Berlin"
 
 
-@pytest.mark.parametrize("inline", [False, True])
-def test_files_are_read_in_another_thread_unless_there_is_to_be_only_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, inline: bool
-) -> None:
+def test_files_are_read_in_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plan.org").write_text(workflow("Digest"))
     threads = []
 
@@ -92,8 +89,8 @@ def test_files_are_read_in_another_thread_unless_there_is_to_be_only_one(
         return scan_plan(plan, file=file, zone_name=zone_name)
 
     monkeypatch.setattr(org, "scan_plan", parse)
-    scanned(OrgSource(tmp_path, inline=inline))
-    assert [each is threading.main_thread() for each in threads] == [inline]
+    scanned(OrgSource(tmp_path))
+    assert [each is threading.main_thread() for each in threads] == [False]
 
 
 def test_a_file_that_did_not_change_is_not_parsed_again(
@@ -302,8 +299,8 @@ def test_a_large_tree_that_stands_is_looked_through_without_a_parse(
     count = scaled(20_000)
     for number in range(count):
         (tmp_path / f"{number:05}.org").write_text(workflow(f"W{number}"))
-    index = looked(OrgSource(tmp_path, inline=True)).index
+    index = looked(OrgSource(tmp_path)).index
     monkeypatch.setattr(cache, "read_plan", None)
-    source = OrgSource(tmp_path, inline=True)
+    source = OrgSource(tmp_path)
     assert len(scanned(source, index).standing) == count
     assert source._shelf._pages == {}

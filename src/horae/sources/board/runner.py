@@ -10,57 +10,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from horae.core import ports
 from horae.core.entry import Work, key_time
-from horae.core.ports import (
-    Ended,
-    HeldBackError,
-    LauncherLostError,
-    LedgerBusyError,
-    LedgerError,
-    LedgerWriteError,
-    Process,
-    RunError,
-    Unreleased,
-)
 from horae.core.receipt import BAD, FINAL, NEVER_STARTED, OPEN, Reason, ReasonCode, Receipt, Status
 from horae.errors import HoraeError
-from horae.files.git.repository import edit_and_commit
-from horae.files.read import LIMIT, PlanFileError, read_plan
-from horae.sources.board import dispatch
+from horae.files.read import PlanFileError, read_plan
+from horae.sources.board import dispatch, tasks
 from horae.sources.board.recycle import Recycled, Stays, trigger_of
-from horae.sources.board.rules import moment
+from horae.sources.board.rules import Changes, moment
 from horae.sources.board.source import task_at, work_address
-from horae.sources.board.task import parse
-from horae.sources.board.tasks import (
-    TASKS,
-    Board,
-    BoardMissingError,
-    TaskAmbiguousError,
-    TaskMissingError,
-    card_of,
-    commit_facts,
-)
+from horae.sources.board.task import Task, parse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from horae.core.gate import Gate
-    from horae.core.ports import Clock, Held, Job, Ledger, Listed, Run
     from horae.core.receipt import Filed
     from horae.files.git.trees import Trees
-    from horae.files.read import StrPath
     from horae.sources.agents.runner import Agent, AgentHost, Registry
-    from horae.sources.board.dispatch import Assignment
-    from horae.sources.board.rules import Changes
-    from horae.sources.board.task import Task
-    from horae.sources.board.tasks import Card, CommittedBoard
     from horae.sources.crew.rules import Member
     from horae.sources.crew.source import Roster
 
@@ -84,13 +57,13 @@ class Dispatcher:
     *busy* tells which agents are at work, *rest* how long a task rests after failed attempts.
     """
 
-    board: CommittedBoard
+    board: tasks.CommittedBoard
     roster: Roster
     _: KW_ONLY
     registry: Registry
     environ: Mapping[str, str]
-    ledger: Ledger
-    clock: Clock
+    ledger: ports.Ledger
+    clock: ports.Clock
     busy: Callable[[], Collection[str]]
     rest: Callable[[int], timedelta] = dispatch.rest_after
     term: int = 1
@@ -127,10 +100,10 @@ class Dispatcher:
             now = self.clock.now()
             try:
                 offer(await self.look(now))
-            except (LedgerBusyError, LedgerWriteError) as error:
+            except (ports.LedgerBusyError, ports.LedgerWriteError) as error:
                 log.debug("dispatching failed, trying again in %s: %s", AGAIN, error)
                 self.problem, self.next_at = error, now + AGAIN
-            except LedgerError:
+            except ports.LedgerError:
                 raise
             except Exception as error:  # neither the board nor the crew may end the engine
                 log.debug("dispatching failed, trying again in %s", UNREAD, exc_info=error)
@@ -159,14 +132,13 @@ class Dispatcher:
                 self.problem = error
         if over:
             cards = await self.board.read()
-        tasks = cards.tasks
-        known = {task.id: task for task in tasks}
+        known = {task.id: task for task in cards.tasks}
         # What was changed since, and be it back again, is not what was dispatched.
         self._handed = {n: task for n, task in self._handed.items() if known.get(n) == task}
         self._failed = {n: ended_at for n, ended_at in self._failed.items() if n in known}
         ends = {n: self._rests_until(known[n], at, now) for n, at in self._failed.items()}
         resting = {number: at for number, at in ends.items() if at > now}
-        coming = (dispatch.wakes_at(tasks, now=now), *resting.values())
+        coming = (dispatch.wakes_at(cards.tasks, now=now), *resting.values())
         self.next_at = min((at for at in coming if at is not None), default=None)
         taken = {member for _, member in out.values()} | {*self.busy()}
         if all(each.name in taken for each in members):
@@ -178,7 +150,7 @@ class Dispatcher:
             return []
         line = [
             task
-            for task in dispatch.candidates(tasks, now=now, archived=cards.archived)
+            for task in dispatch.candidates(cards.tasks, now=now, archived=cards.archived)
             if task.id not in at_work and task.id not in resting
         ]
         return await self._hand_out(line, free, now)
@@ -197,7 +169,7 @@ class Dispatcher:
             line = [task for task in line if task.id not in passed]
         return filed
 
-    async def _file(self, given: Assignment, now: datetime) -> Filed | None:
+    async def _file(self, given: dispatch.Assignment, now: datetime) -> Filed | None:
         """File the receipt by which a task goes to a member; None if that cannot be now."""
         task, member = given
         known = await self._entry(work_address(task.id))
@@ -245,7 +217,7 @@ class Dispatcher:
         # An end that is still to come was written by a clock that ran ahead.
         return min(ended_at, now) + rest
 
-    async def _entry(self, address: str) -> Listed | None:
+    async def _entry(self, address: str) -> ports.Listed | None:
         if address not in self._numbers:
             found = await self.ledger.find(address)
             number = next((each.number for each in found if each.mark.address == address), None)
@@ -286,7 +258,7 @@ class Dispatcher:
         """Return the members that can run; if none can, all: the receipt says why."""
         able = []
         for each in members:
-            with suppress(RunError):  # the receipt says it, if no other member can run
+            with suppress(ports.RunError):  # the receipt says it, if no other member can run
                 agent = self.roster.agent(each)
                 if self.registry.obstacle(agent, environ=self.environ) is None:
                     able.append(each.name)
@@ -298,33 +270,33 @@ class DispatchRunner:
     """Makes the runs of dispatched tasks; *heard* is called whenever one is over."""
 
     agents: AgentHost
-    board: CommittedBoard
+    board: tasks.CommittedBoard
     roster: Roster | None
     _: KW_ONLY
-    ledger: Ledger
-    clock: Clock
+    ledger: ports.Ledger
+    clock: ports.Clock
     trees: Trees
     timeout: timedelta | None = None
     heard: Callable[[], None] | None = None
 
-    async def hold(self, job: Job) -> Held:
+    async def hold(self, job: ports.Job) -> ports.Held:
         """Make the run of a task that waits for its go, and claim the task in its file."""
         errand = await self._errand(job.filed)
         if errand is None:
-            raise RunError("the entry is not a task of the board")
+            raise ports.RunError("the entry is not a task of the board")
         agent, timeout = await asyncio.to_thread(self._who, job.filed, errand)
         obstacle = await self.agents.why_unable(agent)
         if obstacle is not None:
-            raise HeldBackError(obstacle)
+            raise ports.HeldBackError(obstacle)
         try:
             card = await self._claim(errand, job.run, timeout)
-        except (TaskMissingError, TaskAmbiguousError, BoardMissingError) as error:
+        except (tasks.TaskMissingError, tasks.TaskAmbiguousError, tasks.BoardMissingError) as error:
             card = str(error)
         except (HoraeError, OSError) as error:
-            raise RunError(str(error)) from error
+            raise ports.RunError(str(error)) from error
         if isinstance(card, str):
             words = f"task #{errand.task} was not started: {card}"
-            return _EditRun(Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_STARTED, words)))
+            return _EditRun(ports.Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_STARTED, words)))
         file = card.path.removeprefix(f"{self.agents.place.root}/")
         try:
             tree = await self.trees.make(errand.member)
@@ -335,17 +307,22 @@ class DispatchRunner:
                 timeout=timeout,
                 facts={"HORAE_TASK": str(errand.task)},
             )
-        except (LauncherLostError, LedgerError):
+        except (ports.LauncherLostError, ports.LedgerError):
             raise  # it is asked for again, and knows its own claim
         except (HoraeError, OSError) as error:
-            await self._move(errand, Status.FAILED, str(error))
-            raise RunError(str(error)) from error
+            with suppress(HoraeError, OSError):  # `settle` tries again
+                await self._move(errand, Status.FAILED, str(error))
+            raise ports.RunError(str(error)) from error
         return _Working(self, errand, run)
 
-    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+    async def look_back(
+        self, filed: Filed, run: ports.Run
+    ) -> ports.Ended | ports.Unreleased | None:
         found = await self.agents.look_back(run)
-        errand = await self._errand(filed) if isinstance(found, Ended) else None
-        return await self.over(errand, found) if errand and isinstance(found, Ended) else found
+        errand = await self._errand(filed) if isinstance(found, ports.Ended) else None
+        return (
+            await self.over(errand, found) if errand and isinstance(found, ports.Ended) else found
+        )
 
     async def obstacle(self, filed: Filed) -> str | None:
         errand = await self._errand(filed)
@@ -354,12 +331,15 @@ class DispatchRunner:
         agent, _ = await asyncio.to_thread(self._who, filed, errand)
         return await self.agents.why_unable(agent)
 
-    async def over(self, errand: Errand, how: Ended) -> Ended:
+    async def over(self, errand: Errand, how: ports.Ended) -> ports.Ended:
         """Deliver the work of a run and move its task on; return the end with the facts of both."""
         brought = await self.trees.deliver(errand.member)
         facts = {**how.facts, "task": errand.task, **brought.facts()}
         # What was not merged cleanly is left for a person to review, on its branch.
-        facts |= await self._move(errand, how.outcome, how.reason, branch=brought.branch)
+        try:
+            facts |= await self._move(errand, how.outcome, how.reason, branch=brought.branch)
+        except (HoraeError, OSError) as error:  # `settle` tries again
+            facts["board"] = str(error)
         return replace(how, facts=facts)
 
     async def settle(self, filed: Filed) -> None:
@@ -370,7 +350,7 @@ class DispatchRunner:
         if errand is None:
             return
         if errand.stamps:
-            await self._edit(errand, filed.status, filed.receipt.reason)
+            await self._move(errand, filed.status, filed.receipt.reason)
         if self.heard is not None:
             self.heard()
 
@@ -386,19 +366,19 @@ class DispatchRunner:
     def _who(self, filed: Filed, errand: Errand) -> tuple[Agent, timedelta]:
         if not filed.agents:
             reason = f"task #{errand.task} has no assignee; write one into its file"
-            raise RunError(f"{reason}, or set `board.auto_dispatch = true`")
+            raise ports.RunError(f"{reason}, or set `board.auto_dispatch = true`")
         try:
             members = () if self.roster is None else self.roster.members()
         except PlanFileError as error:
-            raise RunError(str(error)) from None
+            raise ports.RunError(str(error)) from None
         member = next((each for each in members if each.name == errand.member), None)
         if self.roster is None or member is None:
-            raise RunError(f"{errand.member} is not a member of the crew")
+            raise ports.RunError(f"{errand.member} is not a member of the crew")
         agent = self.roster.agent(member)
         own = member.timeout or agent.definition.timeout
         return agent, own or self.timeout or self.agents.place.timeout
 
-    async def _claim(self, errand: Errand, run: Run, timeout: timedelta) -> Card | str:
+    async def _claim(self, errand: Errand, run: ports.Run, timeout: timedelta) -> tasks.Card | str:
         """Claim a task in its file, or return why it is not to be done any more."""
         ground = (await self.board.read()).ground
         now = self.clock.now()
@@ -425,15 +405,6 @@ class DispatchRunner:
     async def _move(
         self, errand: Errand, outcome: Status, reason: str, *, branch: str | None = None
     ) -> dict[str, object]:
-        """Move a task on after its run; an error becomes a fact, and `settle` tries again."""
-        try:
-            return await self._edit(errand, outcome, reason, branch=branch)
-        except (HoraeError, OSError) as error:
-            return {"board": str(error)}
-
-    async def _edit(
-        self, errand: Errand, outcome: Status, reason: str, *, branch: str | None = None
-    ) -> dict[str, object]:
         now = self.clock.now()
 
         def decide(task: Task) -> Changes:
@@ -443,10 +414,10 @@ class DispatchRunner:
 
         try:
             # Most often this is all: no git is asked for what moved on long ago.
-            if not errand.has((await self.board.card(errand.task)).task):
+            if not errand.has((await asyncio.to_thread(self.board.files.card, errand.task)).task):
                 return {}
             card, facts = await self.board.change(errand.task, decide, message=_moved)
-        except (TaskMissingError, BoardMissingError):
+        except (tasks.TaskMissingError, tasks.BoardMissingError):
             return {}
         return {"status": card.task.status, **facts}
 
@@ -466,11 +437,11 @@ class Errand(NamedTuple):
 class _Working:
     runner: DispatchRunner
     errand: Errand
-    run: Held
+    run: ports.Held
     cancelled: str = ""
 
     @property
-    def process(self) -> Process:
+    def process(self) -> ports.Process:
         return self.run.process
 
     def go(self) -> None:
@@ -480,7 +451,7 @@ class _Working:
         self.cancelled = reason
         self.run.cancel(reason)
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> ports.Ended:
         how = await self.run.ended()
         if self.cancelled:  # whatever it says of itself, it was not let finish
             reason = Reason(ReasonCode.CANCELLED, self.cancelled)
@@ -497,109 +468,93 @@ class RecycleRunner:
     """Makes the runs that bring a task back: an edit of its file, and no process.
 
     To make the edit twice changes nothing, so after a crash the file itself tells whether it
-    was made. With *inline* all is done in the caller's thread, and git is left alone.
+    was made.
     """
 
-    root: StrPath
+    board: tasks.CommittedBoard
     _: KW_ONLY
-    clock: Clock
-    tasks: str = TASKS
-    limit: int = LIMIT
-    inline: bool = False
+    clock: ports.Clock
 
-    def __post_init__(self) -> None:
-        self._root = os.fspath(self.root).rstrip("/")
-        self._board = Board(f"{self._root}/{self.tasks.strip('/')}", limit=self.limit)
-
-    async def hold(self, job: Job) -> _EditRun:
+    async def hold(self, job: ports.Job) -> _EditRun:
         task = parse(job.text).task
         if task is None:
-            raise RunError("the text to recycle is not a task")
+            raise ports.RunError("the text to recycle is not a task")
         return _EditRun(lambda: self._carry_out(job.filed, task.id))
 
-    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+    async def look_back(
+        self, filed: Filed, run: ports.Run
+    ) -> ports.Ended | ports.Unreleased | None:
+        files = self.board.files
         try:
-            content = read_plan(f"{self._root}/{filed.origin.file}", limit=self.limit)
-            task = card_of(content).task
+            content = read_plan(f"{files.top}{filed.origin.file}", limit=files.limit)
+            task = tasks.card_of(content).task
         except PlanFileError:
             return None
         last, coming = moment(task.cron_last_run), moment(task.scheduled_for)
         if last is None or coming is None or last < run.started_at.replace(microsecond=0):
-            return Unreleased()
+            return ports.Unreleased()
         made = Recycled(task.id, task.cron_schedule or "", {}, last, coming, last, 1)
         reason = Reason(ReasonCode.TASK_MOVED, made.words)
-        return Ended(Status.DONE, reason, facts={"task": task.id, "found": True})
+        return ports.Ended(Status.DONE, reason, facts={"task": task.id, "found": True})
 
-    async def _carry_out(self, filed: Filed, number: int) -> Ended:
-        try:
-            if self.inline:
-                return self._bring_back(filed, number)
-            path = await asyncio.to_thread(self._find, filed, number)
-            ended, commit = await edit_and_commit(
-                path,
-                lambda: self._bring_back(filed, number),
-                message=lambda ended: (
-                    f"Move task #{number} back to todo" if ended.outcome is Status.DONE else ""
-                ),
+    async def _carry_out(self, filed: Filed, number: int) -> ports.Ended:
+        key, planned_at = filed.receipt.key, filed.receipt.planned_at
+
+        def bring_back(path: str) -> Recycled | Stays:
+            return self.board.files.recycle(
+                number,
+                now=self.clock.now(),
+                planned_at=trigger_of(key, planned_at),
+                is_asked=key.startswith("manual:"),
+                path=path,
             )
-            return replace(ended, facts={**ended.facts, **commit_facts(commit)})
-        except TaskMissingError:
+
+        def message(found: Recycled | Stays) -> str:
+            return f"Move task #{number} back to todo" if isinstance(found, Recycled) else ""
+
+        try:
+            found, committed = await self.board.edit(
+                number, bring_back, message=message, hint=filed.origin.file
+            )
+        except tasks.TaskMissingError:
             words = f"task #{number} is no longer on the board"
-            return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, words))
+            return ports.Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, words))
         except (HoraeError, OSError) as error:
-            return Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
-
-    def _find(self, filed: Filed, number: int) -> str:
-        path, tasks = f"{self._root}/{filed.origin.file}", self._board.directory
-        if path.startswith(f"{tasks}/"):
-            with suppress(PlanFileError):  # moved meanwhile: it is looked for below
-                content = read_plan(path, root=tasks, limit=self.limit)
-                if card_of(content).task.id == number:
-                    return path
-        return self._board.card(number).path
-
-    def _bring_back(self, filed: Filed, number: int) -> Ended:
-        receipt = filed.receipt
-        found = self._board.recycle(
-            number,
-            now=self.clock.now(),
-            planned_at=trigger_of(receipt.key, receipt.planned_at),
-            is_asked=receipt.key.startswith("manual:"),
-            path=self._find(filed, number),
-        )
+            return ports.Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
         if isinstance(found, Stays):
-            return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, found.reason))
+            return ports.Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, found.reason))
         facts = {
             "task": number,
             "trigger": key_time(found.trigger_at),
             "triggers": found.triggers,
             "next": key_time(found.next_at),
+            **committed,
         }
-        return Ended(Status.DONE, Reason(ReasonCode.TASK_MOVED, found.words), facts=facts)
+        return ports.Ended(Status.DONE, Reason(ReasonCode.TASK_MOVED, found.words), facts=facts)
 
 
 class _EditRun:
     """A run without a process: what it does, or how it has ended already."""
 
-    process = Process(0, 0)
+    process = ports.Process(0, 0)
 
-    def __init__(self, work: Callable[[], Awaitable[Ended]] | Ended) -> None:
+    def __init__(self, work: Callable[[], Awaitable[ports.Ended]] | ports.Ended) -> None:
         self._work = work
-        self._going: asyncio.Future[Ended] | None = None
+        self._going: asyncio.Future[ports.Ended] | None = None
         self._cancelled = ""
 
     def go(self) -> None:
-        if not self._cancelled and not isinstance(self._work, Ended):
+        if not self._cancelled and not isinstance(self._work, ports.Ended):
             self._going = asyncio.ensure_future(self._work())
 
     def cancel(self, reason: str) -> None:
         """Keep it from beginning; an edit that was begun is soon over and is not torn."""
         self._cancelled = reason
 
-    async def ended(self) -> Ended:
-        if isinstance(self._work, Ended):
+    async def ended(self) -> ports.Ended:
+        if isinstance(self._work, ports.Ended):
             return self._work
         if self._going is not None:
             return await self._going
         is_cancelled = Reason(ReasonCode.CANCELLED, self._cancelled)
-        return Ended(Status.KILLED, is_cancelled if self._cancelled else NEVER_STARTED)
+        return ports.Ended(Status.KILLED, is_cancelled if self._cancelled else NEVER_STARTED)

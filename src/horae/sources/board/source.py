@@ -37,12 +37,12 @@ from horae.core.identity import Mark
 from horae.core.receipt import Status
 from horae.core.source import Scanned
 from horae.errors import ScheduleError
-from horae.files.read import LIMIT, MOST, PlanFileError, PlanMissingError, read_plan, told
+from horae.files.read import PlanFileError, PlanMissingError, read_plan, told
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.board import recycle
 from horae.sources.board.rules import CLOSED, complaints, moment, task_policy, work_policy
 from horae.sources.board.task import id_of, parse
-from horae.sources.board.tasks import ELSEWHERE, TASKS, Board, ambiguous, card_of, task_files
+from horae.sources.board.tasks import ELSEWHERE, Board, ambiguous, card_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -51,10 +51,9 @@ if TYPE_CHECKING:
     from horae.core.receipt import Filed
     from horae.core.source import Scan
     from horae.errors import HoraeError
-    from horae.files.cache import FileCache
-    from horae.files.read import Content, StrPath
+    from horae.files.read import Content
     from horae.sources.board.task import Task
-    from horae.sources.board.tasks import TaskAmbiguousError, Understand
+    from horae.sources.board.tasks import TaskAmbiguousError
 
 READER: Final = 5  # to be raised when the same task would give another entry
 ODD: Final = "task"  # the code of findings about a task
@@ -67,21 +66,17 @@ _RETRY: Final = Retry(20, timedelta(seconds=30))
 
 @dataclass(eq=False)
 class BoardSource:
-    """The tasks of a board; *tasks* is its directory, from the root.
+    """The tasks of a board.
 
     *follow_up* gets the receipts of dispatched tasks; *changed* is called after each scan that
-    found something new. With *inline* all is done in the caller's thread.
+    found something new.
     """
 
     name = "board"
 
-    root: StrPath
+    board: Board
     _: KW_ONLY
     now: Callable[[], datetime]
-    tasks: str = TASKS
-    limit: int = LIMIT
-    most: int = MOST
-    inline: bool = False
     follow_up: Callable[[Filed], Awaitable[None]] | None = None
     changed: Callable[[], None] | None = None
     ledger: Ledger | None = None
@@ -89,12 +84,12 @@ class BoardSource:
 
     def __post_init__(self) -> None:
         self._clock = self.now
-        self._events = EventLog(events_path(f"{os.fspath(self.root)}/{self.tasks.strip('/')}"))
+        self._events = EventLog(events_path(self.board.directory))
         self._ids: dict[str, int | None] = {}  # the numbers of the tasks, by file
-        self._shelf = _shelf(self.root, self.tasks, self._understand, self.limit, self.most)
+        self._shelf = self.board.cache(self._understand, f"board-{READER}")
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
-        scan = self._look(index) if self.inline else await asyncio.to_thread(self._look, index)
+        scan = await asyncio.to_thread(self._look, index)
         known = {file: known_as for file, known_as in index.items() if known_as}
         if self.changed is not None and (scan.entries or scan.index != known):
             self.changed()
@@ -111,10 +106,7 @@ class BoardSource:
         if self.ledger is not None:
             await _note_once(self.ledger, receipt, event, term=self.term)
         line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
-        if self.inline:
-            self._events.add(line)
-        else:
-            await asyncio.to_thread(self._events.add, line)
+        await asyncio.to_thread(self._events.add, line)
 
     def _look(self, index: Mapping[str, str]) -> Scan:
         scan = self._shelf.look(index)
@@ -135,7 +127,7 @@ class BoardSource:
 
     def _id_in(self, file: str) -> int | None:
         try:
-            return id_of(read_plan(f"{os.fspath(self.root)}/{file}", limit=self.limit).text)
+            return id_of(read_plan(f"{self.board.top}{file}", limit=self.board.limit).text)
         except PlanFileError:
             return None
 
@@ -170,9 +162,7 @@ class Hours(NamedTuple):
     problems: tuple[HoraeError, ...]
 
 
-def hours_of(
-    root: StrPath, *, now: datetime, tasks: str = TASKS, limit: int = LIMIT, most: int = MOST
-) -> Hours:
+def hours_of(board: Board, *, now: datetime) -> Hours:
     """Return what of a board has a time; files are named from the root.
 
     A gate that is itself a trigger to come is left out, and so is the net under such a trigger.
@@ -192,22 +182,14 @@ def hours_of(
                 gates.append(Gate(Origin(file, line), task.title, at.astimezone(UTC), None))
         return None, tuple(_recurring(task, content, file, now))
 
-    scan = _shelf(root, tasks, understand, limit, most).look({})
+    scan = board.cache(understand, "").look({})
     items = (each.item for each in scan.entries)
     problems = (each for each in scan.problems if not isinstance(each, PlanMissingError))
     shown = tuple(item for item in items if not (isinstance(item, Entry) and recycle.is_net(item)))
     return Hours(shown, tuple(gates), tuple(problems))
 
 
-def check_board(
-    root: StrPath,
-    *,
-    now: datetime,
-    tasks: str = TASKS,
-    limit: int = LIMIT,
-    most: int = MOST,
-    crew: Sequence[str] = (),
-) -> list[Diagnostic]:
+def check_board(board: Board, *, now: datetime, crew: Sequence[str] = ()) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     files: dict[str, Task] = {}
 
@@ -223,14 +205,13 @@ def check_board(
         place = places.get(field, places["id"])
         found.append(Diagnostic(file, place.line, place.column, ODD, severity, message, fix))
 
-    scan = _shelf(root, tasks, understand, limit, most).look({})
+    scan = board.cache(understand, "").look({})
     for problem in scan.problems:
         if isinstance(problem, PlanFileError) and not isinstance(problem, PlanMissingError):
             place = (problem.path, problem.line or 1, problem.column or 1)
             found.append(Diagnostic(*place, ODD, Severity.ERROR, problem.reason))
-    archived = Board(f"{os.fspath(root)}/{tasks.strip('/')}", limit=limit).archived()
     by_task = {id(task): file for file, task in files.items()}
-    for each in complaints([*files.values()], now=now, archived=archived, crew=crew):
+    for each in complaints([*files.values()], now=now, archived=board.archived(), crew=crew):
         odd(by_task[id(each.task)], each.field, Severity.WARNING, each.message, each.fix)
     for double in ambiguous((task.id, file) for file, task in files.items()):
         for file in double.files:
@@ -310,15 +291,6 @@ class EventLog:
             return b""
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
-
-
-def _shelf(
-    root: StrPath, tasks: str, understand: Understand, limit: int, most: int
-) -> FileCache[None]:
-    """Return the files of a board, each named by its path from the root."""
-    tasks = tasks.strip("/")
-    directory, reader = f"{os.fspath(root)}/{tasks}", f"board-{READER}"
-    return task_files(directory, understand, reader, limit, most, prefix=f"{tasks}/")
 
 
 def work_address(number: int) -> str:

@@ -15,41 +15,29 @@ import re
 import unicodedata
 from collections import defaultdict
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark
 from horae.core.source import Scanned
 from horae.errors import Exit, HoraeError
+from horae.files import read as files
 from horae.files.cache import FileCache
 from horae.files.edit import EditConflictError, Splice, create, edit, move, spliced
 from horae.files.git.repository import edit_and_commit
-from horae.files.read import (
-    LIMIT,
-    MOST,
-    PlanFileError,
-    PlanMissingError,
-    checked_name,
-    decoded,
-    read_plan,
-    told,
-)
-from horae.org.plan import Severity, Span
+from horae.files.read import LIMIT, MOST, Content, PlanFileError, PlanMissingError, StrPath
+from horae.org.plan import Diagnostic, Severity, Span
 from horae.sources.board.recycle import Recycled, Stays, recycle
-from horae.sources.board.rules import TaskStatuses, check_depends_on
-from horae.sources.board.task import byte_span, id_of, lines_of, parse, value_of
+from horae.sources.board.rules import Changes, Resolution, TaskStatuses, Value, check_depends_on
+from horae.sources.board.task import Task, byte_span, id_of, lines_of, parse, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from horae.files.git.repository import CommitResult
-    from horae.files.read import Content, StrPath
-    from horae.org.plan import Diagnostic
-    from horae.sources.board.rules import Changes, Resolution, Value
-    from horae.sources.board.task import Task
-
     Understand = Callable[[Content, str, None], tuple[None, tuple[Scanned, ...]]]
+
+T = TypeVar("T")
 
 TASKS: Final = "board/tasks"
 ELSEWHERE: Final = ".batty/team_config/board/tasks"  # of the tool that we take over from
@@ -195,40 +183,39 @@ def find_tasks(root: StrPath, *, board: str | None = None) -> str:
     return ELSEWHERE if is_elsewhere and not is_here else TASKS
 
 
-def task_files(
-    directory: str, understand: Understand, reader: str, limit: int, most: int, *, prefix: str = ""
-) -> FileCache[None]:
-    return FileCache(
-        directory,
-        reader=reader,
-        understand=understand,
-        suffixes=(".md",),
-        is_flat=True,
-        prefix=prefix,
-        limit=limit,
-        most=most,
-    )
-
-
 class Board:
     """The tasks in one directory; a file is parsed again only if its bytes have changed."""
 
     def __init__(
-        self,
-        directory: StrPath,
-        *,
-        root: StrPath | None = None,
-        limit: int = LIMIT,
-        most: int = MOST,
+        self, directory: StrPath, *, root: StrPath = "", limit: int = LIMIT, most: int = MOST
     ) -> None:
         self.directory = os.fspath(directory).rstrip("/") or "/"
-        # What errors about several files leave out of their names.
-        self._top = "" if root is None else f"{os.fspath(root).rstrip('/')}/"
+        self.top = f"{os.fspath(root).rstrip('/')}/" if root else ""  # not in the names of files
         self.limit = limit
+        self.most = most
         self._cards: dict[str, Card] = {}
-        self._shelf = task_files(self.directory, self._understand, "tasks", limit, most)
+        self._shelf = self.cache(self._understand, "tasks")
         above = os.path.dirname(self.directory)
         self._archive = f"{above}/archive" if above else "archive"
+
+    @classmethod
+    def below(cls, root: StrPath, tasks: str = TASKS, **limits: int) -> Board:
+        """Return the board of a plan root; its files are named from there."""
+        directory = f"{os.fspath(root).rstrip('/')}/{tasks.strip('/')}"
+        return cls(directory, root=root, **limits)
+
+    def cache(self, understand: Understand, reader: str) -> FileCache[None]:
+        prefix = f"{self.directory.removeprefix(self.top)}/"
+        return FileCache(
+            self.directory,
+            reader=reader,
+            understand=understand,
+            suffixes=(".md",),
+            is_flat=True,
+            prefix=prefix,
+            limit=self.limit,
+            most=self.most,
+        )
 
     def read(self) -> Cards:
         scan = self._shelf.look({})
@@ -244,7 +231,7 @@ class Board:
         unread: list[PlanFileError] = []
         for path in self._files():
             try:
-                content = read_plan(path, root=self.directory, limit=self.limit)
+                content = self._content(path)
                 written = id_of(content.text)
                 if written == number or (written is None and _number_in(path) == number):
                     found.append(card_of(content))
@@ -262,8 +249,20 @@ class Board:
         put_away = self._put_away().get(number)
         raise TaskMissingError(number, self.directory, put_away=put_away, unread=unread)
 
+    def find(self, number: int, hint: str) -> str:
+        """Return the file of a task; *hint*, from the root, is where it was."""
+        path = f"{self.top}{hint}"
+        if hint and path.startswith(f"{self.directory}/"):
+            with suppress(PlanFileError):  # moved meanwhile: it is looked for below
+                if card_of(self._content(path)).task.id == number:
+                    return path
+        return self.card(number).path
+
+    def _content(self, path: str) -> Content:
+        return files.read_plan(path, root=self.directory, limit=self.limit)
+
     def _ambiguous(self, cards: Iterable[Card]) -> list[TaskAmbiguousError]:
-        return ambiguous((card.task.id, card.path.removeprefix(self._top)) for card in cards)
+        return ambiguous((card.task.id, card.path.removeprefix(self.top)) for card in cards)
 
     def change(
         self, number: int, decide: Callable[[Task], Changes], *, path: str | None = None
@@ -274,7 +273,7 @@ class Board:
         """
         path = path or self.card(number).path
         for attempt in range(1, _ATTEMPTS + 1):
-            content = read_plan(path, root=self.directory, limit=self.limit)
+            content = self._content(path)
             card = card_of(content)
             if card.task.id != number:
                 raise EditConflictError(content.path, f"is no longer task #{number}; try again")
@@ -287,7 +286,7 @@ class Board:
                 if attempt == _ATTEMPTS:
                     raise
                 continue
-            text = decoded(content.path, spliced(content.data, splices))
+            text = files.decoded(content.path, spliced(content.data, splices))
             return card_of(content._replace(text=text))
         raise AssertionError("the last attempt returns or raises")
 
@@ -344,7 +343,7 @@ class Board:
         _make_directory(self._archive)
         for _ in range(_ATTEMPTS):
             path = self.change(number, decide).path
-            content = read_plan(path, root=self.directory, limit=self.limit)
+            content = self._content(path)
             card = card_of(content)
             if decide(card.task):
                 continue  # saved by another program since
@@ -367,7 +366,7 @@ class Board:
         except TaskMissingError as error:
             if error.put_away is None:
                 raise
-            return card_of(read_plan(error.put_away, root=self._archive, limit=self.limit))
+            return card_of(files.read_plan(error.put_away, root=self._archive, limit=self.limit))
 
     def archived(self) -> frozenset[int]:
         return frozenset(self._put_away())
@@ -399,24 +398,16 @@ class Board:
 class CommittedBoard:
     """The tasks of a board for concurrent callers; under git each edit is a commit of its own."""
 
-    def __init__(
-        self, root: StrPath, *, tasks: str = TASKS, limit: int = LIMIT, most: int = MOST
-    ) -> None:
-        self._board = Board(
-            f"{os.fspath(root).rstrip('/')}/{tasks.strip('/')}", root=root, limit=limit, most=most
-        )
+    def __init__(self, board: Board) -> None:
+        self.files = board
         self._reading = asyncio.Lock()
 
     async def read(self) -> Cards:
         async with self._reading:
             try:
-                return await asyncio.to_thread(self._board.read)
+                return await asyncio.to_thread(self.files.read)
             except BoardMissingError:
                 return Cards((), (), frozenset())
-
-    async def card(self, number: int) -> Card:
-        async with self._reading:
-            return await asyncio.to_thread(self._board.card, number)
 
     async def change(
         self, number: int, decide: Callable[[Task], Changes], *, message: Callable[[Task], str]
@@ -425,7 +416,6 @@ class CommittedBoard:
 
         *message* names the commit of the task after the edit; an error of git is only noted.
         """
-        path = (await self.card(number)).path
         is_asked = False
 
         def noticing(task: Task) -> Changes:
@@ -434,18 +424,20 @@ class CommittedBoard:
             is_asked = is_asked or bool(changes)
             return changes
 
-        card, commit = await edit_and_commit(
-            path,
-            lambda: self._board.change(number, noticing, path=path),
+        return await self.edit(
+            number,
+            lambda path: self.files.change(number, noticing, path=path),
             message=lambda card: message(card.task) if is_asked else "",
         )
-        return card, commit_facts(commit)
 
-
-def commit_facts(commit: CommitResult) -> dict[str, str]:
-    if commit.sha is not None:
-        return {"commit": commit.sha}
-    return {"git": commit.words} if commit.words else {}
+    async def edit(
+        self, number: int, make: Callable[[str], T], *, message: Callable[[T], str], hint: str = ""
+    ) -> tuple[T, dict[str, str]]:
+        path = await asyncio.to_thread(self.files.find, number, hint)
+        made, commit = await edit_and_commit(path, lambda: make(path), message=message)
+        if commit.sha is not None:
+            return made, {"commit": commit.sha}
+        return made, {"git": commit.words} if commit.words else {}
 
 
 def card_of(content: Content) -> Card:
@@ -592,8 +584,8 @@ def _number_in(path: str) -> int | None:
 
 @contextmanager
 def _opened(directory: str) -> Iterator[int]:
-    name = checked_name(directory or ".")
-    with told(name):
+    name = files.checked_name(directory or ".")
+    with files.told(name):
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -602,7 +594,7 @@ def _opened(directory: str) -> Iterator[int]:
 
 
 def _make_directory(path: str) -> None:
-    with told(path):
+    with files.told(path):
         try:
             os.mkdir(path)
         except FileExistsError:

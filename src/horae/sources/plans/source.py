@@ -28,22 +28,13 @@ READER: Final = 2
 
 
 class OrgSource:
-    """The workflows of all org plans beneath a root, named by their path from there.
-
-    With *inline* all is done in the caller's thread.
-    """
+    """The workflows of all org plans beneath a root, named by their path from there."""
 
     name = "org"
     settle = None  # a plan is not changed by what became of it
 
     def __init__(
-        self,
-        root: StrPath,
-        *,
-        zone_name: str = "UTC",
-        limit: int = LIMIT,
-        most: int = MOST,
-        inline: bool = False,
+        self, root: StrPath, *, zone_name: str = "UTC", limit: int = LIMIT, most: int = MOST
     ) -> None:
         def understand(
             content: Content, file: str, was: Plan | None
@@ -51,12 +42,11 @@ class OrgSource:
             plan = read(content.text, was=was)
             return plan, tuple(scan_plan(plan, file=file, zone_name=zone_name))
 
-        self._inline = inline
         reader = f"org-{READER} {zone_name}"
         self._shelf = FileCache(root, reader=reader, understand=understand, limit=limit, most=most)
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
-        return self._look(index) if self._inline else await asyncio.to_thread(self._look, index)
+        return await asyncio.to_thread(self._look, index)
 
     def _look(self, index: Mapping[str, str]) -> Scan:
         with collector_paused(when=True):  # what is read is kept
