@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,10 +50,9 @@ def task() -> None:
 @click.option("--at", metavar="<AT>", help="Scheduled datetime in RFC3339 format")
 @click.option("--cron", metavar="<CRON>", help="Cron expression (e.g. '0 9 * * *')")
 @click.option("--clear", is_flag=True, help="Clear both scheduled_for and cron_schedule")
-def schedule(task_id: int, *, at: str | None, cron: str | None, clear: bool) -> None:
+def schedule(task_id: int, **given: Any) -> None:
     """Schedule a task, make it recur, or clear both."""
-    asked = commands.checked_schedule(at=at, cron=cron, clear=clear)
-    _tell(_board().change(task_id, asked.changes), asked.words(task_id))
+    _tell(*commands.schedule_task(_board(), task_id, **given))
 
 
 @task.command()

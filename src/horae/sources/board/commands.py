@@ -13,27 +13,20 @@ import click
 
 from horae.cli.connection import record_edits
 from horae.cli.group import SharedGroup
-from horae.cli.moments import parse_moment
-from horae.cli.options import at_option, root_option
+from horae.cli.moments import moment_and_zone
+from horae.cli.options import at_option, flag, number_option, option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
 from horae.cli.plan_root import pauses_of
 from horae.config import load
 from horae.core.clock import SystemClock
-from horae.core.entry import cron_rule, key_time, policy_of
+from horae.core.entry import Pause, cron_rule, key_time, policy_of
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError
-from horae.sources.board import rules
+from horae.sources.board import rules, tasks
 from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of
 from horae.sources.board.source import EventLog, events_path
-from horae.sources.board.task import FIELDS, LARGEST_ID, TASK_PROPERTIES, TaskFieldKind
-from horae.sources.board.tasks import (
-    Board,
-    Card,
-    TaskEditError,
-    TaskMissingError,
-    card_data,
-    find_tasks,
-)
+from horae.sources.board.task import FIELDS, LARGEST_ID, TASK_PROPERTIES, Task, TaskFieldKind
+from horae.sources.board.tasks import Board, Card, Cards, card_data
 from horae.sources.crew.source import member_names
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
@@ -41,12 +34,6 @@ from horae.timing.zone import zone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
-
-    from horae.core.entry import Pause
-    from horae.sources.board.rules import Changes, Value
-    from horae.sources.board.task import Task
-    from horae.sources.board.tasks import Cards
-
 _LABELS: Final = {"standing": "readiness"}  # of `task show`, if not the key itself
 
 
@@ -59,29 +46,10 @@ class TaskRequestError(HoraeError):
         super().__init__(f"{what} ({cause})" if cause else what)
 
 
-class Schedule(NamedTuple):
-    """The fields that `task schedule` sets, checked."""
-
-    wanted: Mapping[str, str]
-    is_cleared: bool
-
-    def changes(self, task: Task) -> Changes:
-        return rules.schedule_changes(task, self.wanted, is_cleared=self.is_cleared)
-
-    def words(self, number: int, task: Task | None = None) -> str:
-        if self.is_cleared:
-            return f"Task #{number} schedule cleared."
-        said = ", ".join(f"{key}={value}" for key, value in self.wanted.items())
-        said = f"Task #{number} schedule updated: {said}"
-        kept = None if task is None or "scheduled_for" in self.wanted else task.scheduled_for
-        if kept is not None and "cron_schedule" in self.wanted:
-            said += f"; the task still does not start before {kept} (scheduled_for)"
-        return said
-
-
 def checked_schedule(
     *, at: str | None, cron: str | None, clear: bool, tz: str | None = None, **policy: str | None
-) -> Schedule:
+) -> dict[str, str]:
+    """Return the fields of a schedule, or raise an error that says what is wrong with it."""
     if at is None and cron is None and not clear:
         raise TaskRequestError("at least one of --at, --cron, or --clear is required")
     others = {"at": at, "cron": cron, "tz": tz, **policy}
@@ -123,14 +91,25 @@ def checked_schedule(
         cause = f"--from {policy['from']} is after --until {policy['until']}"
         raise TaskRequestError("invalid period", cause=cause) from None
     fields = {"scheduled_for": at, "cron_schedule": cron, "timezone": tz, **policy}
-    return Schedule({name: text for name, text in fields.items() if text is not None}, clear)
+    return {name: text for name, text in fields.items() if text is not None}
 
 
 def board_at(root: str) -> Board:
     settings = load(root)
-    tasks = find_tasks(root, board=settings.board_dir)
-    directory = tasks if root == "." else os.path.join(root, tasks)
+    found = tasks.find_tasks(root, board=settings.board_dir)
+    directory = found if root == "." else os.path.join(root, found)
     return Board(directory, limit=settings.plan_max_bytes, most=settings.plan_max_files)
+
+
+# Each changes one task, and returns it with what was done.
+
+
+def schedule_task(board: Board, number: int, *, clear: bool, **given: Any) -> tuple[Card, str]:
+    wanted = checked_schedule(clear=clear, **given)
+    card = board.change(number, lambda task: rules.schedule_changes(task, wanted, is_cleared=clear))
+    said = ", ".join(f"{key}={value}" for key, value in wanted.items())
+    done = "cleared." if clear else f"updated: {said}"
+    return card, f"Task #{number} schedule {done}"
 
 
 def assign_task(
@@ -138,7 +117,7 @@ def assign_task(
 ) -> tuple[Card, str]:
     if execution_owner is None and review_owner is None:
         raise TaskRequestError("name an owner: --execution-owner, --review-owner or both")
-    changes: dict[str, Value | None] = {}
+    changes: dict[str, rules.Value | None] = {}
     if execution_owner is not None:
         now = key_time(SystemClock().now()) if execution_owner else None
         changes |= {"claimed_by": execution_owner, "claimed_at": now, "claim_expires_at": None}
@@ -192,23 +171,11 @@ _OTHERS: Final = {
     "scheduled_for": "; use `horae task schedule --at`",
     "cron_schedule": "; use `horae task schedule --cron`",
 }
-_priority = click.option(
-    "--priority",
-    metavar="WORD",
-    type=click.Choice(rules.PRIORITIES, case_sensitive=False),
-    help="The priority: critical, high, medium or low.",
-)
-_depends_on = click.option(
-    "--depends-on",
-    multiple=True,
-    type=task_number,
-    metavar="ID",
-    help="A task that must be done first; repeat for several.",
-)
-
-
-def _tz(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    return click.option("--tz", name, metavar="ZONE", help="The time zone of --cron; default: UTC.")
+_words = click.Choice(rules.PRIORITIES, case_sensitive=False)
+_priority = option("--priority WORD", "The priority: critical, high, medium or low.", type=_words)
+_first = "A task that must be done first; repeat for several."
+_depends_on = option("--depends-on ID", _first, multiple=True, type=task_number)
+_TZ: Final = "The time zone of --cron; default: UTC."
 
 
 def _telling(command: Callable[..., int]) -> Callable[..., int]:
@@ -235,43 +202,43 @@ def task() -> None:
 
 @task.command()
 @_number
-@click.option("--at", "at", metavar="AT", help="Scheduled datetime in RFC3339 format.")
-@click.option("--cron", "cron", metavar="CRON", help="Cron expression (e.g. '0 9 * * *').")
-@click.option("--clear", is_flag=True, help="Clear both scheduled_for and cron_schedule.")
-@_tz("tz")
+@option("--at AT", "Scheduled datetime in RFC3339 format.")
+@option("--cron CRON", "Cron expression (e.g. '0 9 * * *').")
+@flag("--clear", "Clear both scheduled_for and cron_schedule.")
+@option("--tz ZONE", _TZ)
 @_policy_options
 @_telling
 def schedule(number: int, *, root: str, output: Output, **given: Any) -> int:
     """Schedule a task, make it recur, or clear both."""
-    asked = checked_schedule(**given)
     try:
-        card = board_at(root).change(number, asked.changes)
+        card, words = schedule_task(board_at(root), number, **given)
     except HoraeError as error:
         if error.exit_code != Exit.NOT_FOUND:
             raise
         raise TaskRequestError(str(error)) from None
-    return _answer(output, root, card, asked.words(number, card.task))
+    kept = card.task.scheduled_for
+    if kept is not None and given["at"] is None and given["cron"] is not None:
+        words += f"; the task still does not start before {kept} (scheduled_for)"
+    return _answer(output, root, card, words)
 
 
 @task.command()
 @click.argument("title")
-@click.option(
+@option(
     "--status",
+    "The first status of the task.",
     type=click.Choice(rules.STATUSES),
     default="backlog",
     show_default=True,
-    help="The first status of the task.",
 )
 @_priority
-@click.option("--assignee", metavar="NAME", help="The crew member for the task.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag; repeat for several.")
+@option("--assignee NAME", "The crew member for the task.")
+@option("--tag TAG", "A tag; repeat for several.", name="tags", multiple=True)
 @_depends_on
-@click.option("--body", default="", metavar="TEXT", help="The text of the task.")
-@click.option(
-    "--at", "scheduled_for", metavar="AT", help="Do not start the task before this time (RFC 3339)."
-)
-@click.option("--cron", "cron_schedule", metavar="CRON", help="Make the task recur.")
-@_tz("timezone")
+@option("--body TEXT", "The text of the task.", default="")
+@option("--at AT", "Do not start the task before this time (RFC 3339).", name="scheduled_for")
+@option("--cron CRON", "Make the task recur.", name="cron_schedule")
+@option("--tz ZONE", _TZ, name="timezone")
 @_telling
 def add(title: str, *, body: str, root: str, output: Output, **given: Any) -> int:
     """Add a task to the board.
@@ -294,49 +261,36 @@ def add(title: str, *, body: str, root: str, output: Output, **given: Any) -> in
 
 @task.command()
 @_number
-@click.option("--title", metavar="TEXT", help="The new title.")
+@option("--title TEXT", "The new title.")
 @_priority
-@click.option("--assignee", metavar="NAME", help="The crew member for the task; '' removes it.")
-@click.option(
-    "--tag", "tags", multiple=True, metavar="TAG", help="Replace all tags; repeat for several."
-)
+@option("--assignee NAME", "The crew member for the task; '' removes it.")
+@option("--tag TAG", "Replace all tags; repeat for several.", name="tags", multiple=True)
 @_depends_on
-@click.option("--blocked-on", metavar="TEXT", help="What blocks the task.")
-@click.option("--clear-blocked", is_flag=True, help="Remove the block.")
-@click.option("--set", "fields", multiple=True, metavar="KEY=VALUE", help="Set any other field.")
-@click.option("--unset", "gone", multiple=True, metavar="KEY", help="Remove a field.")
+@option("--blocked-on TEXT", "What blocks the task.")
+@flag("--clear-blocked", "Remove the block.")
+@option("--set KEY=VALUE", "Set any other field.", name="fields", multiple=True)
+@option("--unset KEY", "Remove a field.", name="gone", multiple=True)
 @_telling
-def edit(
-    number: int,
-    *,
-    clear_blocked: bool,
-    fields: tuple[str, ...],
-    gone: tuple[str, ...],
-    root: str,
-    output: Output,
-    **given: Any,
-) -> int:
+def edit(number: int, *, root: str, output: Output, **given: Any) -> int:
     """Change fields of a task.
 
     The rest of its file stays unchanged.
     """
-    changes: dict[str, Value | None] = {}
-    if clear_blocked:
+    changes: dict[str, rules.Value | None] = {}
+    if given["clear_blocked"]:
         changes |= {"blocked": None, "block_reason": None, "blocked_on": None}
     for key in ("title", "priority", "assignee", "blocked_on", "tags", "depends_on"):
         if given[key] not in (None, ()):
             changes[key] = given[key]
-    changes |= dict(map(_field, fields))
-    changes |= dict.fromkeys(gone)
+    changes |= dict(map(_field, given["fields"])) | dict.fromkeys(given["gone"])
     if not changes:
-        raise TaskRequestError(
-            "no workflow fields provided; name a field to change, such as --title"
-        )
+        reason = "no workflow fields provided; name a field to change, such as --title"
+        raise TaskRequestError(reason)
     for key in changes:
         if key in _OTHERS:
             raise TaskRequestError(f"edit does not change {key}{_OTHERS[key]}")
         if not key.isascii() or not key.replace("_", "").replace("-", "").isalnum():
-            raise TaskEditError(key[:40], "is not a field name; use letters, digits, _ and -")
+            raise tasks.TaskEditError(key[:40], "is not a field name; use letters, digits, _ and -")
     board = board_at(root)
     wanted = changes.get("depends_on")
     if isinstance(wanted, tuple):
@@ -360,12 +314,8 @@ def transition_(number: int, *, state: str, root: str, output: Output) -> int:
 
 @task.command()
 @_number
-@click.option(
-    "--execution-owner",
-    metavar="NAME",
-    help="The agent or person that does the task; '' removes it.",
-)
-@click.option("--review-owner", metavar="NAME", help="The reviewer of the task; '' removes it.")
+@option("--execution-owner NAME", "The agent or person that does the task; '' removes it.")
+@option("--review-owner NAME", "The reviewer of the task; '' removes it.")
 @_telling
 def assign(number: int, *, root: str, output: Output, **owners: str | None) -> int:
     """Assign the owner and the reviewer of a task."""
@@ -383,7 +333,7 @@ def archive(number: int, *, root: str, output: Output) -> int:
     board, now = board_at(root), SystemClock().now()
     try:
         card = board.archive(number, lambda task: rules.transition(task, "archived", now=now))
-    except TaskMissingError as error:
+    except tasks.TaskMissingError as error:
         if error.put_away is None:
             raise
         card = board.archived_card(number)
@@ -396,7 +346,7 @@ def archive(number: int, *, root: str, output: Output) -> int:
 @_telling
 def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     """Show a task, its status and its next times."""
-    board, now = board_at(root), _now(at)
+    board, now = board_at(root), moment_and_zone(at, tz="UTC")[0]
     card, cards = board.archived_card(number), board.read()
     is_there = any(each.path == card.path for each in cards.cards)
     is_open = is_there and card.task.status not in rules.CLOSED
@@ -426,20 +376,12 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
 
 @task.command("next")
 @click.argument("number", metavar="[ID]", type=task_number, required=False)
-@click.option(
-    "-n",
-    "count",
-    default=10,
-    show_default=True,
-    type=click.IntRange(1, 100_000),
-    metavar="N",
-    help="Show at most N.",
-)
+@number_option("-n", "count", default=10, most=100_000)
 @at_option
 @_telling
 def next_(number: int | None, *, count: int, at: str | None, root: str, output: Output) -> int:
     """Show when tasks become due or recur."""
-    board, now = board_at(root), _now(at)
+    board, now = board_at(root), moment_and_zone(at, tz="UTC")[0]
     cards = [board.card(number)] if number is not None else board.read().cards
     pauses = pauses_of(root, output)
     streams = [_coming(card.task, now, pauses) for card in cards if not card.task.is_archived]
@@ -453,15 +395,15 @@ def next_(number: int | None, *, count: int, at: str | None, root: str, output: 
 
 
 @task.command("list")
-@click.option("--status", "status", metavar="STATUS", help="Only tasks of this status.")
-@click.option("--search", metavar="WORDS", help="Only tasks with these words.")
+@option("--status STATUS", "Only tasks of this status.")
+@option("--search WORDS", "Only tasks with these words.")
 @at_option
 @_telling
 def list_(
     status: str | None, search: str | None, *, at: str | None, root: str, output: Output
 ) -> int:
     """List the tasks of the board with their status."""
-    board, now = board_at(root), _now(at)
+    board, now = board_at(root), moment_and_zone(at, tz="UTC")[0]
     cards = board.read()
     rows = list_rows(cards, status=status, search=search, now=now)
     if status and status not in {*rules.STATUSES, *(each.status for each in cards.tasks)}:
@@ -492,7 +434,9 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
     """
     cards = board_at(root).read()
     crew = member_names(load(root).crew_def)
-    found = rules.complaints(cards.tasks, now=_now(at), archived=cards.archived, crew=crew)
+    found = rules.complaints(
+        cards.tasks, now=moment_and_zone(at, tz="UTC")[0], archived=cards.archived, crew=crew
+    )
     odd = [odd for card in cards.cards for odd in card.oddities]
     data: list[dict[str, object]] = [error.data() | {"task": None} for error in cards.problems]
     data += [{"task": None, "message": str(each), "fix": each.fix} for each in odd]
@@ -514,7 +458,7 @@ def board_tick(*, at: str | None, root: str, output: Output) -> int:
     A running engine does this by itself.
     """
     board = board_at(root)
-    back, problems = tick(board, now=_now(at))
+    back, problems = tick(board, now=moment_and_zone(at, tz="UTC")[0])
     if back:
         record_edits(root, [(board.card(made.task).path, made.words) for made in back])
     data = [
@@ -594,11 +538,7 @@ def _answer(output: Output, root: str, card: Card, words: str) -> int:
     return Exit.OK
 
 
-def _now(at: str | None) -> datetime:
-    return SystemClock().now() if at is None else parse_moment(at, zone("UTC"))
-
-
-def _field(text: str) -> tuple[str, Value]:
+def _field(text: str) -> tuple[str, rules.Value]:
     key, divider, value = text.partition("=")
     if not divider:
         raise TaskRequestError(f"{text!r} is not KEY=VALUE")
