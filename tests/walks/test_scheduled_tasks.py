@@ -23,11 +23,12 @@ from horae.sources.board.batty import project_root, tell
 from horae.sources.board.commands import tick
 from horae.sources.board.dispatch import candidates
 from horae.sources.board.recycle import Recycled, recycle
-from horae.sources.board.rules import TaskReadiness, is_schedule_blocked, resolve
+from horae.sources.board.rules import TaskReadiness, is_schedule_blocked
 from horae.sources.board.source import events_path
 from horae.sources.board.task import Task, parse
 from horae.sources.board.tasks import Board
 from horae.timing.cron import Cron
+from readiness import resolve
 from scale import SCALE
 from waiting import until
 from walks.stage import HOUR, LIMIT, MINUTE, engine, story, type_, typed

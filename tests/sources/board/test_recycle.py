@@ -26,9 +26,10 @@ from horae.sources.board.recycle import (
     recycle,
     trigger_of,
 )
-from horae.sources.board.rules import Changes, TaskReadiness, moment, resolve
+from horae.sources.board.rules import Changes, TaskReadiness, moment
 from horae.sources.board.task import Task, parse
 from horae.timing.cron import Cron
+from readiness import resolve
 from reasons import because
 from scale import scaled
 

@@ -23,12 +23,12 @@ from horae.sources.board.rules import (
     is_schedule_blocked,
     moment,
     rank,
-    resolve,
     standing,
     summary,
     transition,
 )
 from horae.sources.board.task import Task, parse
+from readiness import resolve
 
 NOW = datetime(2026, 3, 25, 13, 0, tzinfo=UTC)
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)

@@ -104,19 +104,6 @@ def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Ch
     return changes
 
 
-def is_claim_of(task: Task, member: str, *, stamps: Collection[str]) -> bool:
-    r"""Tell whether a task is claimed by a member since one of these times.
-
-    >>> from horae.sources.board.task import parse
-    >>> held = "claimed_by: wren\nclaimed_at: 2026-03-25T09:00:00-04:00\n"
-    >>> task = parse(f"---\nid: 7\ntitle: Sow\n{held}---\n").task
-    >>> is_claim_of(task, "wren", stamps=["2026-03-25T13:00:00Z"])
-    True
-    """
-    at = rules.moment(task.text("claimed_at"))
-    return task.text("claimed_by") == member and at is not None and key_time(at) in stamps
-
-
 def after_run(
     task: Task, outcome: Status, *, reason: str, now: datetime, branch: str | None = None
 ) -> Changes:

@@ -8,28 +8,18 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.entry import cron_rule, policy_of
+from horae.core.entry import Pause, cron_rule, policy_of
 from horae.core.explain import stamp
-from horae.core.ports import LedgerError, Trait
+from horae.core.ports import Clock, Ledger, LedgerError, Trait
 from horae.core.scope import Scope
 from horae.errors import Exit, HoraeError
 from horae.files.read import read_plan
+from horae.sources.board import rules, tasks
 from horae.sources.board.recycle import triggers_of
-from horae.sources.board.rules import CLOSED, TaskStatuses, moment, schedule_changes, standing
-from horae.sources.board.task import TASK_PROPERTIES
-from horae.sources.board.tasks import BoardMissingError, Cards, card_data
+from horae.sources.board.task import TASK_PROPERTIES, Task
 from horae.timing.zone import zone
+from horae.web import router
 from horae.web.answer import as_json
-from horae.web.router import (
-    ChangedError,
-    Operation,
-    Takes,
-    expected,
-    flag,
-    offered,
-    path_number,
-    text,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,13 +27,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from horae.core.entry import Pause
-    from horae.core.ports import Clock, Ledger
-    from horae.sources.board.rules import Changes
-    from horae.sources.board.task import Task
-    from horae.sources.board.tasks import Board, Card
-    from horae.web.router import Front, RequestFields
 
     _Pauses = Mapping[str, Pause]
 
@@ -63,7 +46,7 @@ class TaskScheduleError(HoraeError):
 
 @dataclass(eq=False)
 class BoardRequests:
-    files: Board
+    files: tasks.Board
     _: KW_ONLY
     clock: Clock
     ledger: Ledger
@@ -75,8 +58,8 @@ class BoardRequests:
         def read() -> dict[str, Any]:
             try:
                 found = self.files.read()
-            except BoardMissingError:
-                found = Cards((), (), frozenset())
+            except tasks.BoardMissingError:
+                found = tasks.Cards((), (), frozenset())
             ground, now = found.ground, self.clock.now()
             return {
                 "directory": self.files.directory,
@@ -97,12 +80,12 @@ class BoardRequests:
         def work() -> tuple[dict[str, Any], str]:
             path = self.files.card(number).path
 
-            def decide(task: Task) -> Changes:
+            def decide(task: Task) -> rules.Changes:
                 # Compared after the text was read that is edited: if the file is saved in
                 # between, the edit itself is refused, and this is asked again.
                 if expected is not None and self._tag(path) != expected:
-                    raise ChangedError
-                return schedule_changes(task, wanted, is_cleared=asked["clear"])
+                    raise router.ChangedError
+                return rules.schedule_changes(task, wanted, is_cleared=asked["clear"])
 
             self.files.change(number, decide, path=path)
             return self._one(number, pauses)
@@ -132,7 +115,7 @@ def _checked(asked: Mapping[str, Any]) -> dict[str, str]:
     given = [f"`{name}`" for name in others if asked[name] is not None]
     if asked["clear"] and given:
         raise TaskScheduleError(f"`clear` cannot be used with {' or '.join(given)}; send it alone")
-    if at is not None and moment(at) is None:
+    if at is not None and rules.moment(at) is None:
         raise TaskScheduleError(f"`at` is a time like 2026-06-06T09:00:00Z, not {at[:100]!r}")
     if place is not None:
         zone(place)
@@ -147,32 +130,35 @@ def _checked(asked: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in wanted.items() if text is not None}
 
 
-def _task(card: Card, ground: TaskStatuses, now: datetime, pauses: _Pauses) -> dict[str, Any]:
-    """Return a task as JSON has it, with the next five times at which it comes back."""
+def _task(
+    card: tasks.Card, ground: rules.TaskStatuses, now: datetime, pauses: _Pauses
+) -> dict[str, Any]:
     task = card.task
-    found = None if task.status in CLOSED else standing(task, ground, now=now)
+    found = None if task.status in rules.CLOSED else rules.standing(task, ground, now=now)
     coming = islice(triggers_of(task, now, pause=pauses.get(f"task:{task.id}")), 5)
     place = task.timezone or "UTC"
-    return {**card_data(card, found), "next": [stamp(each.at, place) for each in coming]}
+    return {**tasks.card_data(card, found), "next": [stamp(each.at, place) for each in coming]}
 
 
-async def board(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
+async def board(front: router.Front, _: Request, __: router.RequestFields) -> dict[str, Any]:
     """List the tasks of the board and what each of them waits for."""
-    return await offered(front.tasks, "board").board()
+    return await router.offered(front.tasks, "board").board()
 
 
-async def task(front: Front, request: Request, _: RequestFields) -> Response:
+async def task(front: router.Front, request: Request, _: router.RequestFields) -> Response:
     """Show one task; its ETag identifies the text of its file."""
-    said, tag = await offered(front.tasks, "board").task(path_number(request))
+    said, tag = await router.offered(front.tasks, "board").task(router.path_number(request))
     return as_json(said, headers={"ETag": f'"{tag}"'})
 
 
-async def schedule_task(front: Front, request: Request, asked: RequestFields) -> Response:
+async def schedule_task(
+    front: router.Front, request: Request, asked: router.RequestFields
+) -> Response:
     """Set or clear the schedule of a task; with If-Match only if the task has not changed."""
     texts = ("at", "cron", "timezone", *_POLICY)
     given = {name: asked.text(name) or None for name in texts} | {"clear": asked.flag("clear")}
-    said, tag = await offered(front.tasks, "board").schedule(
-        path_number(request), given, expected=expected(request)
+    said, tag = await router.offered(front.tasks, "board").schedule(
+        router.path_number(request), given, expected=router.expected(request)
     )
     try:
         await front.service.note_edit(said["file"], f"changed the schedule of task #{said['id']}")
@@ -184,26 +170,18 @@ async def schedule_task(front: Front, request: Request, asked: RequestFields) ->
 _BOARD: Final = "directory tasks:Task[] problems:str[]"
 _TASK: Final = "/api/v1/board/tasks/{number}"
 _FIELDS: Final = (
-    text("at", "time before which the task is not assigned"),
-    text("cron", "cron expression by which the task recycles when it is done"),
-    flag("clear", "true: remove `at` and `cron`"),
-    text("timezone", "time zone of `cron`"),
-    *(text(name, about) for name, about in _POLICY.items()),
+    router.text("at", "time before which the task is not assigned"),
+    router.text("cron", "cron expression by which the task recycles when it is done"),
+    router.flag("clear", "true: remove `at` and `cron`"),
+    router.text("timezone", "time zone of `cron`"),
+    *(router.text(name, about) for name, about in _POLICY.items()),
 )
 
 OPERATIONS: Final = (
-    Operation("GET", "/api/v1/board", Scope.READ, board, _BOARD, also=(404,)),
-    Operation("GET", _TASK, Scope.READ, task, "Task", also=(404, 409), has_tag=True),
-    Operation(
-        "PUT",
-        f"{_TASK}/schedule",
-        Scope.EDIT,
-        schedule_task,
-        "Task",
-        body=_FIELDS,
-        takes=Takes.FIELDS,
-        headers=("If-Match",),
-        also=(404, 409, 412),
-        has_tag=True,
+    router.Operation("GET", "/api/v1/board", Scope.READ, board, _BOARD, also=(404,)),
+    router.Operation("GET", _TASK, Scope.READ, task, "Task", also=(404, 409), has_tag=True),
+    router.Operation(
+        "PUT", f"{_TASK}/schedule", Scope.EDIT, schedule_task, "Task", body=_FIELDS,
+        takes=router.Takes.FIELDS, headers=("If-Match",), also=(404, 409, 412), has_tag=True,
     ),
-)
+)  # fmt: skip

@@ -13,10 +13,10 @@ from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from horae.core.entry import key_time, policy_of
+from horae.core.entry import Policy, key_time, policy_of
 from horae.core.scope import API_FIX
 from horae.errors import Exit, HoraeError, ScheduleError
-from horae.sources.board.task import TASK_PROPERTIES
+from horae.sources.board.task import TASK_PROPERTIES, Task
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import ZoneError, zone
@@ -24,9 +24,6 @@ from horae.timing.zone import ZoneError, zone
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
-
-    from horae.core.entry import Policy
-    from horae.sources.board.task import Task
 
 STATUSES: Final = ("backlog", "todo", "in-progress", "review", "blocked", "done", "archived")
 CLOSED: Final = frozenset({"done", "archived"})
@@ -111,22 +108,12 @@ class TaskStatuses(NamedTuple):
         return next((each for each in numbers if self.statuses.get(each) not in CLOSED), None)
 
 
-def resolve(
-    tasks: Collection[Task], *, now: datetime, archived: Iterable[int] = ()
-) -> list[Resolution]:
-    ground = TaskStatuses.of(tasks, archived=archived)
-    found = (standing(task, ground, now=now) for task in sorted(tasks, key=lambda task: task.id))
-    return [each for each in found if each.task.status not in CLOSED]
-
-
 def standing(task: Task, ground: TaskStatuses, *, now: datetime) -> Resolution:
-    reason = _blocking_reason(task, ground, now=now)
-    if reason:
+    if reason := _blocking_reason(task, ground, now=now):
         return Resolution(task, TaskReadiness.BLOCKED, reason)
-    if task.status == "review":
-        return Resolution(task, TaskReadiness.NEEDS_REVIEW)
     is_runnable = task.status in _RUNNABLE
-    return Resolution(task, TaskReadiness.RUNNABLE if is_runnable else TaskReadiness.NEEDS_ACTION)
+    how = TaskReadiness.RUNNABLE if is_runnable else TaskReadiness.NEEDS_ACTION
+    return Resolution(task, TaskReadiness.NEEDS_REVIEW if task.status == "review" else how)
 
 
 def _blocking_reason(task: Task, ground: TaskStatuses, *, now: datetime) -> str | None:
@@ -215,11 +202,7 @@ def cleared(task: Task, keys: Iterable[str]) -> dict[str, Value | None]:
 
 
 def find_circle(numbers: Mapping[int, tuple[int, ...]], start: int) -> tuple[int, ...]:
-    """Return the way on which a task depends on itself, from it back to it; () if there is none.
-
-    >>> find_circle({1: (2,), 2: (3, 1), 3: ()}, 1)
-    (1, 2, 1)
-    """
+    """Return the way on which a task depends on itself, from it back to it; () if there is none."""
     before: dict[int, int] = {}
     line = [start]
     while line:

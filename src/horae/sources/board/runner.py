@@ -430,7 +430,10 @@ class Errand(NamedTuple):
     stamps: frozenset[str]
 
     def has(self, task: Task) -> bool:
-        return dispatch.is_claim_of(task, self.member, stamps=self.stamps)
+        """Tell whether a task is claimed by the member since one of these times."""
+        at = moment(task.text("claimed_at"))
+        is_held = task.text("claimed_by") == self.member
+        return is_held and at is not None and key_time(at) in self.stamps
 
 
 @dataclass(eq=False)
