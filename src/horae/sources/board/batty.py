@@ -11,8 +11,9 @@ cannot be read it is 2, for a number that several files have 6.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,12 +25,7 @@ from horae.core.clock import SystemClock
 from horae.errors import Exit, HoraeError
 from horae.sources.board import commands
 from horae.sources.board.rules import STATUSES, summary
-from horae.sources.board.tasks import TaskAmbiguousError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from horae.sources.board.tasks import Board, Card
+from horae.sources.board.tasks import Board, Card, TaskAmbiguousError
 
 _id = click.argument("task_id", metavar="<TASK_ID>", type=commands.task_number)
 

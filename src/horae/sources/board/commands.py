@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os.path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -31,15 +33,10 @@ from horae.sources.crew.source import member_names
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
 _LABELS: Final = {"standing": "readiness"}  # of `task show`, if not the key itself
 
 
-class TaskRequestError(HoraeError):
-    code = "task_request"
-
+class TaskRequestError(HoraeError, code="task_request"):
     def __init__(self, what: str, *, cause: str = "") -> None:
         self.what = what
         self.cause = cause

@@ -6,6 +6,7 @@ has a task, and a member that died does not keep it.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,8 +16,6 @@ from horae.sources.board import rules
 from horae.timing.backoff import delay_after
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
     from horae.sources.board.rules import Changes, Value
     from horae.sources.board.task import Task
 

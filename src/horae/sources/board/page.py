@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from horae.core.entry import cron_rule
 from horae.core.text import words
 from horae.errors import Exit, HoraeError
 from horae.sources.board.rules import STATUSES
 from horae.timing.rfc3339 import parse_rfc3339
-from horae.web.page.sheet import PageView, Sheet
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
-    from horae.web.page.sheet import PageRequest
+from horae.web.page.sheet import PageRequest, PageView, Sheet
 
 CARDS: Final = 50  # of one column
 

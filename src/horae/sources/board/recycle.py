@@ -8,23 +8,19 @@ back once: `scheduled_for` is the next occurrence from now, and `cron_last_run` 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.entry import Entry, OnceRule, Origin, Work, cron_rule, key_time
-from horae.core.project import project
+from horae.core.entry import Entry, OnceRule, Origin, Pause, Work, cron_rule, key_time
+from horae.core.project import Moment, project
 from horae.errors import ScheduleError
-from horae.sources.board.rules import CLAIM, cleared, moment, task_policy
+from horae.sources.board.rules import CLAIM, Changes, cleared, moment, task_policy
 from horae.timing.cron_count import count_any
 from horae.timing.rfc3339 import parse_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from horae.core.entry import Pause
-    from horae.core.project import Moment
-    from horae.sources.board.rules import Changes
     from horae.sources.board.task import Task
     from horae.timing.cron import Cron
 

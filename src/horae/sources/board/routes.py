@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,9 +24,6 @@ from horae.web import router
 from horae.web.answer import as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -39,9 +38,8 @@ _POLICY: Final = {
 }
 
 
-class TaskScheduleError(HoraeError):
-    code = "task_schedule"
-    exit_code = Exit.USAGE
+class TaskScheduleError(HoraeError, code="task_schedule", exit_code=Exit.USAGE):
+    """A schedule that a task cannot have."""
 
 
 @dataclass(eq=False)

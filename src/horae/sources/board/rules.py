@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from horae.core.entry import Policy, key_time, policy_of
 from horae.core.scope import API_FIX
@@ -20,10 +22,6 @@ from horae.sources.board.task import TASK_PROPERTIES, Task
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import ZoneError, zone
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
 STATUSES: Final = ("backlog", "todo", "in-progress", "review", "blocked", "done", "archived")
 CLOSED: Final = frozenset({"done", "archived"})
@@ -54,9 +52,7 @@ _REFERENCE: Final = re.compile(r"#([0-9]{1,10})", re.ASCII)
 _LOOSE: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](.*?)(?:([+-]\d\d):?(\d\d))?", re.ASCII)
 
 
-class TransitionError(HoraeError):
-    code = "transition"
-
+class TransitionError(HoraeError, code="transition"):
     def __init__(self, before: str, after: str) -> None:
         self.before = before
         self.after = after
@@ -65,10 +61,7 @@ class TransitionError(HoraeError):
         super().__init__(f"a task cannot move from {before} to {after}{only}")
 
 
-class DependencyError(HoraeError):
-    code = "dependency"
-    exit_code = Exit.USAGE
-
+class DependencyError(HoraeError, code="dependency", exit_code=Exit.USAGE):
     def __init__(self, task: int, circle: tuple[int, ...]) -> None:
         self.task = task
         self.circle = circle

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core import ports
@@ -27,9 +28,6 @@ from horae.sources.board.source import task_at, work_address
 from horae.sources.board.task import Task, parse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-    from datetime import datetime
-
     from horae.core.gate import Gate
     from horae.core.receipt import Filed
     from horae.files.git.trees import Trees
@@ -319,10 +317,9 @@ class DispatchRunner:
         self, filed: Filed, run: ports.Run
     ) -> ports.Ended | ports.Unreleased | None:
         found = await self.agents.look_back(run)
-        errand = await self._errand(filed) if isinstance(found, ports.Ended) else None
-        return (
-            await self.over(errand, found) if errand and isinstance(found, ports.Ended) else found
-        )
+        if isinstance(found, ports.Ended) and (errand := await self._errand(filed)) is not None:
+            return await self.over(errand, found)
+        return found
 
     async def obstacle(self, filed: Filed) -> str | None:
         errand = await self._errand(filed)

@@ -17,43 +17,27 @@ import fcntl
 import json
 import os
 import stat
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from horae.core.entry import (
-    Entry,
-    OnDemandRule,
-    Origin,
-    Retry,
-    Task as Gate,
-    Unarmed,
-    Work,
-    cron_rule,
-    key_time,
-)
+from horae.core import entry as core
+from horae.core.entry import Entry, Origin, Unarmed, Work
 from horae.core.identity import Mark
-from horae.core.receipt import Status
-from horae.core.source import Scanned
-from horae.errors import ScheduleError
-from horae.files.read import PlanFileError, PlanMissingError, read_plan, told
+from horae.core.receipt import Filed, Status
+from horae.core.source import Scan, Scanned
+from horae.errors import HoraeError, ScheduleError
+from horae.files.read import Content, PlanFileError, PlanMissingError, read_plan, told
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.board import recycle
 from horae.sources.board.rules import CLOSED, complaints, moment, task_policy, work_policy
-from horae.sources.board.task import id_of, parse
-from horae.sources.board.tasks import ELSEWHERE, Board, ambiguous, card_of
+from horae.sources.board.task import Task, id_of, parse
+from horae.sources.board.tasks import ELSEWHERE, Board, TaskAmbiguousError, ambiguous, card_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-
     from horae.core.ports import Ledger
-    from horae.core.receipt import Filed
-    from horae.core.source import Scan
-    from horae.errors import HoraeError
-    from horae.files.read import Content
-    from horae.sources.board.task import Task
-    from horae.sources.board.tasks import TaskAmbiguousError
 
 READER: Final = 5  # to be raised when the same task would give another entry
 ODD: Final = "task"  # the code of findings about a task
@@ -61,7 +45,7 @@ _LOOK: Final = 100  # events of the ledger per page
 MOST_EVENTS: Final = 10 * 2**20  # bytes of `events.jsonl` before it is rotated
 
 # An edit that could not be made is made again: twice is the same as once.
-_RETRY: Final = Retry(20, timedelta(seconds=30))
+_RETRY: Final = core.Retry(20, timedelta(seconds=30))
 
 
 @dataclass(eq=False)
@@ -158,7 +142,7 @@ class Hours(NamedTuple):
     """The entries of a board, gates that fire nothing, and what cannot be read."""
 
     items: tuple[Entry | Unarmed, ...]
-    gates: tuple[Gate, ...]
+    gates: tuple[core.Task, ...]
     problems: tuple[HoraeError, ...]
 
 
@@ -167,7 +151,7 @@ def hours_of(board: Board, *, now: datetime) -> Hours:
 
     A gate that is itself a trigger to come is left out, and so is the net under such a trigger.
     """
-    gates: list[Gate] = []
+    gates: list[core.Task] = []
 
     def understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
         task = card_of(content).task
@@ -179,7 +163,7 @@ def hours_of(board: Board, *, now: datetime) -> Hours:
                 is_told = False
             if not is_told:
                 line = task.fields.places["scheduled_for"].line
-                gates.append(Gate(Origin(file, line), task.title, at.astimezone(UTC), None))
+                gates.append(core.Task(Origin(file, line), task.title, at.astimezone(UTC), None))
         return None, tuple(_recurring(task, content, file, now))
 
     scan = board.cache(understand, "").look({})
@@ -326,7 +310,7 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
         address,
         origin,
         title,
-        OnDemandRule(),
+        core.OnDemandRule(),
         work=Work.DISPATCH,
         agents=() if assignee is None else (assignee,),
         policy=policy,
@@ -343,7 +327,7 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
     origin = Origin(file, places["cron_schedule"].line)
     zone = task.timezone or "UTC"
     try:
-        rule = cron_rule(cron, zone_name=zone)
+        rule = core.cron_rule(cron, zone_name=zone)
         policy = replace(task_policy(task), retry=_RETRY)
     except ScheduleError as error:
         broken = str(error)
@@ -379,7 +363,7 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
             title=f"{task.title} (recycle)",
             rule=recycle.back_rule(task, at, now=now),
         )
-        mark = Mark(owed.address, owed.title, key_time(at), _digest(owed.address))
+        mark = Mark(owed.address, owed.title, core.key_time(at), _digest(owed.address))
         yield Scanned(mark, owed, text)
 
 

@@ -11,17 +11,13 @@ A value is text until a known field says what kind it is, so `042` is forty-two 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horae.core.entry import PROPERTIES
-from horae.files.yaml import YamlError, YamlMap, read_yaml
+from horae.files.yaml import Data, YamlError, YamlMap, read_yaml
 from horae.org.plan import Diagnostic, Severity, Span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from horae.files.yaml import Data
 
 LARGEST_ID: Final = 2**32 - 1
 

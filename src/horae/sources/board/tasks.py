@@ -14,7 +14,9 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from horae.core.entry import Origin, Unarmed
@@ -32,9 +34,6 @@ from horae.sources.board.rules import Changes, Resolution, TaskStatuses, Value, 
 from horae.sources.board.task import Task, byte_span, id_of, lines_of, parse, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
     Understand = Callable[[Content, str, None], tuple[None, tuple[Scanned, ...]]]
 
 T = TypeVar("T")
@@ -57,25 +56,18 @@ _TIMES: Final = ("scheduled_for", "cron_schedule", "cron_last_run", "timezone")
 _NOWHERE: Final = "the directory does not exist; `horae task add` creates it"
 
 
-class TaskFileError(PlanFileError):
-    code = "task_file"
-
+class TaskFileError(PlanFileError, code="task_file"):
     def __init__(self, path: str, problem: Diagnostic) -> None:
         where = f"line {problem.line}, column {problem.column}"
         reason = f"{where}: {problem.message}; {problem.fix}"
         super().__init__(path, reason, line=problem.line, column=problem.column)
 
 
-class TaskEditError(PlanFileError):
+class TaskEditError(PlanFileError, code="task_edit"):
     """A task that cannot be changed without changing other lines of its file."""
 
-    code = "task_edit"
 
-
-class TaskMissingError(HoraeError):
-    code = "task_missing"
-    exit_code = Exit.NOT_FOUND
-
+class TaskMissingError(HoraeError, code="task_missing", exit_code=Exit.NOT_FOUND):
     def __init__(
         self,
         task: int,
@@ -93,10 +85,7 @@ class TaskMissingError(HoraeError):
         super().__init__(f"task #{task} not found in {directory}{where}")
 
 
-class TaskAmbiguousError(HoraeError):
-    code = "task_ambiguous"
-    exit_code = Exit.CONFLICT
-
+class TaskAmbiguousError(HoraeError, code="task_ambiguous", exit_code=Exit.CONFLICT):
     def __init__(self, task: int, files: Sequence[str]) -> None:
         self.task = task
         self.files = tuple(files)
@@ -105,10 +94,7 @@ class TaskAmbiguousError(HoraeError):
         super().__init__(f"{self.reason}; {self.fix}")
 
 
-class BoardMissingError(HoraeError):
-    code = "board_missing"
-    exit_code = Exit.NOT_FOUND
-
+class BoardMissingError(HoraeError, code="board_missing", exit_code=Exit.NOT_FOUND):
     def __init__(self, directory: str, reason: str = _NOWHERE) -> None:
         self.directory = directory
         self.reason = reason

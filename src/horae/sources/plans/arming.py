@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.core import entry as core
 from horae.core.command import call_of
 from horae.core.decide import parse_after
-from horae.core.entry import (
-    CronRule,
-    Entry,
-    OnceRule,
-    OnDemandRule,
-    Origin,
-    RepeaterRule,
-    Task,
-    Unarmed,
-    Work,
-    cron_rule,
-    policy_of,
-)
+from horae.core.entry import Entry, Origin, Rule, Unarmed, Work
 from horae.core.headline import agent_blocks, hidden_by, is_entry
 from horae.core.identity import Mark
 from horae.core.source import Scanned
@@ -30,16 +20,12 @@ from horae.errors import ScheduleError
 from horae.org.check.layout import unread
 from horae.org.deadline import end_of
 from horae.org.document import read
-from horae.org.timestamp import parse_timestamp
+from horae.org.timestamp import Timestamp, parse_timestamp
 from horae.timing.repeater import parse_at, parse_repeater
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from horae.core.entry import Rule
     from horae.org.plan import Headline, Plan
-    from horae.org.timestamp import Timestamp
 
 AGENT: Final = "agent"  # the language of a block that an agent answers to
 DEEPEST: Final = 32  # levels; deeper workflows would make a small plan cost much
@@ -57,9 +43,7 @@ _DRAWER_END: Final = re.compile(r"^[ \t]*:END:", re.IGNORECASE | re.MULTILINE)
 _SLASH: Final = re.compile(r"[\\/]")
 
 
-class RangeError(ScheduleError):
-    code = "range"
-
+class RangeError(ScheduleError, code="range"):
     def __init__(self, stamps: str) -> None:
         self.stamps = stamps
         shown = stamps if len(stamps) <= _SHOWN else stamps[:_SHOWN] + "…"
@@ -151,7 +135,7 @@ def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
     return [item for item in found if isinstance(item, Entry)]
 
 
-def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Task]:
+def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[core.Task]:
     """Yield the open headlines with a date that nothing fires and nothing hides."""
     place = zone(zone_name)
     hidden: int | None = None  # the level of what is commented out or archived
@@ -168,7 +152,7 @@ def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Task]:
                 scheduled = instant(parse_at(stamp.at).start, place)
         deadline = end_of(headline.deadline, zone=place)
         if scheduled or deadline:
-            yield Task(Origin(file, at.line), headline.title, scheduled, deadline)
+            yield core.Task(Origin(file, at.line), headline.title, scheduled, deadline)
 
 
 def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarmed]:
@@ -215,17 +199,17 @@ def rule_of(headline: Headline, *, zone_name: str) -> Rule:
     if "AFTER" in headline.props:
         return parse_after(headline.props["AFTER"])
     if "SCHEDULE" in headline.props:
-        return cron_rule(headline.props["SCHEDULE"], zone_name=zone_name)
+        return core.cron_rule(headline.props["SCHEDULE"], zone_name=zone_name)
     planning = headline.planning
     if planning and planning.scheduled and _RANGE.search(planning.scheduled.text):
         raise RangeError(planning.scheduled.text)
     stamp = _first_stamp(headline)
     if stamp is None:
-        return OnDemandRule()
+        return core.OnDemandRule()
     anchor = parse_at(stamp.at)
     if stamp.repeat is None:
-        return OnceRule(instant(anchor.start, zone(zone_name)))
-    return RepeaterRule(anchor.start, parse_repeater(stamp.repeat, has_time=anchor.has_time))
+        return core.OnceRule(instant(anchor.start, zone(zone_name)))
+    return core.RepeaterRule(anchor.start, parse_repeater(stamp.repeat, has_time=anchor.has_time))
 
 
 def _first_stamp(headline: Headline) -> Timestamp | None:
@@ -263,13 +247,13 @@ def _item(
         try:
             zone(place)
             rule = rule_of(headline, zone_name=place)
-            policy = policy_of(headline.props, zone_name=place)
+            policy = core.policy_of(headline.props, zone_name=place)
             call = call_of(headline.props)
         except ScheduleError as error:
             broken = str(error)
         else:
             broken = "" if lost is None else lost.reason
-            crons = rule.crons if isinstance(rule, CronRule) else ()
+            crons = rule.crons if isinstance(rule, core.CronRule) else ()
             never = next((cron.expression for cron in crons if cron.never), None)
             if never is None and is_entry(headline):
                 work = Work.WORKFLOW if call is None else Work.COMMAND if call.argv else Work.POST

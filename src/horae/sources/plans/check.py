@@ -6,32 +6,27 @@ scheduler, is a finding.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
 from shlex import quote
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from horae.core.command import CommandError, call_of, shell_syntax
 from horae.core.decide import AfterError
-from horae.core.entry import PROPERTIES, PolicyError, policy_of
+from horae.core.entry import PROPERTIES, PolicyError, Rule, policy_of
 from horae.core.headline import is_entry
 from horae.core.project import seams
 from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
 from horae.org.check.finding import SectionFinding, place_of, shown
-from horae.org.plan import Diagnostic, Severity
+from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, Severity
 from horae.sources.plans.arming import rule_of
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.zone import ZoneError, zone
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from horae.core.entry import Rule
-    from horae.org.plan import Headline, Plan, SectionPlace
 
 FLOOR: Final = timedelta(minutes=1)
 _YEAR: Final = timedelta(days=366)

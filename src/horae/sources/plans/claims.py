@@ -8,10 +8,12 @@ accepts one of two such commits and rejects the other, so the agent that loses h
 from __future__ import annotations
 
 import os.path
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from horae.errors import Exit, HoraeError
 from horae.files.edit import edit
@@ -19,23 +21,15 @@ from horae.files.git.calls import Author, GitError
 from horae.files.git.repository import FileState, Git, Pushed, repository_of
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
-from horae.org.plan import is_id
+from horae.org.plan import Plan, is_id
 from horae.sources.plans import done
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from datetime import datetime, timedelta
-
-    from horae.org.plan import Plan
 
 DOING: Final = "DOING"
 _ATTEMPTS: Final = 8  # to push before somebody else pushes again
 
 
-class ClaimError(HoraeError):
-    code: ClassVar[str] = "claim"
-
+class ClaimError(HoraeError, code="claim"):
     def __init__(self, file: str, name: str, reason: str) -> None:
         self.file = file
         self.name = name
@@ -43,10 +37,7 @@ class ClaimError(HoraeError):
         super().__init__(f"{file}: {name}: {reason}")
 
 
-class ClaimLostError(ClaimError):
-    code = "claim_lost"
-    exit_code = Exit.CONFLICT
-
+class ClaimLostError(ClaimError, code="claim_lost", exit_code=Exit.CONFLICT):
     def __init__(
         self,
         file: str,
@@ -62,14 +53,12 @@ class ClaimLostError(ClaimError):
         super().__init__(file, name, f"is claimed by {winner}{end}{remedy}")
 
 
-class ClaimRefusedError(ClaimError):
-    code = "claim_refused"
-    exit_code = Exit.USAGE
+class ClaimRefusedError(ClaimError, code="claim_refused", exit_code=Exit.USAGE):
+    """A claim that the text of the plan does not allow."""
 
 
-class ClaimBusyError(ClaimError):
-    code = "claim_busy"
-    exit_code = Exit.TEMPORARY
+class ClaimBusyError(ClaimError, code="claim_busy", exit_code=Exit.TEMPORARY):
+    """A claim that may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)

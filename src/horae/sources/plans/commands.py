@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,11 +18,8 @@ from horae.core.actor import acting
 from horae.core.clock import SystemClock
 from horae.errors import Exit
 from horae.files.git.repository import Git, repository_of
-from horae.sources.plans.claims import HeadlineClaim
+from horae.sources.plans.claims import Claim, HeadlineClaim
 from horae.timing.duration import parse_duration
-
-if TYPE_CHECKING:
-    from horae.sources.plans.claims import Claim
 
 _file = click.argument("file", metavar="FILE")
 _name = click.argument("name", metavar="ID")

@@ -8,7 +8,9 @@ time in `CLOSED:`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from horae.errors import Exit, ScheduleError
 from horae.files.edit import Splice, edit, spliced
@@ -18,16 +20,10 @@ from horae.org.document import read
 from horae.org.drawer import properties
 from horae.org.element import bare, keywords
 from horae.org.headline import parts
-from horae.org.plan import Span
+from horae.org.plan import Headline, Plan, Property, Span
 from horae.org.timestamp import parse_timestamp
 from horae.timing.repeater import repeat
 from horae.timing.zone import local, zone as zone_named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from datetime import datetime
-
-    from horae.org.plan import Headline, Plan, Property
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _ACTIVE: Final = re.compile(r"<[0-9]{4}-[0-9]{2}-[0-9]{2}[^<>\n]*+>")
@@ -40,10 +36,7 @@ _STATE_KEYS: Final = frozenset({"TODO", "SEQ_TODO", "TYP_TODO"})
 _SHOWN: Final = 5
 
 
-class HeadlineMissingError(PlanFileError):
-    code = "headline_missing"
-    exit_code = Exit.NOT_FOUND
-
+class HeadlineMissingError(PlanFileError, code="headline_missing", exit_code=Exit.NOT_FOUND):
     def __init__(self, path: str, name: str, near: tuple[str, ...]) -> None:
         self.name = name
         self.near = near
@@ -51,10 +44,7 @@ class HeadlineMissingError(PlanFileError):
         super().__init__(path, f"no headline has the :ID: or the title {name!r}{hint}")
 
 
-class HeadlineAmbiguousError(PlanFileError):
-    code = "headline_ambiguous"
-    exit_code = Exit.USAGE
-
+class HeadlineAmbiguousError(PlanFileError, code="headline_ambiguous", exit_code=Exit.USAGE):
     def __init__(self, path: str, name: str, lines: tuple[int, ...], *, kind: str) -> None:
         self.name = name
         self.lines = lines
@@ -65,13 +55,11 @@ class HeadlineAmbiguousError(PlanFileError):
         )
 
 
-class HeadlineVoidError(PlanFileError):
-    code = "headline_void"
+class HeadlineVoidError(PlanFileError, code="headline_void"):
+    """A headline whose drawer cannot be read, so nothing can be written into it."""
 
 
-class HeadlineStampError(PlanFileError):
-    code = "headline_stamp"
-
+class HeadlineStampError(PlanFileError, code="headline_stamp"):
     def __init__(self, path: str, reason: str, *, line: int, column: int) -> None:
         super().__init__(path, reason, line=line, column=column)
         self.args = (f"{self.path}:{line}:{column}: {reason}",)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from horae.app import check
-from horae.core.entry import CronRule, Entry, OnceRule, RepeaterRule
+from horae.core.entry import CronRule, Entry, OnceRule, RepeaterRule, Unarmed
 from horae.core.project import project
 from horae.core.text import moment_text, pause_words, words
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan, tasks_of
 from horae.web.answer import harmless
-from horae.web.page.sheet import FAR, PageView, Sheet
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from horae.core.entry import Unarmed
-    from horae.web.page.sheet import PageRequest, PageTime
+from horae.web.page.sheet import FAR, PageRequest, PageTime, PageView, Sheet
 
 FILES: Final = 1000  # in the list of plans
 LINES: Final = 2000  # of a plan on one page

@@ -9,35 +9,24 @@ from __future__ import annotations
 import hmac
 import json
 import sys
+from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from horae.core.command import call_in
-from horae.core.ports import Ended, RunError, Unreleased
-from horae.process.processes import Spec, guessed_secrets
+from horae.core.command import Call, call_in
+from horae.core.ports import Ended, Given, Held, Job, Run, RunError, Unreleased
+from horae.process import run_settings
+from horae.process.processes import Processes, Spec, guessed_secrets
 from horae.process.ready import allowed_environment
-from horae.process.run_settings import (
-    RunSettings,
-    alert_facts,
-    facts_of,
-    hidden_bytes,
-    message_of,
-    why_held,
-)
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from horae.core.command import Call
-    from horae.core.ports import Given, Held, Job, Run
     from horae.core.receipt import Filed
-    from horae.process.processes import Processes
 
 POST: Final = ("-I", "-m", "horae.sources.plans.post")
 
 
 class CommandRunner:
-    def __init__(self, processes: Processes, place: RunSettings) -> None:
+    def __init__(self, processes: Processes, place: run_settings.RunSettings) -> None:
         self._processes = processes
         self._place = place
         self._environment = allowed_environment(place.environ)
@@ -51,7 +40,7 @@ class CommandRunner:
 
     async def obstacle(self, text: str) -> str | None:
         call = call_in(text)
-        return None if call is None else await why_held(self._place, call.variables)
+        return None if call is None else await run_settings.why_held(self._place, call.variables)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
         return await self._processes.look_back(self._place.directory_of(run), run.number)
@@ -61,13 +50,14 @@ class CommandRunner:
         timeout = job.filed.policy.timeout or place.timeout
         environment = {**self._environment, **given.variables}
         # Its last words are told beyond its log.
-        secrets = self._guessed | guessed_secrets(given.variables) | hidden_bytes(given)
-        environment |= facts_of(job, place, timeout=timeout)
+        secrets = self._guessed | guessed_secrets(given.variables)
+        secrets |= run_settings.hidden_bytes(given)
+        environment |= run_settings.facts_of(job, place, timeout=timeout)
         argv, stdin = call.argv, b""
         if call.address:
-            told = {} if job.about is None else alert_facts(job.about, place)
+            told = {} if job.about is None else run_settings.alert_facts(job.about, place)
             filed = job.filed if job.about is None else job.about.filed
-            stdin = json.dumps(message_of(filed) | told).encode()
+            stdin = json.dumps(run_settings.message_of(filed) | told).encode()
             headers = sign(stdin, at=job.run.started_at, signature=place.signature)
             environment["HORAE_POST"] = json.dumps({"address": call.address, "headers": headers})
             argv = (sys.executable, *POST)

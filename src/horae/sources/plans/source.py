@@ -8,19 +8,17 @@ good entries and stops no other.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from horae.files.cache import FileCache
-from horae.files.read import LIMIT, MOST
+from horae.files.read import LIMIT, MOST, Content, StrPath
 from horae.org.collector import collector_paused
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from horae.core.source import Scan, Scanned
-    from horae.files.read import Content, StrPath
     from horae.org.plan import Plan
 
 # To be raised when the same plan would give other entries: what was read before is read again.
