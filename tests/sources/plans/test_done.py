@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from horae.files.edit import spliced
 from horae.org.document import read
 from horae.sources.plans.done import (
     Completed,
@@ -13,13 +14,10 @@ from horae.sources.plans.done import (
     HeadlineMissingError,
     HeadlineStampError,
     HeadlineVoidError,
-    changed,
+    PlanHeadline,
     complete,
-    completion,
     find,
-    property_edits,
     sequences,
-    state_edits,
 )
 from near_org import texts
 
@@ -28,10 +26,9 @@ NOON = datetime.fromisoformat("2026-06-09T12:00Z")  # a Tuesday
 
 def after(text: str, name: str = "Sow", *, now: datetime = NOON, zone: str = "UTC") -> str:
     """Return a plan after one of its headlines was done."""
-    plan = read(text)
-    index = find(plan, name, path="plan.org")
-    edits = completion(plan, index, now=now, zone=zone, path="plan.org")
-    return changed(plan, index, edits, text.encode()).decode()
+    here = find(read(text), name, path="plan.org")
+    _, _, edits = here.completion(now=now, zone=zone)
+    return spliced(text.encode(), here.splices(edits)).decode()
 
 
 def test_a_headline_that_is_done_has_its_done_word_and_the_moment() -> None:
@@ -241,11 +238,10 @@ def test_a_record_keeps_line_ends_and_a_missing_newline() -> None:
 
 def test_a_property_that_lines_add_to_is_set_as_a_whole() -> None:
     text = "* Sow\n:properties:\n:A: b\n:A+: c\n:X: y\n:A+: d\n:end:\n"
-    plan = read(text)
+    here = PlanHeadline(read(text), 0, "x")
 
     def set_to(value: str | None) -> str:
-        edits = property_edits(plan.headlines[0], {"A": value}, path="x")
-        return changed(plan, 0, edits, text.encode()).decode()
+        return spliced(text.encode(), here.splices(here.property_edits({"A": value}))).decode()
 
     assert set_to("b c d") == text
     assert set_to("new") == "* Sow\n:properties:\n:A: new\n:X: y\n:end:\n"
@@ -254,7 +250,7 @@ def test_a_property_that_lines_add_to_is_set_as_a_whole() -> None:
 
 def test_a_headline_is_found_by_its_id_before_its_title() -> None:
     plan = read("* two\n* one\n:PROPERTIES:\n:ID: two\n:END:\n")
-    assert (find(plan, "two", path="x"), find(plan, "one", path="x")) == (1, 1)
+    assert [find(plan, name, path="x").index for name in ("two", "one")] == [1, 1]
 
 
 def test_a_title_that_several_have_is_refused_with_their_lines() -> None:
@@ -309,13 +305,14 @@ def test_completing_touches_no_other_headline_and_can_be_read_back(
     if not plan.headlines:
         return
     index = data.draw(st.integers(0, len(plan.headlines) - 1))
-    headline = plan.headlines[index]
+    here = PlanHeadline(plan, index, "x")
+    headline = here.headline
     changes = {"AGENT": "wren"}
     try:
-        edits = [*state_edits(headline, "DONE"), *property_edits(headline, changes, path="x")]
+        edits = [*here.state_edits("DONE"), *here.property_edits(changes)]
     except HeadlineVoidError:
         return
-    raw = changed(plan, index, edits, text.encode("utf-8", "surrogatepass"))
+    raw = spliced(text.encode("utf-8", "surrogatepass"), here.splices(edits))
     there = read(raw.decode("utf-8", "surrogatepass"))
     assert there.headlines[index].state == "DONE"
     assert there.headlines[index].props == {**headline.props, **changes}

@@ -16,12 +16,12 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from horae.errors import Exit, HoraeError
-from horae.files.edit import edit
+from horae.files.edit import edit, spliced
 from horae.files.git.calls import Author, GitError
 from horae.files.git.repository import FileState, Git, Pushed, repository_of
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
-from horae.org.plan import Plan, is_id
+from horae.org.plan import is_id
 from horae.sources.plans import done
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 
@@ -75,7 +75,7 @@ class Claim:
     note: str = ""
 
 
-_Change: TypeAlias = "Callable[[Plan, int, str], list[done.Edit]]"
+_Change: TypeAlias = "Callable[[done.PlanHeadline], list[done.Edit]]"
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -117,41 +117,38 @@ class HeadlineClaim:
     async def release(self) -> Claim:
         return await self._change(self._given_back, f"Release {self.name} by {self.agent}")
 
-    def _taken(self, until: datetime | None, plan: Plan, index: int, path: str) -> list[done.Edit]:
-        headline = plan.headlines[index]
-        if DOING not in plan.states.todo:
-            states = done.sequence_of(plan, None)
-            words = f"{' '.join((*states.open, DOING))} | {' '.join(states.done) or 'DONE'}"
-            reason = f"the file has no state {DOING}; add the line `#+TODO: {words}` at the top"
-            raise ClaimRefusedError(path, self.name, reason)
-        if headline.state in plan.states.done:
-            raise ClaimRefusedError(path, self.name, f"is already {headline.state}")
+    def _taken(self, until: datetime | None, here: done.PlanHeadline) -> list[done.Edit]:
+        headline, states, which = here.headline, here.plan.states, (here.path, self.name)
+        if DOING not in states.todo:
+            words = done.sequence_of(here.plan, None)
+            line = f"{' '.join((*words.open, DOING))} | {' '.join(words.done) or 'DONE'}"
+            reason = f"the file has no state {DOING}; add the line `#+TODO: {line}` at the top"
+            raise ClaimRefusedError(*which, reason)
+        if headline.state in states.done:
+            raise ClaimRefusedError(*which, f"is already {headline.state}")
         holder, end = headline.props.get("AGENT"), headline.props.get("CLAIMED-UNTIL")
         ends_at = _moment(end)
         is_free = holder == self.agent or (holder is None and headline.state != DOING)
         if not is_free and (ends_at is None or ends_at > self.now):
-            raise ClaimLostError(path, self.name, winner=holder or "an unnamed agent", until=end)
+            raise ClaimLostError(*which, winner=holder or "an unnamed agent", until=end)
         end = None if until is None else f"{until:%Y-%m-%dT%H:%M:%SZ}"
         changes = {"AGENT": self.agent, "CLAIMED-UNTIL": end}
-        return [
-            *done.state_edits(headline, DOING),
-            *done.property_edits(headline, changes, path=path),
-        ]
+        return [*here.state_edits(DOING), *here.property_edits(changes)]
 
-    def _given_back(self, plan: Plan, index: int, path: str) -> list[done.Edit]:
-        headline = plan.headlines[index]
+    def _given_back(self, here: done.PlanHeadline) -> list[done.Edit]:
+        headline = here.headline
         holder = headline.props.get("AGENT")
         if holder is None:
             return []
         if holder != self.agent:
             end = headline.props.get("CLAIMED-UNTIL")
             who = "; only the owner of the claim can release it"
-            raise ClaimLostError(path, self.name, winner=holder, until=end, remedy=who)
-        edits = done.property_edits(headline, {"AGENT": None, "CLAIMED-UNTIL": None}, path=path)
+            raise ClaimLostError(here.path, self.name, winner=holder, until=end, remedy=who)
+        edits = here.property_edits({"AGENT": None, "CLAIMED-UNTIL": None})
         if headline.state != DOING:
             return edits
-        opened = [word for word in done.sequence_of(plan, DOING).open if word != DOING]
-        return [*done.state_edits(headline, opened[0] if opened else "TODO"), *edits]
+        opened = [word for word in done.sequence_of(here.plan, DOING).open if word != DOING]
+        return [*here.state_edits(opened[0] if opened else "TODO"), *edits]
 
     async def _change(self, change: _Change, message: str) -> Claim:
         """Change the task where the plan is kept: at the origin, in git, or in the file alone."""
@@ -177,12 +174,10 @@ class HeadlineClaim:
 
     def _edit(self, change: _Change) -> Claim:
         content = read_plan(self.file, root=self.root, limit=self.limit)
-        plan = read(content.text)
-        index = done.find(plan, self.name, path=content.path)
-        edits = change(plan, index, content.path)
-        splices = done.splices_of(plan, index, edits)
+        here = done.find(read(content.text), self.name, path=content.path)
+        splices = here.splices(change(here))
         edit(content.path, splices, expected=content.digest, root=self.root, limit=self.limit)
-        return self._standing(done.changed(plan, index, edits, content.data), bool(edits))
+        return self._standing(spliced(content.data, splices), is_changed=bool(splices))
 
     async def _at_origin(self, git: Git, change: _Change, message: str) -> Claim:
         for _ in range(_ATTEMPTS):
@@ -215,28 +210,27 @@ class HeadlineClaim:
         if data is None:
             reason = "the file is not in the commit that the claim is based on; push it first"
             raise self._refused(reason)
-        plan = read(decoded(path, data))
         try:
-            index = done.find(plan, self.name, path=path)
+            here = done.find(read(decoded(path, data)), self.name, path=path)
         except done.HeadlineMissingError as error:
-            here = read(read_plan(self.file, root=self.root, limit=self.limit).text)
-            if all(self.name not in {each.title, each.props.get("ID")} for each in here.headlines):
+            tree = read(read_plan(self.file, root=self.root, limit=self.limit).text)
+            if all(self.name not in {each.title, each.props.get("ID")} for each in tree.headlines):
                 raise
             reason = f"{self.name!r} is only in the working tree; commit and push it first"
             raise PlanFileError(path, reason) from error
-        edits = change(plan, index, path)
-        if not edits:
+        splices = here.splices(change(here))
+        if not splices:
             return self._standing(data, is_changed=False)
-        data = done.changed(plan, index, edits, data)
+        data = spliced(data, splices)
         author = Author.named(self.agent)
         commit = await git.propose(
             absolute, data, onto=onto, message=message, author=author, now=self.now
         )
         return self._standing(data, is_changed=True, commit=commit)
 
-    def _standing(self, data: bytes, is_changed: bool, commit: str | None = None) -> Claim:
+    def _standing(self, data: bytes, *, is_changed: bool, commit: str | None = None) -> Claim:
         plan = read(decoded(str(self.file), data))
-        headline = plan.headlines[done.find(plan, self.name, path=str(self.file))]
+        headline = done.find(plan, self.name, path=str(self.file)).headline
         return Claim(
             str(self.file),
             self.name,

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from horae.errors import Exit, ScheduleError
-from horae.files.edit import Splice, edit, spliced
+from horae.files.edit import Splice, edit
 from horae.files.read import LIMIT, PlanFileError, StrPath, read_plan
 from horae.org.check.finding import is_fired
 from horae.org.document import read
@@ -91,38 +92,27 @@ class Completed(NamedTuple):
 
 
 def complete(
-    file: StrPath,
-    name: str,
-    *,
-    now: datetime,
-    zone: str = "UTC",
-    root: StrPath | None = None,
-    limit: int = LIMIT,
+    file: StrPath, name: str, *, now: datetime, zone: str = "UTC", limit: int = LIMIT
 ) -> Completed:
-    content = read_plan(file, root=root, limit=limit)
-    plan = read(content.text)
-    index = find(plan, name, path=content.path)
-    headline, line = plan.headlines[index], plan.places()[index].line
-    title, state = headline.title, headline.state
-    if state in plan.states.done:
-        return Completed(content.path, line, title, state, state, (), is_changed=False)
-    moves = _moves(plan, index, now=now, zone=zone, path=content.path)
-    edits = completion(plan, index, now=now, zone=zone, path=content.path)
-    splices = splices_of(plan, index, edits)
-    edit(content.path, splices, expected=content.digest, root=root, limit=limit)
-    after = _reopened(plan, headline) if moves else _done_word(plan, headline)
+    content = read_plan(file, limit=limit)
+    here = find(read(content.text), name, path=content.path)
+    headline, state = here.headline, here.headline.state
+    where = (content.path, here.plan.places()[here.index].line, headline.title)
+    if state in here.plan.states.done:
+        return Completed(*where, state, state, (), is_changed=False)
+    after, moves, edits = here.completion(now=now, zone=zone)
+    edit(content.path, here.splices(edits), expected=content.digest, limit=limit)
     has_rule = is_fired(headline) and not {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
     moved = tuple((headline.text[each.span.start : each.span.end], each.text) for each in moves)
-    is_disarmed = has_rule and not moved
-    return Completed(content.path, line, title, state, after, moved, is_disarmed=is_disarmed)
+    return Completed(*where, state, after, moved, is_disarmed=has_rule and not moved)
 
 
-def find(plan: Plan, name: str, *, path: str) -> int:
-    """Return which headline has this `:ID:`, or else exactly this title."""
+def find(plan: Plan, name: str, *, path: str) -> PlanHeadline:
+    """Return the headline with this `:ID:`, or else with exactly this title."""
     ids = [n for n, each in enumerate(plan.headlines) if each.props.get("ID") == name]
     found = ids or [n for n, each in enumerate(plan.headlines) if each.title == name]
     if len(found) == 1:
-        return found[0]
+        return PlanHeadline(plan, found[0], path)
     if not found:
         from difflib import get_close_matches  # only for the message
 
@@ -136,12 +126,12 @@ def find(plan: Plan, name: str, *, path: str) -> int:
 
 
 def sequences(plan: Plan) -> tuple[Sequence, ...]:
+    """Return the states as the file declares them, and last the two that every file has."""
     found = []
     for section in (plan.preamble, *(each.text for each in plan.headlines)):
         if "#+" in section:
-            found += [
-                _sequence(each.value) for each in keywords(section) if each.key in _STATE_KEYS
-            ]
+            declared = (each for each in keywords(section) if each.key in _STATE_KEYS)
+            found += [_sequence(each.value) for each in declared]
     return (*(each for each in found if each.open or each.done), Sequence(("TODO",), ("DONE",)))
 
 
@@ -157,51 +147,13 @@ def _sequence(value: str) -> Sequence:
     if not bar:
         opened, closed = opened[:-1], opened[-1:]
     asked = [_RECORDED.fullmatch(word) for word in value.split()]
-    return Sequence(
-        tuple(filter(None, opened)),
-        tuple(filter(None, closed)),
-        frozenset(word[1] for word in asked if word and word[2]),
-        frozenset(word[1] for word in asked if word and word[3]),
-    )
+    entered, left = (frozenset(word[1] for word in asked if word and word[n]) for n in (2, 3))
+    return Sequence(tuple(filter(None, opened)), tuple(filter(None, closed)), entered, left)
 
 
 def sequence_of(plan: Plan, state: str | None) -> Sequence:
     known = sequences(plan)
     return next((each for each in known if state in each.open + each.done), known[0])
-
-
-def completion(plan: Plan, index: int, *, now: datetime, zone: str, path: str) -> list[Edit]:
-    headline = plan.headlines[index]
-    moves = _moves(plan, index, now=now, zone=zone, path=path)
-    stamp, word = written(now, zone), _done_word(plan, headline)
-    record = []
-    states = sequence_of(plan, headline.state)
-    if word in states.entered or headline.state in states.left:
-        # As in Org, the newest record is the first line of the text, below planning and drawer.
-        was, quoted = f'"{headline.state}"' if headline.state else "", f'"{word}"'
-        first = _FIRST_LINE.search(headline.text, headline.body)
-        at = first.start() if first else len(headline.text)
-        record = [_line_at(headline, at, f"- State {quoted:<12} from {was:<12} {stamp}")]
-    if not moves:
-        return [*state_edits(headline, word), _closed_edit(headline, stamp), *record]
-    changes: dict[str, str | None] = {"LAST_REPEAT": stamp}
-    if headline.state == "DOING":
-        # It is free again, also for others.
-        changes |= {"AGENT": None, "CLAIMED-UNTIL": None}
-    return [
-        *state_edits(headline, _reopened(plan, headline)),
-        *moves,
-        *_spent_edits(headline),
-        *property_edits(headline, changes, path=path),
-        *record,
-    ]
-
-
-def _line_at(headline: Headline, at: int, *lines: str) -> Edit:
-    """Return the edit that adds lines; a file that ends without a newline stays so."""
-    newline = _newline(headline)
-    text, is_cut = newline.join(lines), not headline.text[:at].endswith("\n")
-    return Edit(Span(at, at), f"{newline}{text}" if is_cut else f"{text}{newline}")
 
 
 def written(moment: datetime, zone: str) -> str:
@@ -215,155 +167,175 @@ def written(moment: datetime, zone: str) -> str:
     return f"[{wall:%Y-%m-%d} {_DAYS[wall.weekday()]} {wall:%H:%M}]"
 
 
-def _done_word(plan: Plan, headline: Headline) -> str:
-    done = sequence_of(plan, headline.state).done
-    return done[0] if done else "DONE"
+@dataclass(frozen=True, slots=True)
+class PlanHeadline:
+    """A headline of a plan, and the edits that change it."""
 
+    plan: Plan
+    index: int
+    path: str
 
-def _reopened(plan: Plan, headline: Headline) -> str | None:
-    if headline.state is None:
-        return None
-    asked = headline.props.get("REPEAT_TO_STATE")
-    if asked in plan.states.todo:
-        return asked
-    opened = sequence_of(plan, headline.state).open
-    return opened[0] if opened else "TODO"
+    @property
+    def headline(self) -> Headline:
+        return self.plan.headlines[self.index]
 
-
-def _moves(plan: Plan, index: int, *, now: datetime, zone: str, path: str) -> list[Edit]:
-    headline = plan.headlines[index]
-    moves = []
-    for span in _stamps(headline):
-        text = headline.text[span.start : span.end]
-        said = parse_timestamp(text)
-        if said is None or said.repeat is None:
-            continue
-        try:
-            moved = repeat(text, now=now, zone=zone)
-        except ScheduleError as error:
-            line = plan.places()[index].line + headline.text.count("\n", 0, span.start)
-            column = span.start - headline.text.rfind("\n", 0, span.start)
-            raise HeadlineStampError(path, str(error), line=line, column=column) from None
-        if moved is not None:
-            moves.append(Edit(span, moved))
-    return moves
-
-
-def _stamps(headline: Headline) -> Iterator[Span]:
-    """Yield the active timestamps on the planning line, in the title and in the text."""
-    planning, drawer = headline.planning, headline.drawer
-    planned = [] if planning is None else [planning.scheduled, planning.deadline]
-    yield from (Span(stamp.start, stamp.end) for stamp in planned if stamp is not None)
-    aside = [Span(each.start, each.end) for each in (planning, drawer) if each is not None]
-    text = bare(headline.text)
-    for found in _ACTIVE.finditer(text):
-        begin = text.rfind("\n", 0, found.start()) + 1
-        is_comment = text[begin : found.start()].lstrip(" \t")[:2] in {"# ", "#"}
-        if not is_comment and not any(a.start <= found.start() < a.end for a in aside):
-            yield Span(found.start(), found.end())
-
-
-def state_edits(headline: Headline, word: str | None) -> list[Edit]:
-    span = parts(headline).state
-    if word == headline.state:
-        return []
-    if word is None:
-        blank = headline.text[span.end : span.end + 1] in {" ", "\t"}
-        return [Edit(Span(span.start, span.end + blank), "")]
-    return [Edit(span, word if headline.state else f"{word} ")]
-
-
-def _closed_edit(headline: Headline, stamp: str) -> Edit:
-    text, planning = headline.text, headline.planning
-    if planning is None:
-        return _line_at(headline, text.find("\n") + 1 or len(text), f"CLOSED: {stamp}")
-    if planning.closed is not None:
-        return Edit(Span(planning.closed.start, planning.closed.end), stamp)
-    indent = _INDENT.match(text, planning.start)
-    at = indent.end() if indent else planning.start
-    return Edit(Span(at, at), f"CLOSED: {stamp} ")
-
-
-def _newline(headline: Headline) -> str:
-    end = headline.text.find("\n")
-    return "\r\n" if headline.text[max(end - 1, 0) : end] == "\r" else "\n"
-
-
-def _spent_edits(headline: Headline) -> list[Edit]:
-    """Return the edits that remove what a headline that repeats does not keep.
-
-    That is CLOSED, and a SCHEDULED that does not repeat beside a DEADLINE that does.
-    """
-    text, planning = headline.text, headline.planning
-    if planning is None:
-        return []
-    scheduled, closed = planning.scheduled, planning.closed
-    spent = [("CLOSED:", closed)] if closed is not None else []
-    if scheduled is not None and scheduled.time is not None and scheduled.time.repeat is None:
-        spent.append(("SCHEDULED:", scheduled))
-    if len(spent) == sum(each is not None for each in (scheduled, planning.deadline, closed)):
-        return [Edit(Span(planning.start, planning.end), "")]
-    edits, line = [], planning.start
-    for word, stamp in sorted(spent, key=lambda item: item[1].start):
-        start, stop = text.rfind(word, 0, stamp.start), stamp.end
-        before = len(text[line:start].rstrip(" \t,")) + line
-        if before > line:
-            edits.append(Edit(Span(before, stop), ""))
-            continue
-        # The first of the line, now or soon: what divides goes, and its own indent stays.
-        after = _DIVIDER.match(text, stop)
-        line = after.end() if after else stop
-        edits.append(Edit(Span(start, line), ""))
-    return edits
-
-
-def property_edits(
-    headline: Headline, changes: Mapping[str, str | None], *, path: str
-) -> list[Edit]:
-    text, drawer = headline.text, headline.drawer
-    if drawer is None:
-        new = [f":{key}: {value}" for key, value in changes.items() if value is not None]
-        if new and _DRAWER.match(text, headline.body):
-            why = (
-                f"the drawer of {headline.title!r} cannot be read; run `horae check` for the reason"
+    def splices(self, edits: Iterable[Edit]) -> list[Splice]:
+        return [
+            Splice(
+                *self.plan.byte_span(self.index, each.span),
+                each.text.encode("utf-8", "surrogatepass"),
             )
-            raise HeadlineVoidError(path, why)
-        return [_line_at(headline, headline.body, ":PROPERTIES:", *new, ":END:")] if new else []
-    lines = list(properties(text, drawer))
-    news = {
-        key: value
-        for key, value in changes.items()
-        if value is not None and value != headline.props.get(key)
-    }
-    last: dict[str, Property] = {}  # of several, the last one counts; `:KEY+:` only adds to it
-    for line in lines:
-        if not line.adds or last.get(line.key, line).adds:
-            last[line.key] = line
-    gone = [
-        line
-        for line in lines
-        if (line.key in changes and changes[line.key] is None)
-        or (line.key in news and line.adds and line is not last[line.key])
-    ]
-    if len(gone) == len(lines) and not news:
-        return [Edit(Span(drawer.start, drawer.end), "")] if gone else []
-    edits = [Edit(line.line, "") for line in gone]
-    edits += [Edit(last[key].at, value) for key, value in news.items() if key in last]
-    if missing := {key: value for key, value in news.items() if key not in last}:
-        at = text.rfind("\n", drawer.start, drawer.end - 1) + 1
-        indent = _INDENT.match(text, at)
-        blank, newline = indent[0] if indent else "", _newline(headline)
-        rows = "".join(f"{blank}:{key}: {value}{newline}" for key, value in missing.items())
-        edits.append(Edit(Span(at, at), rows))
-    return edits
+            for each in sorted(edits, key=lambda each: each.span)
+        ]
 
+    def completion(self, *, now: datetime, zone: str) -> tuple[str | None, list[Edit], list[Edit]]:
+        """Return the state of the headline once it is done, the dates that move, and all edits."""
+        headline, state = self.headline, self.headline.state
+        moves = self._moves(now=now, zone=zone)
+        states, stamp = sequence_of(self.plan, state), written(now, zone)
+        word = states.done[0] if states.done else "DONE"
+        record = []
+        if word in states.entered or state in states.left:
+            # As in Org, the newest record is the first line of the text, below planning and drawer.
+            was, quoted = f'"{state}"' if state else "", f'"{word}"'
+            first = _FIRST_LINE.search(headline.text, headline.body)
+            at = first.start() if first else len(headline.text)
+            record = [self._line_at(at, f"- State {quoted:<12} from {was:<12} {stamp}")]
+        if not moves:
+            return word, [], [*self.state_edits(word), self._closed_edit(stamp), *record]
+        asked = headline.props.get("REPEAT_TO_STATE")
+        opened = states.open[0] if states.open else "TODO"
+        again = None if state is None else asked if asked in self.plan.states.todo else opened
+        changes: dict[str, str | None] = {"LAST_REPEAT": stamp}
+        if state == "DOING":
+            # It is free again, also for others.
+            changes |= {"AGENT": None, "CLAIMED-UNTIL": None}
+        edits = [*self.state_edits(again), *moves, *self._spent_edits()]
+        return again, moves, [*edits, *self.property_edits(changes), *record]
 
-def splices_of(plan: Plan, index: int, edits: Iterable[Edit]) -> list[Splice]:
-    return [
-        Splice(*plan.byte_span(index, each.span), each.text.encode("utf-8", "surrogatepass"))
-        for each in sorted(edits, key=lambda each: each.span)
-    ]
+    def _line_at(self, at: int, *lines: str) -> Edit:
+        """Return the edit that adds lines; a file that ends without a newline stays so."""
+        text, is_cut = self._newline.join(lines), not self.headline.text[:at].endswith("\n")
+        return Edit(Span(at, at), f"{self._newline}{text}" if is_cut else f"{text}{self._newline}")
 
+    @property
+    def _newline(self) -> str:
+        end = self.headline.text.find("\n")
+        return "\r\n" if self.headline.text[max(end - 1, 0) : end] == "\r" else "\n"
 
-def changed(plan: Plan, index: int, edits: Iterable[Edit], data: bytes) -> bytes:
-    return spliced(data, splices_of(plan, index, edits))
+    def _moves(self, *, now: datetime, zone: str) -> list[Edit]:
+        """Return the edits that move each active timestamp with a repeater to its next date."""
+        section = self.headline.text
+        moves = []
+        for span in self._stamps():
+            text = section[span.start : span.end]
+            said = parse_timestamp(text)
+            if said is None or said.repeat is None:
+                continue
+            try:
+                moved = repeat(text, now=now, zone=zone)
+            except ScheduleError as error:
+                line = self.plan.places()[self.index].line + section.count("\n", 0, span.start)
+                column = span.start - section.rfind("\n", 0, span.start)
+                raise HeadlineStampError(self.path, str(error), line=line, column=column) from None
+            if moved is not None:
+                moves.append(Edit(span, moved))
+        return moves
+
+    def _stamps(self) -> Iterator[Span]:
+        """Yield the active timestamps on the planning line, in the title and in the text."""
+        planning, drawer = self.headline.planning, self.headline.drawer
+        planned = [] if planning is None else [planning.scheduled, planning.deadline]
+        yield from (Span(stamp.start, stamp.end) for stamp in planned if stamp is not None)
+        aside = [Span(each.start, each.end) for each in (planning, drawer) if each is not None]
+        text = bare(self.headline.text)
+        for found in _ACTIVE.finditer(text):
+            begin = text.rfind("\n", 0, found.start()) + 1
+            is_comment = text[begin : found.start()].lstrip(" \t")[:2] in {"# ", "#"}
+            if not is_comment and not any(a.start <= found.start() < a.end for a in aside):
+                yield Span(found.start(), found.end())
+
+    def state_edits(self, word: str | None) -> list[Edit]:
+        headline = self.headline
+        span = parts(headline).state
+        if word == headline.state:
+            return []
+        if word is None:
+            blank = headline.text[span.end : span.end + 1] in {" ", "\t"}
+            return [Edit(Span(span.start, span.end + blank), "")]
+        return [Edit(span, word if headline.state else f"{word} ")]
+
+    def _closed_edit(self, stamp: str) -> Edit:
+        """Return the edit that puts CLOSED on the planning line, where Org has it: first."""
+        text, planning = self.headline.text, self.headline.planning
+        if planning is None:
+            return self._line_at(text.find("\n") + 1 or len(text), f"CLOSED: {stamp}")
+        if planning.closed is not None:
+            return Edit(Span(planning.closed.start, planning.closed.end), stamp)
+        indent = _INDENT.match(text, planning.start)
+        at = indent.end() if indent else planning.start
+        return Edit(Span(at, at), f"CLOSED: {stamp} ")
+
+    def _spent_edits(self) -> list[Edit]:
+        """Return the edits that remove what a headline that repeats does not keep.
+
+        That is CLOSED, and a SCHEDULED that does not repeat beside a DEADLINE that does.
+        """
+        text, planning = self.headline.text, self.headline.planning
+        if planning is None:
+            return []
+        scheduled, closed = planning.scheduled, planning.closed
+        spent = [("CLOSED:", closed)] if closed is not None else []
+        if scheduled is not None and scheduled.time is not None and scheduled.time.repeat is None:
+            spent.append(("SCHEDULED:", scheduled))
+        if len(spent) == sum(each is not None for each in (scheduled, planning.deadline, closed)):
+            return [Edit(Span(planning.start, planning.end), "")]
+        edits, line = [], planning.start
+        for word, stamp in sorted(spent, key=lambda item: item[1].start):
+            start, stop = text.rfind(word, 0, stamp.start), stamp.end
+            before = len(text[line:start].rstrip(" \t,")) + line
+            if before > line:
+                edits.append(Edit(Span(before, stop), ""))
+                continue
+            # The first of the line, now or soon: what divides goes, and its own indent stays.
+            after = _DIVIDER.match(text, stop)
+            line = after.end() if after else stop
+            edits.append(Edit(Span(start, line), ""))
+        return edits
+
+    def property_edits(self, changes: Mapping[str, str | None]) -> list[Edit]:
+        """Return the edits that set properties, or remove those that are to be None."""
+        headline, text, drawer = self.headline, self.headline.text, self.headline.drawer
+        if drawer is None:
+            new = [f":{key}: {value}" for key, value in changes.items() if value is not None]
+            if new and _DRAWER.match(text, headline.body):
+                why = f"the drawer of {headline.title!r} cannot be read"
+                raise HeadlineVoidError(self.path, f"{why}; run `horae check` for the reason")
+            return [self._line_at(headline.body, ":PROPERTIES:", *new, ":END:")] if new else []
+        lines = list(properties(text, drawer))
+        news = {
+            key: value
+            for key, value in changes.items()
+            if value is not None and value != headline.props.get(key)
+        }
+        last: dict[str, Property] = {}  # of several, the last one counts; `:KEY+:` only adds to it
+        for line in lines:
+            if not line.adds or last.get(line.key, line).adds:
+                last[line.key] = line
+        gone = [
+            line
+            for line in lines
+            if (line.key in changes and changes[line.key] is None)
+            or (line.key in news and line.adds and line is not last[line.key])
+        ]
+        if len(gone) == len(lines) and not news:
+            return [Edit(Span(drawer.start, drawer.end), "")] if gone else []
+        edits = [Edit(line.line, "") for line in gone]
+        edits += [Edit(last[key].at, value) for key, value in news.items() if key in last]
+        if missing := {key: value for key, value in news.items() if key not in last}:
+            at = text.rfind("\n", drawer.start, drawer.end - 1) + 1
+            indent = _INDENT.match(text, at)
+            blank, end = indent[0] if indent else "", self._newline
+            rows = "".join(f"{blank}:{key}: {value}{end}" for key, value in missing.items())
+            edits.append(Edit(Span(at, at), rows))
+        return edits
