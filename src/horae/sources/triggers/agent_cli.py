@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,8 +25,6 @@ from horae.sources.triggers.kinds import KINDS, CronKind, DelayKind, TriggerErro
 from horae.sources.triggers.rules import api_words, parse_json, validate_template
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-
     from horae.cli.trigger_access import TriggerAccess
     from horae.sources.triggers.apply import FileChange
     from horae.sources.triggers.service import Triggers
@@ -47,10 +46,8 @@ def main() -> None:
     sys.exit(run(agent, name="agent"))
 
 
-class AgentCommandError(HoraeError):
+class AgentCommandError(HoraeError, code="agent_command"):
     """A command line of `agent` that says not enough, or names no agent."""
-
-    code = "agent_command"
 
 
 class AgentCall(NamedTuple):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from horae.errors import Exit, HoraeError
+from horae.errors import HoraeError
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.triggers.files import AgentFile, DefinitionFile, WorkflowFile
 from horae.sources.triggers.kinds import (
@@ -23,18 +25,12 @@ from horae.sources.triggers.rules import AGENT_FIELDS, TriggerDefinition
 from horae.sources.triggers.service import TriggerNotFoundError, Triggers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
     from horae.core.command import Unready
     from horae.sources.triggers.store import AgentCard, TriggerStore
 
 
-class FilesError(HoraeError):
+class FilesError(HoraeError, code="agentd_files"):
     """Files that cannot be applied; nothing was changed."""
-
-    code = "agentd_files"
-    exit_code = Exit.FINDINGS
 
     def __init__(self, found: Sequence[str]) -> None:
         self.found = list(found)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from secrets import token_bytes
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -25,9 +26,6 @@ from horae.sources.triggers.rules import OPTIONS, DispatchStatus, parse_json
 from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError, Triggers
 from horae.sources.triggers.source import Folder, read_folder
 from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 _EVENTS: Final = "session_start, session_end or context_clear"
 _NEW: Final = ""  # asks for a secret that is made

@@ -12,19 +12,16 @@ the file until its field says of which type it is.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from horae.core.secret import is_reference, looks_secret, names_in, needed_in, why_no_name
 from horae.files.yaml import Data, YamlError, YamlMap, YamlPlace, read_yaml
 from horae.org.plan import Diagnostic, Severity, is_id
 from horae.sources.triggers.kinds import KINDS
 from horae.sources.triggers.rules import AGENT_FIELDS, OPTIONS, POLL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 Item = TypeVar("Item")
 

@@ -14,9 +14,11 @@ A kind is one class over the configuration of a trigger; no other module asks wh
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from horae.core.entry import (
     CatchUp,
@@ -37,21 +39,13 @@ from horae.timing.cron import Cron
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-
 MASK: Final = "***"  # what is shown of a secret
 LONGEST_VALUE: Final = 64 * 1024  # characters of one value of a request
 _COMMON: Final = (*STANDARD, "trigger_type", "workflow_id", "fire_time")
 
 
-class TriggerError(HoraeError):
+class TriggerError(HoraeError, code="trigger", exit_code=Exit.USAGE):
     """A trigger or an agent with a field that is not valid."""
-
-    code = "trigger"
-    exit_code = Exit.USAGE
 
     def __init__(self, reason: str, *, field: str = "") -> None:
         self.reason = reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +15,6 @@ from horae.errors import Exit, HoraeError
 from horae.sources.triggers.kinds import KINDS, GithubKind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
     from horae.sources.triggers.rules import Trigger
     from horae.sources.triggers.service import Triggers
     from horae.sources.triggers.store import TriggerStore
@@ -26,10 +25,7 @@ AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 AT_ONCE: Final = 4  # polls at the same time: one that hangs keeps no other waiting
 
 
-class PollError(HoraeError):
-    code = "poll_failed"
-    exit_code = Exit.TEMPORARY
-
+class PollError(HoraeError, code="poll_failed", exit_code=Exit.TEMPORARY):
     def __init__(self, program: str, exit_code: int, said: str) -> None:
         self.program = program
         self.said = said

@@ -5,6 +5,7 @@ What we call a trigger is a workflow there, and what we call a receipt is a disp
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
@@ -28,8 +29,6 @@ from horae.web.router import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.requests import Request
 
 

@@ -7,10 +7,12 @@ is an order: the template with all values that are known before the run starts.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from horae.core.entry import (
     PROPERTIES,
@@ -41,11 +43,6 @@ from horae.sources.triggers.kinds import (
     kind_of,
 )
 from horae.timing.duration import DurationError, parse_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
 
 T = TypeVar("T", bool, int)
 

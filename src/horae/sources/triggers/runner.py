@@ -6,6 +6,7 @@ in here, as the run is made.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +22,6 @@ from horae.sources.triggers.rules import parse_tools
 from horae.timing.duration import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from horae.core.receipt import Filed
     from horae.core.tool_policy import ToolPolicy
     from horae.sources.triggers.store import AgentCard, TriggerStore

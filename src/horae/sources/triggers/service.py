@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from inspect import signature
@@ -28,8 +29,6 @@ from horae.sources.triggers.store import NAME, AgentCard, TriggerStore, agent_id
 from horae.sources.triggers.webhook import Scheme, verify
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-
     from horae.core.command import Unready
     from horae.core.tool_policy import ToolPolicy
     from horae.process.secrets import NamedSecrets
@@ -58,10 +57,7 @@ _LISTED: Final = {
 }
 
 
-class TriggerNotFoundError(HoraeError):
-    code = "trigger_not_found"
-    exit_code = Exit.NOT_FOUND
-
+class TriggerNotFoundError(HoraeError, code="trigger_not_found", exit_code=Exit.NOT_FOUND):
     def __init__(self, what: str, word: str, hint: str = "") -> None:
         self.what = what
         self.word = word
@@ -69,29 +65,20 @@ class TriggerNotFoundError(HoraeError):
         super().__init__(f"there is no {name} {word!r}{hint or where}")
 
 
-class TriggerConflictError(HoraeError):
-    code = "trigger_conflict"
-    exit_code = Exit.CONFLICT
-
+class TriggerConflictError(HoraeError, code="trigger_conflict", exit_code=Exit.CONFLICT):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
 
 
-class ApproverError(HoraeError):
-    code = "approver"
-    exit_code = Exit.UNAUTHORISED
-
+class ApproverError(HoraeError, code="approver", exit_code=Exit.UNAUTHORISED):
     def __init__(self, actor: str) -> None:
         self.actor = actor
         super().__init__(f"{actor_words(actor)} cannot approve or reject a run; only a user can")
 
 
-class UnsignedError(HoraeError):
+class UnsignedError(HoraeError, code="unsigned", exit_code=Exit.UNAUTHORISED):
     """A message that is not signed for a webhook; its sender is not told what is wrong."""
-
-    code = "unsigned"
-    exit_code = Exit.UNAUTHORISED
 
     def __init__(self) -> None:
         super().__init__("unauthorized: there is no such webhook, or the signature does not match")

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
@@ -49,9 +51,6 @@ from horae.sources.triggers.files import (
 from horae.sources.triggers.store import NAME, TriggerStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from datetime import datetime
-
     from horae.sources.triggers.service import Triggers
 
 FOLDER: Final = ".agentd"
@@ -110,10 +109,7 @@ class TriggerSource:
 # Files
 
 
-class EmptyFolderError(HoraeError):
-    code = "agentd_empty"
-    exit_code = Exit.NOT_FOUND
-
+class EmptyFolderError(HoraeError, code="agentd_empty", exit_code=Exit.NOT_FOUND):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(

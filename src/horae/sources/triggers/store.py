@@ -8,7 +8,9 @@ of its own.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
@@ -26,8 +28,6 @@ from horae.store.sql import theme
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
 
     from horae.store.book import Book
     from horae.store.ledger import BookLedger

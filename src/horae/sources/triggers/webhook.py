@@ -13,16 +13,14 @@ import base64
 import binascii
 import hmac
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from horae.core.secret import WEBHOOK_SECRETS, names_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 STANDARD_PREFIX: Final = "whsec_"
 TOLERANCE: Final = timedelta(minutes=5)  # how far the clock of the sender may be off
