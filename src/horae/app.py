@@ -670,9 +670,7 @@ async def _apply(app: App) -> None:
     fresh_at = await app.ledger.fresh_at()
     try:
         names = known_names(app.config)
-        found = await sync(
-            str(app.root), app.triggers, app.context.trigger_store, environ=names, fresh_at=fresh_at
-        )
+        found = await sync(str(app.root), app.triggers, environ=names, fresh_at=fresh_at)
         await app.triggers.read_webhooks()
         if app.config.store is not None:  # one machine alone has moved them out of its ledger
             found.wrong.extend(await app.triggers.given_secrets())

@@ -496,8 +496,7 @@ def synced() -> tuple[list[tuple[str, str]], list[str]]:
     """Let the plan's own folder be taken over, as an engine does when it changes."""
 
     async def work(triggers: Triggers) -> Synced:
-        store = triggers.store
-        return await sync(".", triggers, store, environ=os.environ)
+        return await sync(".", triggers, environ=os.environ)
 
     done = TriggerAccess(root=".", data=None).write(work)
     return [(each.verb, each.name) for each in done.changes], done.wrong

@@ -187,7 +187,9 @@ def test_a_trigger_has_from_as_an_option_of_its_file() -> None:
     found = parse_workflow(f"{text}source: {{type: cron, expression: 0 9 * * *}}\n", environ={})
     assert found.problems == ()
     assert found.item is not None
-    assert found.item.options == {"from": "2026-06-01"}
+    assert {name: found.item.said[name] for name in OPTIONS if name in found.item.said} == {
+        "from": "2026-06-01"
+    }
 
 
 def test_a_task_does_not_come_back_before_from() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from horae.sources.board.task import FIELDS, TaskFieldKind as FieldKind, parse as parse_task
 from horae.sources.triggers.files import parse_agent, parse_workflow
 from horae.sources.triggers.kinds import KINDS, TriggerError
-from horae.sources.triggers.rules import TriggerDefinition, checked, parse_tools
+from horae.sources.triggers.rules import NO_DEFINITION, changed_definition, checked, parse_tools
 from horae.sources.triggers.source import read_folder
 from scale import scaled
 
@@ -74,18 +74,8 @@ def test_every_example_of_a_task_is_valid(file: Path) -> None:
 def is_made(file: Any) -> str:
     """Return why a workflow that was read cannot be made; nothing if it can."""
     try:
-        checked(
-            TriggerDefinition(
-                file.name,
-                file.agent,
-                dict(file.source),
-                file.template or "From a file.",
-                file.poll_interval,
-                file.is_enabled,
-                parse_tools(None if file.tool_policy is None else dict(file.tool_policy)),
-                dict(file.options),
-            )
-        )
+        said = {**file.said, "prompt_template": file.said["prompt_template"] or "From a file."}
+        checked(changed_definition(NO_DEFINITION, said, agent=said["agent"], file=""))
     except TriggerError as error:
         return str(error)
     return ""
@@ -106,7 +96,7 @@ def wrong_agent(data: Mapping[str, Any]) -> str:
     if found.item is None or found.problems:
         return str(found.problems)
     try:
-        parse_tools(found.item.config.get("tool_policy"))
+        parse_tools(found.item.said.get("tool_policy"))
     except TriggerError as error:
         return str(error)
     return ""

@@ -170,7 +170,7 @@ async def test_files_that_are_read_twice_at_once_are_applied_once(
         await asyncio.to_thread(time.sleep, 0.05)  # as if the ledger were slow
         return judged
 
-    monkeypatch.setattr("horae.sources.triggers.source.judge_files", judge_and_wait)
+    monkeypatch.setattr("horae.sources.triggers.apply.judge_files", judge_and_wait)
     async with engine(ground) as here:
         ground.write(".agentd/workflows/hook.yml", HOOK)
         await asyncio.gather(*(read_again(here.app) for _ in range(5)))

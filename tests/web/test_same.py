@@ -299,7 +299,7 @@ async def app(root: Path, data: Path) -> AsyncIterator[App]:
         sources=sources,
         capacity=Capacity(1000),
     )
-    assert (await sync(str(root), triggers, store, environ={})).wrong == []
+    assert (await sync(str(root), triggers, environ={})).wrong == []
     await engine.start()
     front = Front(
         service=Service(ledger=ledger, clock=clock, ids=_numbers(), agent_state=agent_state),

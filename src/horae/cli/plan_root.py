@@ -152,12 +152,8 @@ class PlanView:
         now = self._when.now
         for file in folder.workflows:
             try:
-                tools = None if file.tool_policy is None else dict(file.tool_policy)
-                own = (file.name, file.agent, dict(file.source), file.template or "")
-                rest = (rules.parse_tools(tools), dict(file.options), file.file, file.is_enabled)
-                definition = rules.TriggerDefinition(
-                    *own, file.poll_interval, file.is_enabled, *rest
-                )
+                made = {"agent": file.said["agent"], "file": file.file}
+                definition = rules.changed_definition(rules.NO_DEFINITION, file.said, **made)
                 trigger = rules.Trigger(file.name, rules.checked(definition), 1, now, now)
                 item = rules.scanned(trigger).item
             except HoraeError as error:

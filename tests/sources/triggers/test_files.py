@@ -21,6 +21,7 @@ from horae.sources.triggers.files import (
     parse_workflow,
 )
 from horae.sources.triggers.kinds import KINDS
+from horae.sources.triggers.rules import OPTIONS
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"
 DAILY = """\
@@ -51,12 +52,11 @@ def test_a_workflow_is_read_with_all_that_it_says() -> None:
     item = found.item
     assert item is not None
     assert found.problems == ()
-    assert (item.name, item.agent, item.is_enabled) == ("daily-report", "reporter", True)
-    assert item.source == {"type": "cron", "expression": "0 9 * * MON-FRI"}
-    assert item.template is not None
-    assert item.template.startswith("It is {{fire_time}}")
-    assert item.tool_policy == {"mode": "allow_list", "tools": ["Bash", "WebFetch"]}
-    assert item.poll_interval == 60
+    assert (item.name, item.said["agent"], item.is_enabled) == ("daily-report", "reporter", True)
+    assert item.said["trigger_config"] == {"type": "cron", "expression": "0 9 * * MON-FRI"}
+    assert item.said["prompt_template"].startswith("It is {{fire_time}}")
+    assert item.said["tool_policy"] == {"mode": "allow_list", "tools": ["Bash", "WebFetch"]}
+    assert item.said["poll_interval_secs"] == 60
     assert [item.places[key].line for key in ("expression", "tool_policy")] == [6, 13]
 
 
@@ -67,15 +67,17 @@ def test_a_source_goes_by_the_words_of_the_api_too(word: str) -> None:
     )
     item = parse_workflow(text).item
     assert item is not None
-    assert (item.source, item.poll_interval) == ({"type": "manual"}, 5)
+    assert item.said["trigger_config"] == {"type": "manual"}
+    assert item.said["poll_interval_secs"] == 5
 
 
 def test_a_zone_and_a_policy_stand_beside_the_source() -> None:
     text = DAILY + "timezone: Europe/Berlin\ncatchup: latest\nretry: 3 30s\npause_after: 5\n"
     item = parse_workflow(text).item
     assert item is not None
-    assert item.source["timezone"] == "Europe/Berlin"
-    assert item.options == {"catchup": "latest", "retry": "3 30s", "pause_after": "5"}
+    assert item.said["trigger_config"]["timezone"] == "Europe/Berlin"
+    options = {"catchup": "latest", "retry": "3 30s", "pause_after": "5"}
+    assert {name: item.said.get(name) for name in OPTIONS if name in item.said} == options
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,9 @@ def test_an_agent_is_read_with_the_names_of_its_secrets_not_their_values() -> No
     )
     found = parse_agent(text, environ={"TOKEN": "${HOST}", "PORT": "8080"})
     assert found.item is not None
-    assert found.item.config == {
+    assert found.item.said == {
+        "name": "reporter",
+        "enabled": True,
         "working_dir": ".",
         "command": ["my-agent", "--once"],
         "model": "small-1",
@@ -136,7 +140,7 @@ def test_the_secret_of_a_webhook_need_not_stand_in_its_file() -> None:
     text = "name: a\nagent: b\nsource: {type: webhook, secret: '${HOOK}'}\nprompt_template: Go.\n"
     item = parse_workflow(text, environ={"HOOK": "s3cret-s3cret"}).item
     assert item is not None
-    assert item.source["secret"] == "${HOOK}"
+    assert item.said["trigger_config"]["secret"] == "${HOOK}"
     [problem] = parse_workflow(text).problems
     assert problem.message == "secret needs the variable HOOK, which is not set"
 

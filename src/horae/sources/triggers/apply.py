@@ -11,21 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from horae.errors import HoraeError
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.triggers.files import AgentFile, DefinitionFile, WorkflowFile
-from horae.sources.triggers.kinds import (
-    NeverComesError,
-    SharedSecretError,
-    TriggerError,
-    kind_of,
-    masked,
-    secrets_of,
-    shown,
-)
+from horae.sources.triggers import kinds
 from horae.sources.triggers.rules import AGENT_FIELDS, TriggerDefinition
 from horae.sources.triggers.service import TriggerNotFoundError, Triggers
 
 if TYPE_CHECKING:
     from horae.core.command import Unready
+    from horae.sources.triggers.files import DefinitionFile
     from horae.sources.triggers.store import AgentCard, TriggerStore
 
 
@@ -66,9 +58,7 @@ class FileChange:
         return [f"{name}: {short(old)} {arrow} {short(new)}" for name, old, new in self.diff]
 
 
-async def plan_files(
-    triggers: Triggers, files: Sequence[AgentFile | WorkflowFile]
-) -> list[FileChange]:
+async def plan_files(triggers: Triggers, files: Sequence[DefinitionFile]) -> list[FileChange]:
     """Return what would change if files were applied, agents first; raises FilesError."""
     changes, wrong = await judge_files(triggers, files)
     if wrong:
@@ -81,35 +71,39 @@ def error_lines(wrong: Iterable[Diagnostic]) -> list[str]:
 
 
 async def judge_files(
-    triggers: Triggers, files: Sequence[AgentFile | WorkflowFile]
+    triggers: Triggers, files: Sequence[DefinitionFile]
 ) -> tuple[list[FileChange], list[Diagnostic]]:
     """Return what would change if files were applied, agents first, and what is wrong with them."""
-    agents = [each for each in files if isinstance(each, AgentFile)]
-    workflows = [each for each in files if isinstance(each, WorkflowFile)]
-    wrong = [*_doubles("agent", agents), *_doubles("workflow", workflows)]
+    files = sorted(files, key=lambda each: each.what)
+    first: dict[tuple[str, str], str] = {}
+    wrong = [
+        file.wrong("name", f"the {file.what} '{file.name}' is also in {place}")
+        for file in files
+        if (place := first.setdefault((file.what, file.name), file.place)) != file.place
+    ]
     changes: list[FileChange] = []
-    coming: dict[str, AgentCard | None] = {each.name: None for each in agents}
-    for file in agents:
+    coming: dict[str, AgentCard | None] = {
+        each.name: None for each in files if each.what == "agent"
+    }
+    for file in files:
         try:
-            said = {**file.config, "name": file.name, "enabled": file.is_enabled}
-            coming[file.name] = card = triggers.judged_card(said, file=file.file)
-            changes.append(await _agent_change(triggers, file, card, said))
-        except HoraeError as error:
-            wrong.append(_located(error, file))
-    for workflow in workflows:
-        try:
-            change = await _workflow_change(triggers, workflow, coming)
-            secrets = secrets_of(change.said.get("trigger_config", {}))
+            if file.what == "agent":
+                coming[file.name] = card = triggers.judged_card(file.said, file=file.file)
+                changes.append(await _agent_change(triggers, file, card))
+                continue
+            change = await _workflow_change(triggers, file, coming)
+            secrets = kinds.secrets_of(change.said.get("trigger_config", {}))
             for other in (each for each in changes if change.verb == each.verb == "create"):
-                if not secrets.isdisjoint(secrets_of(other.said.get("trigger_config", {}))):
-                    raise SharedSecretError(other.name)
+                if not secrets.isdisjoint(kinds.secrets_of(other.said.get("trigger_config", {}))):
+                    raise kinds.SharedSecretError(other.name)
             changes.append(change)
         except HoraeError as error:
-            wrong.append(_located(error, workflow))
-            if isinstance(error, NeverComesError):  # a way to write that it must not run
+            key = error.field if isinstance(error, kinds.TriggerError) else ""
+            wrong.append(file.wrong(key, str(error)))
+            if isinstance(error, kinds.NeverComesError):  # a way to write that it must not run
                 with suppress(TriggerNotFoundError):  # then there is nothing to disable
-                    if (await triggers.find(workflow.name)).definition.is_enabled:
-                        changes.append(_disabled(workflow.name, workflow.place, is_wanted=False))
+                    if (await triggers.find(file.name)).definition.is_enabled:
+                        changes.append(_disabled(file.name, file.place, is_wanted=False))
     return changes, wrong
 
 
@@ -136,25 +130,22 @@ def disabled_if_fired(changes: Sequence[FileChange], *, fresh_at: datetime) -> l
 
     def left(change: FileChange) -> FileChange:
         is_new = (change.verb, change.what) == ("create", "workflow") and change.said["enabled"]
-        why = kind_of(change.said["trigger_config"]).fired_before(fresh_at) if is_new else ""
+        why = kinds.kind_of(change.said["trigger_config"]).fired_before(fresh_at) if is_new else ""
         return replace(change, said={**change.said, "enabled": False}, left=why) if why else change
 
     return [*map(left, changes)]
 
 
-async def plan_teardown(
-    triggers: Triggers, files: Sequence[AgentFile | WorkflowFile]
-) -> list[FileChange]:
+async def plan_teardown(triggers: Triggers, files: Sequence[DefinitionFile]) -> list[FileChange]:
     """Return what a teardown of files would delete, workflows first."""
     changes = []
-    for file in sorted(files, key=lambda each: isinstance(each, AgentFile)):
-        what = "agent" if isinstance(file, AgentFile) else "workflow"
+    for file in sorted(files, key=lambda each: each.what == "agent"):
         try:
-            await (triggers.card if what == "agent" else triggers.find)(file.name)
+            await (triggers.card if file.what == "agent" else triggers.find)(file.name)
             verb = "delete"
         except TriggerNotFoundError:
             verb = "skip"
-        changes.append(FileChange(verb, what, file.name, file.place))
+        changes.append(FileChange(verb, file.what, file.name, file.place))
     return changes
 
 
@@ -165,10 +156,9 @@ async def plan_removed(
 
     *names* are the files that there are, each with its workflow if it can be read.
     """
-    made = [each.definition for each in await store.of_files()]
     return [
         _disabled(each.name, f"{each.file}:1", is_wanted=None)
-        for each in made
+        for each in [trigger.definition for trigger in await store.of_files()]
         if each.is_enabled
         and each.file.startswith(folder)
         and (each.file not in names or names[each.file] not in {None, each.name})
@@ -181,56 +171,50 @@ def _disabled(name: str, place: str, *, is_wanted: bool | None) -> FileChange:
     return FileChange("disable", "workflow", name, place, (("enabled", True, False),), said)
 
 
-async def _agent_change(
-    triggers: Triggers, file: AgentFile, card: AgentCard, said: dict[str, Any]
-) -> FileChange:
+async def _agent_change(triggers: Triggers, file: DefinitionFile, card: AgentCard) -> FileChange:
     why = triggers.why_unready(card) if card.is_enabled else None
-    notes = () if why is None else (_note(file, "command", why),)
+    about, notes = (file.what, file.name, file.place), _notes(file, "command", why)
+    said = dict(file.said)
     try:
         was = await triggers.card(file.name)
     except TriggerNotFoundError:
-        return FileChange("create", "agent", file.name, file.place, said=said, notes=notes)
+        return FileChange("create", *about, said=said, notes=notes)
     card = await triggers.with_kept_env(card, was)
     old = {**was.config, "enabled": was.is_enabled}
     new = {**card.config, "enabled": card.is_enabled}
     diff = _diff(old, new)
-    said = said | ({"env": card.config["env"]} if "env" in card.config else {})
+    said |= {"env": card.config["env"]} if "env" in card.config else {}
     # What a file no longer says is no longer so.
     said |= {name: AGENT_FIELDS[name]() for name in old.keys() - new.keys()}
-    verb = "update" if diff else "unchanged"
-    return FileChange(verb, "agent", file.name, file.place, diff, said, notes)
+    return FileChange("update" if diff else "unchanged", *about, diff, said, notes)
 
 
 async def _workflow_change(
-    triggers: Triggers, file: WorkflowFile, coming: Mapping[str, AgentCard | None]
+    triggers: Triggers, file: DefinitionFile, coming: Mapping[str, AgentCard | None]
 ) -> FileChange:
     """Return the change of a workflow; its agent may be one that is *coming* with it."""
-    said: dict[str, Any] = {
-        "name": file.name,
-        "agent": file.agent,
-        "trigger_config": dict(file.source),
-        "prompt_template": file.template,
-        "poll_interval_secs": file.poll_interval,
-        "enabled": file.is_enabled,
-        "wanted": file.is_enabled,
-        "tool_policy": None if file.tool_policy is None else dict(file.tool_policy),
-        **file.options,
-    }
+    said = dict(file.said)
     try:
-        agent = file.agent if file.agent in coming else None
+        agent = said["agent"] if said["agent"] in coming else None
         made = await triggers.judged(said, file=file.file, agent=agent)
-    except TriggerError as error:
+    except kinds.TriggerError as error:
         if error.reason != "Agent not found":
             raise
-        reason = f"Agent '{file.agent}' not found (referenced by workflow '{file.name}')"
-        raise TriggerError(reason, field="agent") from None
+        reason = f"Agent '{said['agent']}' not found (referenced by workflow '{file.name}')"
+        raise kinds.TriggerError(reason, field="agent") from None
     said["trigger_config"] = dict(made.config)
-    why = await _obstacle(triggers, made, coming)
-    notes = () if why is None else (_note(file, "tool_policy" if made.enforced else "agent", why),)
+    why = None
+    if made.is_enabled and made.agent not in coming:
+        why = await triggers.why_agent(made.agent, made.enforced)
+    elif made.is_enabled and (card := coming[made.agent]) is not None:
+        why = triggers.why_unready(card, made.enforced)
+        why = None if why == triggers.why_unready(card) else why  # the file of the agent says it
+    about = file.what, file.name, file.place
+    notes = _notes(file, "tool_policy" if made.enforced else "agent", why)
     try:
         was = (await triggers.find(file.name)).definition
     except TriggerNotFoundError:
-        return FileChange("create", "workflow", file.name, file.place, said=said, notes=notes)
+        return FileChange("create", *about, said=said, notes=notes)
     was.kind.check_change(was.name, made.config)
     is_again = made.kind.is_one_shot and made.config != was.config
     if was.is_wanted == made.is_wanted and not is_again:
@@ -242,21 +226,7 @@ async def _workflow_change(
     # What a file no longer says is no longer so.
     said |= dict.fromkeys(was.options.keys() - made.options.keys(), "")
     is_same = not diff and (was.file, was.is_wanted) == (file.file, made.is_wanted)
-    verb = "unchanged" if is_same else "update"
-    return FileChange(verb, "workflow", file.name, file.place, diff, said, notes)
-
-
-async def _obstacle(
-    triggers: Triggers, made: TriggerDefinition, coming: Mapping[str, AgentCard | None]
-) -> Unready | None:
-    """Return what keeps a workflow from running, unless the file of its agent says it already."""
-    if not made.is_enabled:
-        return None
-    if made.agent not in coming:
-        return await triggers.why_agent(made.agent, made.enforced)
-    card = coming[made.agent]
-    why = None if card is None else triggers.why_unready(card, made.enforced)
-    return None if card is None or why == triggers.why_unready(card) else why
+    return FileChange("unchanged" if is_same else "update", *about, diff, said, notes)
 
 
 def _fields(definition: TriggerDefinition) -> dict[str, object]:
@@ -277,9 +247,9 @@ def _diff(
     def safe(name: str, value: object) -> object:
         match name, value:
             case "source", dict():
-                return masked(value)
+                return kinds.masked(value)
             case "env", dict():
-                return {key: shown(text) for key, text in value.items()}
+                return {key: kinds.shown(text) for key, text in value.items()}
         return value
 
     return tuple(
@@ -289,18 +259,7 @@ def _diff(
     )
 
 
-def _doubles(what: str, files: Iterable[AgentFile | WorkflowFile]) -> list[Diagnostic]:
-    first: dict[str, str] = {}
-    return [
-        file.wrong("name", f"the {what} '{file.name}' is also in {place}")
-        for file in files
-        if (place := first.setdefault(file.name, file.place)) != file.place
-    ]
-
-
-def _located(error: HoraeError, file: DefinitionFile) -> Diagnostic:
-    return file.wrong(error.field if isinstance(error, TriggerError) else "", str(error))
-
-
-def _note(file: DefinitionFile, name: str, why: Unready) -> Diagnostic:
-    return file.wrong(name, why.reason)._replace(severity=Severity.WARNING, fix=why.fix)
+def _notes(file: DefinitionFile, name: str, why: Unready | None) -> tuple[Diagnostic, ...]:
+    if why is None:
+        return ()
+    return (file.wrong(name, why.reason)._replace(severity=Severity.WARNING, fix=why.fix),)

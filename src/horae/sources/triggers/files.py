@@ -5,7 +5,7 @@ the file until its field says of which type it is.
 
 >>> text = "name: standup\nagent: reporter\nsource:\n  type: manual\nprompt_template: Begin.\n"
 >>> found = parse_workflow(text, file="standup.yml")
->>> found.item.agent, found.item.source, found.problems
+>>> found.item.said["agent"], found.item.said["trigger_config"], found.problems
 ('reporter', {'type': 'manual'}, ())
 """
 
@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from horae.core.secret import is_reference, looks_secret, names_in, needed_in, why_no_name
+from horae.core import secret
 from horae.files.yaml import Data, YamlError, YamlMap, YamlPlace, read_yaml
 from horae.org.plan import Diagnostic, Severity, is_id
 from horae.sources.triggers.kinds import KINDS
 from horae.sources.triggers.rules import AGENT_FIELDS, OPTIONS, POLL
-
-Item = TypeVar("Item")
 
 _FLAGS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -39,14 +37,23 @@ WORKFLOW_KEYS: Final = (
 AGENT_KEYS: Final = ("name", "enabled", *AGENT_FIELDS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DefinitionFile:
-    """A definition as it is written; `places` says where each of its fields stands."""
+    """An agent or a workflow of a file; `said` is what a request would say to make it."""
 
+    what: str  # agent or workflow
     file: str
-    name: str
-    is_enabled: bool = True
-    places: Mapping[str, YamlPlace] = field(default_factory=dict)
+    said: Mapping[str, Any]
+    places: Mapping[str, YamlPlace]  # of its fields
+    template_file: str | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.said["name"])
+
+    @property
+    def is_enabled(self) -> bool:
+        return bool(self.said["enabled"])
 
     @property
     def place(self) -> str:
@@ -59,28 +66,10 @@ class DefinitionFile:
         return Diagnostic(self.file, line, column, "agentd", Severity.ERROR, message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowFile(DefinitionFile):
-    agent: str
-    source: Mapping[str, Any]
-    template: str | None
-    template_file: str | None = None
-    poll_interval: int = POLL
-    tool_policy: Mapping[str, Any] | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentFile(DefinitionFile):
-    """An agent as it is written; `config` has only what stands there."""
-
-    config: Mapping[str, Any]
-
-
-class ParsedFile(NamedTuple, Generic[Item]):
+class ParsedFile(NamedTuple):
     """What a file holds, unless it is wrong, and what is wrong or odd about it."""
 
-    item: Item | None
+    item: DefinitionFile | None
     problems: tuple[Diagnostic, ...] = ()
 
 
@@ -95,20 +84,20 @@ def is_workflow(text: str) -> bool:
 
 def parse_workflow(
     text: str, *, file: str = "-", environ: Mapping[str, str] | None = None
-) -> ParsedFile[WorkflowFile]:
+) -> ParsedFile:
     """Return the workflow that a file holds; `${NAME}` in a secret must be known to *environ*."""
     page = _YamlPage(text, file)
     page.know(WORKFLOW_KEYS)
-    name, agent = page.name("name"), page.name("agent")
+    said: dict[str, Any] = {"name": page.name("name"), "agent": page.name("agent")}
     where = next((key for key in _SOURCES if key in page.data), "source")
     source = page.get(where, dict)
     page.know(SOURCE_KEYS, within=where)
     if source is None and not page.is_wrong:
         page.wrong("source", "a workflow needs a source", "write `source:` with a `type:`")
-    for secret in ("secret", "old_secret"):
+    for key in secret.WEBHOOK_SECRETS:
         # So that it need not stand in a file that goes into git.
-        if source is not None and isinstance(source.get(secret), str):
-            page.name_secrets(where, secret, source[secret], environ or {}, is_secret=True)
+        if source is not None and isinstance(source.get(key), str):
+            page.name_secrets(where, key, source[key], environ or {}, is_secret=True)
     page.keep_literal("prompt_template")
     if (zone := page.get("timezone", str)) is not None:
         source = {**(source or {}), "timezone": zone}
@@ -118,23 +107,20 @@ def parse_workflow(
         page.wrong("name", reason, "write the prompt for the agent")
     interval = next((page.get(key, int) for key in _INTERVALS if key in page.data), None)
     options = {key: page.get(key, str) for key in OPTIONS}
-    item = WorkflowFile(
-        file=file,
-        name=name,
-        is_enabled=page.get("enabled", bool) is not False,
-        places=page.places(),
-        agent=agent,
-        source=source or {},
-        template=template,
-        template_file=other if template is None else None,
-        poll_interval=POLL if interval is None else interval,
-        tool_policy=page.get("tool_policy", dict),
-        options={key: value for key, value in options.items() if value is not None},
-    )
-    return ParsedFile(None if page.is_wrong else item, tuple(page.problems))
+    is_enabled = page.get("enabled", bool) is not False
+    said |= {
+        "trigger_config": source or {},
+        "prompt_template": template,
+        "poll_interval_secs": POLL if interval is None else interval,
+        "enabled": is_enabled,
+        "wanted": is_enabled,
+        "tool_policy": page.get("tool_policy", dict),
+        **{key: value for key, value in options.items() if value is not None},
+    }
+    return page.parsed("workflow", said, template_file=other if template is None else None)
 
 
-def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> ParsedFile[AgentFile]:
+def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> ParsedFile:
     """Return the agent that a file holds; `${NAME}` in its `env` must be known to *environ*."""
     page = _YamlPage(text, file)
     page.know(AGENT_KEYS)
@@ -142,18 +128,13 @@ def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> Pa
     config = {key: page.get(key, wanted) for key, wanted in AGENT_FIELDS.items()}
     for key, value in (config["env"] or {}).items():
         if isinstance(value, str):
-            page.name_secrets("env", key, value, environ, is_secret=looks_secret(key, value))
+            page.name_secrets("env", key, value, environ, is_secret=secret.looks_secret(key, value))
         else:
             page.wrong("env", f"{key[:60]} must be text", "write it on one line")
     page.keep_literal("prompt", "system_prompt", "working_dir", "command", "model")
-    item = AgentFile(
-        file=file,
-        name=name,
-        is_enabled=page.get("enabled", bool) is not False,
-        places=page.places(),
-        config={key: value for key, value in config.items() if value is not None},
-    )
-    return ParsedFile(None if page.is_wrong else item, tuple(page.problems))
+    config = {key: value for key, value in config.items() if value is not None}
+    is_enabled = page.get("enabled", bool) is not False
+    return page.parsed("agent", {**config, "name": name, "enabled": is_enabled})
 
 
 class _YamlPage:
@@ -204,12 +185,13 @@ class _YamlPage:
                 said = f"unknown field {key[:60]!r} is ignored"
                 self.wrong(key, said, fix, kind=Severity.WARNING, within=data)
 
-    def places(self) -> dict[str, YamlPlace]:
+    def parsed(self, what: str, said: dict[str, Any], **more: Any) -> ParsedFile:
         places = dict(self.data.places)
         for value in self.data.values():
             if isinstance(value, YamlMap):
                 places = {**value.places, **places}
-        return places
+        item = None if self.is_wrong else DefinitionFile(what, self.file, said, places, **more)
+        return ParsedFile(item, tuple(self.problems))
 
     def get(self, key: str, wanted: type) -> Any:
         """Return a field as a type; None: there is none, or it is noted as wrong."""
@@ -255,15 +237,15 @@ class _YamlPage:
         self, key: str, name: str, text: str, environ: Mapping[str, str], *, is_secret: bool
     ) -> None:
         """Note what is wrong with a text that may name secrets, and should if it *is_secret*."""
-        for each in names_in(text):
-            if why := why_no_name(each):
+        for each in secret.names_in(text):
+            if why := secret.why_no_name(each):
                 self.wrong(key, f"{name[:60]} names {each}: {why}", "use another name")
                 return
-        missing = next((each for each in needed_in(text) if each not in environ), None)
+        missing = next((each for each in secret.needed_in(text) if each not in environ), None)
         if missing is not None:
             fix = f"set it, name it in [secrets] of horae.toml, or write ${{{missing}:-default}}"
             self.wrong(key, f"{name} needs the variable {missing}, which is not set", fix)
-        elif is_secret and not is_reference(text):
+        elif is_secret and not secret.is_reference(text):
             message = f"{name[:60]} contains a secret that everyone who can read this file can see"
             fix = "write ${NAME}, and set where NAME is read from in [secrets] of horae.toml"
             self.wrong(key, message, fix, kind=Severity.WARNING)
@@ -274,7 +256,7 @@ class _YamlPage:
             parts = self.data.get(key)
             texts = [each for each in parts if isinstance(each, str)] if parts else []
             text = parts if isinstance(parts, str) else " ".join(texts)
-            if (found := names_in(text)) and "-c" not in texts:  # a shell fills in its own
+            if (found := secret.names_in(text)) and "-c" not in texts:  # a shell fills in its own
                 message = f"${{{found[0]}}} in {key} is not replaced; only env and secret are"
                 fix = f"pass it to the run in env, and read {found[0]} there"
                 self.wrong(key, message, fix, kind=Severity.INFO)

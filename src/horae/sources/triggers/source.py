@@ -22,32 +22,11 @@ from horae.core.ports import LedgerError
 from horae.core.receipt import FINAL, Filed
 from horae.core.source import Scan, unexpected
 from horae.errors import Exit, HoraeError
-from horae.files.read import (
-    PlanFileError,
-    PlanMissingError,
-    StrPath,
-    find_plans,
-    obstacle,
-    printable,
-    read_plan,
-    told,
-)
+from horae.files import read
+from horae.files.read import PlanFileError, PlanMissingError, printable
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.triggers.apply import (
-    FileChange,
-    apply_changes,
-    disabled_if_fired,
-    error_lines,
-    judge_files,
-    plan_removed,
-)
-from horae.sources.triggers.files import (
-    AgentFile,
-    WorkflowFile,
-    is_workflow,
-    parse_agent,
-    parse_workflow,
-)
+from horae.sources.triggers import apply
+from horae.sources.triggers.files import DefinitionFile, is_workflow, parse_agent, parse_workflow
 from horae.sources.triggers.store import NAME, TriggerStore
 
 if TYPE_CHECKING:
@@ -80,17 +59,14 @@ class TriggerSource:
             return Scan((), standing=("",), problems=(error,))
 
     async def _is_bare(self) -> bool | None:
-        """Tell whether the plan root's own files that made triggers are gone.
-
-        Those that were applied from elsewhere go on without a file.
-        """
+        """Tell whether the plan root's own files are gone; those from elsewhere need no file."""
         if self.has_files is None:
             return None
         if await asyncio.to_thread(self.has_files):
             return False
         made = [each.definition for each in await self.store.of_files()]
-        own = [each for each in made if each.file.startswith(f"{FOLDER}/")]
-        return True if any(each.is_enabled for each in own) else None
+        is_on = any(each.is_enabled and each.file.startswith(f"{FOLDER}/") for each in made)
+        return True if is_on else None
 
     async def settle(self, receipt: Filed) -> None:
         """Disable a delay that has fired, and start the triggers that wait for its end."""
@@ -98,12 +74,11 @@ class TriggerSource:
             return
         if self.follow is not None:
             await self.follow(receipt)
-        key = receipt.receipt.key
-        if not key.startswith("delay:"):
-            return
-        trigger, _, times = key.removeprefix("delay:").partition(":")
-        ended_at = receipt.ended_at or receipt.decided_at
-        await self.store.spend(trigger, int(times or 1), now=ended_at)
+        kind, _, key = receipt.receipt.key.partition(":")
+        if kind == "delay":
+            trigger, _, times = key.partition(":")
+            ended_at = receipt.ended_at or receipt.decided_at
+            await self.store.spend(trigger, int(times or 1), now=ended_at)
 
 
 # Files
@@ -122,8 +97,7 @@ class EmptyFolderError(HoraeError, code="agentd_empty", exit_code=Exit.NOT_FOUND
 class Folder:
     """What was read: agents and workflows, what is wrong, what is odd, and all files there are."""
 
-    agents: list[AgentFile] = field(default_factory=list)
-    workflows: list[WorkflowFile] = field(default_factory=list)
+    definitions: list[DefinitionFile] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -132,8 +106,12 @@ class Folder:
     broken: dict[str, str] = field(default_factory=dict)  # why a file that was read is of no use
 
     @property
-    def definitions(self) -> list[AgentFile | WorkflowFile]:
-        return [*self.agents, *self.workflows]
+    def agents(self) -> list[DefinitionFile]:
+        return [each for each in self.definitions if each.what == "agent"]
+
+    @property
+    def workflows(self) -> list[DefinitionFile]:
+        return [each for each in self.definitions if each.what == "workflow"]
 
     def note(self, file: str, problems: Iterable[Diagnostic]) -> None:
         found = list(problems)
@@ -179,24 +157,18 @@ def read_folder(
         file = _called(place, base)
         folder.files.append(file)
         try:
-            text = read_plan(place, root=root, limit=LIMIT).text
+            text = read.read_plan(place, root=root, limit=LIMIT).text
         except PlanFileError as error:
             folder.note_unread(file, error)
             continue
         try:
-            if kind == "workflows" or (not kind and is_workflow(text)):
-                parsed = parse_workflow(text, file=file, environ=environ)
-                if parsed.item is not None:
-                    folder.workflows.append(_with_template(parsed.item, place, top=top))
-                folder.note(file, parsed.problems)
-            else:
-                other = parse_agent(text, file=file, environ=environ)
-                if other.item is not None:
-                    said = other.item.config.get("working_dir", ".")
-                    start = Path(base) if said == "." else Path(_whole(place)).parent
-                    config = {**other.item.config, "working_dir": _whole(start / said)}
-                    folder.agents.append(replace(other.item, config=config))
-                folder.note(file, other.problems)
+            is_agent = kind != "workflows" and (bool(kind) or not is_workflow(text))
+            parse = parse_agent if is_agent else parse_workflow
+            item, problems = parse(text, file=file, environ=environ)
+            if item is not None:
+                said = _agent_place(item, place, base) if is_agent else _template(item, place, top)
+                folder.definitions.append(replace(item, said={**item.said, **said}))
+            folder.note(file, problems)
         except PlanFileError as error:  # of the template
             folder.note_unread(file, error, is_broken=True)
         except Exception as error:  # a bug of ours; it is told as a problem of this file
@@ -209,25 +181,36 @@ def read_folder(
     return folder
 
 
+def _agent_place(agent: DefinitionFile, path: str, base: str) -> dict[str, str]:
+    said = agent.said.get("working_dir", ".")
+    start = Path(base) if said == "." else Path(_whole(path)).parent
+    return {"working_dir": _whole(start / said)}
+
+
+def _template(workflow: DefinitionFile, path: str, top: str) -> dict[str, str]:
+    if workflow.template_file is None:
+        return {}
+    place = _whole(Path(_whole(path)).parent / workflow.template_file)
+    try:
+        return {"prompt_template": read.read_plan(place, root=top, limit=LIMIT).text}
+    except PlanFileError as error:
+        line = workflow.places["prompt_template_file"].line
+        reason = f"prompt_template_file {printable(workflow.template_file)}: {error.reason}"
+        raise PlanFileError(path, reason, line=line) from None
+
+
 class Synced(NamedTuple):
-    """What changed, what is wrong, and whether all that is there could be read.
+    """What changed, what is wrong, and whether all that is there could be read."""
 
-    `broken` are files that were read and cannot be used, and why.
-    """
-
-    changes: list[FileChange]
+    changes: list[apply.FileChange]
     wrong: list[str]
     is_whole: bool
-    broken: Mapping[str, str] | None = None  # None: nothing new is known of them
+    # Files that were read and cannot be used, and why; None: nothing new is known of them.
+    broken: Mapping[str, str] | None = None
 
 
 async def sync(
-    root: str,
-    triggers: Triggers,
-    store: TriggerStore,
-    *,
-    environ: Mapping[str, str],
-    fresh_at: datetime | None = None,
+    root: str, triggers: Triggers, *, environ: Mapping[str, str], fresh_at: datetime | None = None
 ) -> Synced:
     """Let all be as the plan's own folder says.
 
@@ -244,32 +227,33 @@ async def sync(
     except PlanFileError as error:  # the folder itself
         return Synced([], [error.reason], is_whole=False)
     wrong, broken = list(folder.errors), dict(folder.broken)
-    changes: list[FileChange] = []
-    doubles = _doubles(folder)
-    wrong += error_lines(doubles.values())
+    changes: list[apply.FileChange] = []
+    doubles = _doubles(folder.definitions)
+    wrong += apply.error_lines(doubles.values())
     broken |= {file: _why([each]) for file, each in doubles.items()}
-    for definition in (each for each in folder.definitions if each.file not in doubles):
+    definitions = [*folder.agents, *folder.workflows]
+    for definition in (each for each in definitions if each.file not in doubles):
         try:
-            planned, odd = await judge_files(triggers, [definition])
+            planned, odd = await apply.judge_files(triggers, [definition])
             if odd:
-                wrong += error_lines(odd)
+                wrong += apply.error_lines(odd)
                 broken[odd[0].file] = _why(odd)
                 planned = [each for each in planned if each.verb == "disable"]
             if fresh_at is not None:
-                planned = disabled_if_fired(planned, fresh_at=fresh_at)
-            await apply_changes(triggers, planned)
+                planned = apply.disabled_if_fired(planned, fresh_at=fresh_at)
+            await apply.apply_changes(triggers, planned)
         except LedgerError:
             raise
         except HoraeError as error:
             wrong.append(str(error))
         else:
             changes += [each for each in planned if each.verb != "unchanged"]
-    known = {each.definition.file for each in await store.of_files()}
+    known = {each.definition.file for each in await triggers.store.of_files()}
     behind = {file for file in known for name in folder.unread if file.startswith(f"{name}/")}
     names: dict[str, str | None] = dict.fromkeys([*folder.files, *behind])
     names |= {each.file: each.name for each in folder.workflows}
-    removed = await plan_removed(store, names, f"{FOLDER}/")
-    await apply_changes(triggers, removed)
+    removed = await apply.plan_removed(triggers.store, names, f"{FOLDER}/")
+    await apply.apply_changes(triggers, removed)
     return Synced([*changes, *removed], wrong, is_whole=not folder.unread, broken=broken)
 
 
@@ -283,16 +267,14 @@ def has_files(root: str) -> bool:
     return bool(found.files or found.problems)
 
 
-def _doubles(folder: Folder) -> dict[str, Diagnostic]:
+def _doubles(files: list[DefinitionFile]) -> dict[str, Diagnostic]:
     """Return what is wrong with files of one name: it is not clear which of them is meant."""
     wrong = {}
-    for what, files in (("agent", folder.agents), ("workflow", folder.workflows)):
-        for each in files:
-            others = [other.file for other in files if other.name == each.name]
-            others = [file for file in others if file != each.file]
-            if others:
-                message = f"the {what} '{each.name}' is also in {', '.join(others)}"
-                wrong[each.file] = each.wrong("name", message)._replace(column=1)
+    for each in sorted(files, key=lambda each: each.what):
+        same = [other.file for other in files if (other.what, other.name) == (each.what, each.name)]
+        if others := [file for file in same if file != each.file]:
+            message = f"the {each.what} '{each.name}' is also in {', '.join(others)}"
+            wrong[each.file] = each.wrong("name", message)._replace(column=1)
     return wrong
 
 
@@ -310,14 +292,14 @@ def _files(path: str, *, root: str | None) -> _Files:
         return _Files([(path, parent if parent in SUBFOLDERS else "")], [], [])
     if root is None and not _has_folders(path) and os.path.lexists(f"{path}/{FOLDER}"):
         path = f"{path.rstrip('/')}/{FOLDER}"
-    if root is not None and (in_the_way := obstacle(path, root=root)) is not None:
+    if root is not None and (in_the_way := read.obstacle(path, root=root)) is not None:
         raise in_the_way
     result = _Files([], [], [])
     kinds = SUBFOLDERS if _has_folders(path) else ("",)
     for kind in kinds:
         folder = f"{path.rstrip('/')}/{kind}" if kind else path
         try:
-            found = find_plans(folder, suffixes=SUFFIXES, is_flat=True, inside=root)
+            found = read.find_plans(folder, suffixes=SUFFIXES, is_flat=True, inside=root)
         except PlanFileError as error:
             if not kind:
                 raise
@@ -337,7 +319,7 @@ def _files(path: str, *, root: str | None) -> _Files:
 def _has_folders(path: str) -> bool:
     """Tell whether a folder has one for each kind, or something else of that name."""
     for kind in SUBFOLDERS:
-        with told(path), suppress(FileNotFoundError, NotADirectoryError):  # the answer is no
+        with read.told(path), suppress(FileNotFoundError, NotADirectoryError):  # the answer is no
             os.lstat(f"{path}/{kind}")
             return True
     return False
@@ -350,18 +332,6 @@ def _why(found: Iterable[Diagnostic]) -> str:
     )
 
 
-def _with_template(workflow: WorkflowFile, path: str, *, top: str) -> WorkflowFile:
-    if workflow.template_file is None:
-        return workflow
-    place = _whole(Path(_whole(path)).parent / workflow.template_file)
-    try:
-        return replace(workflow, template=read_plan(place, root=top, limit=LIMIT).text)
-    except PlanFileError as error:
-        line = workflow.places["prompt_template_file"].line
-        reason = f"prompt_template_file {printable(workflow.template_file)}: {error.reason}"
-        raise PlanFileError(path, reason, line=line) from None
-
-
 def _called(path: str, base: str) -> str:
     """Return what a file is called: from the base if it is beneath it, else as it was named."""
     whole, start = _whole(path), _whole(base)
@@ -369,6 +339,6 @@ def _called(path: str, base: str) -> str:
     return inside if inside != whole else path
 
 
-def _whole(path: StrPath) -> str:
+def _whole(path: read.StrPath) -> str:
     """Return a path from the root of all, without dots; links in it stay as they are."""
     return os.path.normpath(Path(path).absolute())
