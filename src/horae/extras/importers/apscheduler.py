@@ -36,14 +36,12 @@ _MONDAY_FIRST: Final = {name: (day - 1) % 7 for name, day in foreign.SUNDAY_FIRS
 # stands behind the last one is its least.
 _FIELDS: Final = ("year", "month", "day", "week", "day_of_week", "hour", "minute", "second")
 _LEAST: Final = {"month": "1", "day": "1", "hour": "0", "minute": "0", "second": "0"}
+_BOUNDS: Final = {"day": (1, 31), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}
 _DIALECTS: Final = {
     "year": Dialect("year", *foreign.YEARS),
     "month": Dialect("month", 1, 12, foreign.MONTHS),
-    "day": Dialect("day", 1, 31),
     "day_of_week": Dialect("day_of_week", 0, 6, _MONDAY_FIRST),
-    "hour": Dialect("hour", 0, 23),
-    "minute": Dialect("minute", 0, 59),
-    "second": Dialect("second", 0, 59),
+    **{name: Dialect(name, *bounds) for name, bounds in _BOUNDS.items()},
 }
 _JOB_KEYS: Final = frozenset(
     ("func", "trigger", "args", "kwargs", "id", "name", "misfire_grace_time", "coalesce",
@@ -96,7 +94,8 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
         what = "job_defaults of the scheduler are not imported"
         remedy = "check :CATCHUP: and :OVERLAP: of each headline"
         reading.note(settings["job_defaults"][0], 1, what, remedy)
-    reader = ProgramReader(name, zone_name, now, reading)
+    module = name.rpartition("/")[2].removesuffix(".py")
+    reader = ProgramReader(module, zone_name, now.astimezone(UTC), reading)
     for call, function in sorted(_calls(nodes), key=lambda each: _place(each[0])):
         if not reading.has_room(*_place(call)):
             break
@@ -121,29 +120,28 @@ def _place(node: ast.expr) -> tuple[int, int]:
     return node.lineno, node.col_offset + 1
 
 
-class ProgramReader:
-    def __init__(self, name: str, zone_name: str, now: datetime, reading: Reading) -> None:
-        self._module = name.rpartition("/")[2].removesuffix(".py")
-        self._zone = zone_name
-        self._now = now.astimezone(UTC)
-        self._reading = reading
+class ProgramReader(NamedTuple):
+    module: str
+    zone: str
+    now: datetime
+    reading: Reading
 
     def take(self, call: ast.Call, function: ast.expr | str) -> None:
         place = _place(call)
         try:
             job = self._job(call, function)
         except UnfitError as error:
-            self._reading.refuse(*place, error.what, error.remedy)
+            self.reading.refuse(*place, error.what, error.remedy)
         except ScheduleError as error:
-            self._reading.refuse(*place, str(error), "correct it")
+            self.reading.refuse(*place, str(error), "correct it")
         except (OverflowError, ValueError, RecursionError):
             what = "a number, date or expression is out of range"
-            self._reading.refuse(*place, what, "use a smaller value")
+            self.reading.refuse(*place, what, "use a smaller value")
         else:
-            what = f"{_called(function)} is imported from {self._module} for each run"
+            what = f"{_called(function)} is imported from {self.module} for each run"
             remedy = "make sure that importing the module does not start a scheduler"
-            self._reading.note(*place, what, remedy)
-            self._reading.jobs.append(job)
+            self.reading.note(*place, what, remedy)
+            self.reading.jobs.append(job)
 
     def _job(self, call: ast.Call, function: ast.expr | str) -> ForeignJob:
         keywords = {each.arg: each.value for each in call.keywords}
@@ -154,7 +152,7 @@ class ProgramReader:
         if first is not None:
             raise UnfitError("next_run_time sets the first run time", "leave it to the trigger")
         kind, values = self._trigger(call)
-        place = str(values.pop("timezone", None) or self._zone)
+        place = str(values.pop("timezone", None) or self.zone)
         zone(place)
         jitter = values.pop("jitter", None)
         match kind:
@@ -193,7 +191,7 @@ class ProgramReader:
             rule.schedule,
             rule.stamp,
             tuple(props),
-            (f"From {self._module}.py.",),
+            (f"From {self.module}.py.",),
         )
 
     def _trigger(self, call: ast.Call) -> tuple[str, dict[str, Literal]]:
@@ -206,9 +204,8 @@ class ProgramReader:
             own = {each.arg: each.value for each in call.keywords if each.arg not in _JOB_KEYS}
             return node.value, self._values(own)
         if not isinstance(node, ast.Call):
-            raise UnfitError(
-                f"the trigger {_shown(node)} is not a literal", "write it into the call"
-            )
+            what = f"the trigger {_shown(node)} is not a literal"
+            raise UnfitError(what, "write it into the call")
         name = _name(node.func)
         given = {each.arg: each.value for each in node.keywords}
         if name == "from_crontab":
@@ -221,7 +218,7 @@ class ProgramReader:
             if re.search(r"[0-9]", texts[4]):
                 what = f"day_of_week {texts[4]} counts from 0 = Monday in APScheduler"
                 remedy = "cron counts from 0 = Sunday; check the weekday in the headline"
-                self._reading.note(*_place(node), what, remedy)
+                self.reading.note(*_place(node), what, remedy)
             names = ("minute", "hour", "day", "month", "day_of_week")
             values: dict[str, Literal] = dict(zip(names, texts, strict=True))
             return "cron", values | self._values(given)
@@ -251,7 +248,7 @@ class ProgramReader:
     def _cron(self, values: dict[str, Literal], place: str) -> TriggerRule:
         end = self._moment(values.pop("end_date", None), place)
         start = self._moment(values.pop("start_date", None), place)
-        if start is not None and start > self._now:
+        if start is not None and start > self.now:
             remedy = "import it after that date, or set the years"
             raise UnfitError("start_date is in the future", remedy)
         unknown = next((key for key in values if key not in _FIELDS), None)
@@ -289,9 +286,9 @@ class ProgramReader:
         if total > _LARGEST:
             raise UnfitError("the interval is longer than 30 years", "write a date instead")
         step = timedelta(seconds=total)
-        first = (start or self._now.replace(second=0, microsecond=0) + step).astimezone(UTC)
+        first = (start or self.now.replace(second=0, microsecond=0) + step).astimezone(UTC)
         schedule, stamp = _counted(first, total)
-        if first > self._now and schedule and start is not None:
+        if first > self.now and schedule and start is not None:
             raise UnfitError("start_date is in the future", "import it after that date")
 
         def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
@@ -305,7 +302,7 @@ class ProgramReader:
         at = self._moment(values.get("run_date"), place)
         if at is None:
             raise UnfitError("the job runs once, immediately", "give it a run_date")
-        if at <= self._now:
+        if at <= self.now:
             what = f"run_date {at:%Y-%m-%d %H:%M:%S} UTC is in the past"
             raise UnfitError(what, "remove the job")
 
@@ -333,7 +330,7 @@ class ProgramReader:
         return value.astimezone(UTC) if value.tzinfo else instant(value, zone(place))
 
     def _command(self, keywords: Mapping[str | None, ast.expr], function: ast.expr | str) -> str:
-        module, name = self._module, _called(function)
+        module, name = self.module, _called(function)
         if isinstance(function, ast.Constant) and isinstance(function.value, str):
             module, colon, name = function.value.partition(":")
             if not colon:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
 
     from horae.extras.importers.rule import IsDay
 
+_dialect = partial(Dialect, has_open_step=False)
 DIALECTS: Final = (
-    Dialect("minute", 0, 59, has_open_step=False),
-    Dialect("hour", 0, 23, has_open_step=False),
-    Dialect("day of month", 1, 31, has_open_step=False),
-    Dialect("month", 1, 12, foreign.MONTHS, has_open_step=False),
-    Dialect("weekday", 0, 7, foreign.SUNDAY_FIRST, has_open_step=False),
+    *(_dialect("minute", 0, 59), _dialect("hour", 0, 23), _dialect("day of month", 1, 31)),
+    *(_dialect("month", 1, 12, foreign.MONTHS), _dialect("weekday", 0, 7, foreign.SUNDAY_FIRST)),
 )
 
 # What cron does with a job besides running it: it makes good nothing, and runs beside itself.
@@ -76,7 +75,7 @@ def read_crontab(
     text: str, *, zone_name: str, is_system: bool = False, users: Collection[str] = USERS
 ) -> Reading:
     """Return the jobs of a crontab; in a system's one a user stands before each command."""
-    reader = CrontabReader(zone_name, is_system=is_system, users=users)
+    reader = CrontabReader(zone_name, is_system, users)
     for number, line in enumerate(text.split("\n"), 1):
         reader.take(number, line.removesuffix("\r"))
         if reader.reading.is_full:
@@ -85,15 +84,16 @@ def read_crontab(
     return reader.reading
 
 
+@dataclass(slots=True)
 class CrontabReader:
-    def __init__(self, zone_name: str, *, is_system: bool, users: Collection[str]) -> None:
-        self._zone = zone_name
-        self._is_system = is_system
-        self._users = users
-        self._elsewhere: list[tuple[int, int]] = []  # commands that start in the plan's directory
-        self._variables: dict[str, str] = {}
-        self._comment = ""
-        self.reading = Reading()
+    zone: str
+    is_system: bool
+    users: Collection[str]
+    reading: Reading = field(default_factory=Reading)
+    # Commands that start in the plan's directory.
+    _elsewhere: list[tuple[int, int]] = field(default_factory=list)
+    _variables: dict[str, str] = field(default_factory=dict)
+    _comment: str = ""
 
     def take(self, number: int, line: str) -> None:
         bare = line.strip(" \t")
@@ -138,7 +138,7 @@ class CrontabReader:
             self.reading.refuse(number, found.start(2) + 1, str(error), remedy)
             return
         self._variables[name] = value
-        if name == "CRON_TZ" and value.removeprefix(":") != self._zone:
+        if name == "CRON_TZ" and value.removeprefix(":") != self.zone:
             what = (
                 f"CRON_TZ={value}: the jobs below run in this time zone, as under cronie; Debian's "
                 "and Ubuntu's cron ignore it and use the system time zone"
@@ -160,12 +160,11 @@ class CrontabReader:
         except UnfitError as error:
             self.reading.refuse(number, error.offset, error.what, error.remedy)
             return
-        zone_name = self._variables.get("CRON_TZ", self._zone).removeprefix(":")
+        zone_name = self._variables.get("CRON_TZ", self.zone).removeprefix(":")
         if found.user:
             what = f"runs as {found.user} under cron, and as the engine's user here"
-            self.reading.note(
-                number, found.column, what, f"prefix the command with `sudo -nu {found.user}`"
-            )
+            remedy = f"prefix the command with `sudo -nu {found.user}`"
+            self.reading.note(number, found.column, what, remedy)
         if is_plain(found.rest):
             self._elsewhere.append((number, found.column))
         self.reading.jobs.append(
@@ -190,23 +189,23 @@ class CrontabReader:
             texts = _nickname(first)
         elif texts[0].startswith("-"):  # cronie and SUSE: do not log it
             texts = (texts[0][1:], *texts[1:])
-        needed = count + 1 + self._is_system
+        needed = count + 1 + self.is_system
         if len(fields) < needed:
             many = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
             what = f"the line has {many}; a job needs at least {needed}"
             parts = "minute, hour, day, month, weekday" if count == 5 else "a nickname"
-            user = ", the user" if self._is_system else ""
+            user = ", the user" if self.is_system else ""
             raise UnfitError(what, f"write {parts}{user} and the command", offset=first.start() + 1)
-        user = fields[count][0] if self._is_system else ""
+        user = fields[count][0] if self.is_system else ""
         first_word = fields[count]
         if user and not _USER.fullmatch(user):
             remedy = "omit --system if the lines of this file do not name a user"
             raise UnfitError(f"{user!r} is not a user name", remedy, offset=first_word.start() + 1)
-        if not user and first_word[0] in self._users and len(fields) > needed:
+        if not user and first_word[0] in self.users and len(fields) > needed:
             what = f"{first_word[0]!r} is a user name where the command should be"
             remedy = "use --system if each line of this file names a user, as in /etc/crontab"
             raise UnfitError(what, remedy, offset=first_word.start() + 1)
-        command = fields[count + self._is_system]
+        command = fields[count + self.is_system]
         columns = tuple(each.start() + 1 for each in (fields[:5] if count == 5 else [first] * 5))
         rest = line[command.start() :].rstrip(" \t")
         return CrontabLine(texts, columns, user, rest, command.start() + 1)

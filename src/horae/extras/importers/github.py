@@ -31,13 +31,9 @@ _MOST_JOBS: Final = 200  # of which each is looked at for those it needs
 _SHELLS: Final = frozenset({"", "sh", "bash"})
 _HARMLESS: Final = "actions/checkout@"  # the plan stands in the checkout
 # What is understood, or makes no difference here.
-_FILE_KEYS: Final = frozenset(
-    {"name", "run-name", "on", "env", "jobs", "permissions", "concurrency"}
-)
-_JOB_KEYS: Final = frozenset(
-    {"name", "runs-on", "needs", "steps", "env", "permissions", "timeout-minutes"}
-)
-_STEP_KEYS: Final = frozenset({"name", "id", "run", "shell", "env", "working-directory"})
+_FILE_KEYS: Final = ["name", "run-name", "on", "env", "jobs", "permissions", "concurrency"]
+_JOB_KEYS: Final = ["name", "runs-on", "needs", "steps", "env", "permissions", "timeout-minutes"]
+_STEP_KEYS: Final = ["name", "id", "run", "shell", "env", "working-directory"]
 
 
 def read_workflow(text: str, *, name: str) -> Reading:
@@ -47,17 +43,14 @@ def read_workflow(text: str, *, name: str) -> Reading:
     except YamlError as error:
         reading.refuse(error.line, error.column, error.reason, error.fix)
         return reading
+    asked = data.get("on") if isinstance(data, YamlMap) else None
     if not isinstance(data, YamlMap):
         what = "this is not a workflow of GitHub Actions"
         reading.refuse(1, 1, what, "name a file of .github/workflows")
-        return reading
-    asked = data.get("on")
-    if not isinstance(asked, YamlMap) or not isinstance(items := asked.get("schedule"), list):
+    elif not isinstance(asked, YamlMap) or not isinstance(items := asked.get("schedule"), list):
         line = data.places["on"].line if "on" in data.places else 1
         reading.refuse(line, 1, "the workflow has no `on: schedule:`", "keep it on GitHub")
-        return reading
-    line = asked.places["schedule"].line
-    if rules := _rules(items, line, reading):
+    elif rules := _rules(items, line := asked.places["schedule"].line, reading):
         reading.jobs.append(_job(data, name, rules, line, reading))
     return reading
 
@@ -127,17 +120,16 @@ def _job(
 def _script(data: YamlMap) -> Iterator[str]:
     """Yield a script of bash in which each step is a shell of its own; raises UnfitError."""
     _check(data, _FILE_KEYS, "the workflow")
-    jobs = data.get("jobs")
-    if not isinstance(jobs, YamlMap):
-        raise UnfitError("has no jobs", "")
+    if not isinstance(jobs := data.get("jobs"), YamlMap):
+        raise UnfitError("has no jobs")
     if len(jobs) > _MOST_JOBS:
-        raise UnfitError(f"has more than {_MOST_JOBS} jobs", "")
+        raise UnfitError(f"has more than {_MOST_JOBS} jobs")
     yield "set -e\n"
     yield from _exports(data.get("env"))
     for name in _in_order(jobs):
         job = jobs[name]
         if not isinstance(job, YamlMap) or not isinstance(steps := job.get("steps"), list):
-            raise UnfitError(f"job {name} has no steps of its own", "")
+            raise UnfitError(f"job {name} has no steps of its own")
         _check(job, _JOB_KEYS, f"job {name}")
         exports = "".join(_exports(job.get("env")))
         yield f"# job {name}\n"
@@ -145,34 +137,31 @@ def _script(data: YamlMap) -> Iterator[str]:
             yield _step(step, name, exports)
 
 
-def _check(found: YamlMap, known: frozenset[str], whose: str) -> None:
+def _check(found: YamlMap, known: list[str], whose: str) -> None:
     odd = next((key for key in found if key not in known), None)
     if odd is not None:
-        raise UnfitError(f"{whose} has `{odd}`, which only GitHub supports", "")
+        raise UnfitError(f"{whose} has `{odd}`, which only GitHub supports")
 
 
 def _step(step: Data, name: str, exports: str) -> str:
     if not isinstance(step, YamlMap):
-        raise UnfitError(f"job {name} has a step that cannot be read", "")
+        raise UnfitError(f"job {name} has a step that cannot be read")
     used = step.get("uses")
     if isinstance(used, str):
         if used.startswith(_HARMLESS):
             return ""
-        raise UnfitError(f"job {name} uses {used}, which only GitHub can run", "")
+        raise UnfitError(f"job {name} uses {used}, which only GitHub can run")
     _check(step, _STEP_KEYS, f"a step of job {name}")
     run, shell = step.get("run"), step.get("shell") or ""
     if not isinstance(run, str) or shell not in _SHELLS:
-        raise UnfitError(f"job {name} has a step that only GitHub can run", "")
+        raise UnfitError(f"job {name} has a step that only GitHub can run")
     where = step.get("working-directory")
-    lines = [
-        exports + "".join(_exports(step.get("env"))),
-        f"cd {shlex.quote(where)}\n" if isinstance(where, str) else "",
-        "set -o pipefail\n" if shell == "bash" else "",
-        run.rstrip("\n") + "\n",
-    ]
-    body = "".join(lines)
+    body = exports + "".join(_exports(step.get("env")))
+    body += f"cd {shlex.quote(where)}\n" if isinstance(where, str) else ""
+    body += "set -o pipefail\n" if shell == "bash" else ""
+    body += run.rstrip("\n") + "\n"
     if "${{" in body:
-        raise UnfitError(f"job {name} contains ${{{{ … }}}}, which only GitHub expands", "")
+        raise UnfitError(f"job {name} contains ${{{{ … }}}}, which only GitHub expands")
     return f"(\n{body})\n"
 
 
@@ -180,7 +169,7 @@ def _exports(env: Data) -> Iterator[str]:
     if isinstance(env, YamlMap):
         for key, value in env.items():
             if not isinstance(value, str) or "${{" in value or not key.isidentifier():
-                raise UnfitError(f"the variable {key} is set by GitHub", "")
+                raise UnfitError(f"the variable {key} is set by GitHub")
             yield f"export {key}={shlex.quote(value)}\n"
 
 
@@ -190,7 +179,7 @@ def _in_order(jobs: Mapping[str, Data]) -> list[str]:
     while left:
         ready = next((name for name in left if _needs(jobs[name]) <= set(done)), None)
         if ready is None:
-            raise UnfitError("the jobs depend on each other in a cycle", "")
+            raise UnfitError("the jobs depend on each other in a cycle")
         done.append(ready)
         left.remove(ready)
     return done

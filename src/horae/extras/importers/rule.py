@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from itertools import groupby, islice, pairwise
+from itertools import groupby, islice, pairwise, product
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 _NUMBER: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 CRON_NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 SUNDAY_FIRST: Final = {name.lower(): number for number, name in enumerate(CRON_NAMES)}
-# fmt: off
-MONTHS: Final = {
-    "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6,
-    "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11, "dec": 12,
-}
-# fmt: on
+_MONTH_NAMES: Final = "jan feb mar apr may jun jul aug sep oct nov dec"
+MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES.split(), 1)}
 YEARS: Final = (1970, 2199)
 _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
@@ -47,11 +43,9 @@ Fires: TypeAlias = Callable[[datetime, int, datetime | None], list[datetime]]
 class UnfitError(Exception):
     """A part of a foreign rule that cannot be imported: which one, why, and what to do."""
 
-    def __init__(self, what: str, remedy: str, *, offset: int = 0) -> None:
+    def __init__(self, what: str, remedy: str = "", *, offset: int = 0) -> None:
         super().__init__(what)
-        self.what = what
-        self.remedy = remedy
-        self.offset = offset
+        self.what, self.remedy, self.offset = what, remedy, offset
 
 
 class Gap(StrEnum):
@@ -116,13 +110,11 @@ class ForeignRule:
                             yield day
 
     def _walls(self, day: date, low: datetime) -> Iterator[datetime]:
-        minutes, seconds = sorted(self.minutes), sorted(self.seconds)
         for hour in sorted(self.hours):
             block = datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
             if block + _HOUR > low:
-                for minute in minutes:
-                    for second in seconds:
-                        yield block.replace(minute=minute, second=second)
+                for minute, second in product(sorted(self.minutes), sorted(self.seconds)):
+                    yield block.replace(minute=minute, second=second)
 
     def _instants(self, wall: datetime, place: ZoneInfo) -> tuple[datetime, ...]:
         first, second = (wall.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
@@ -197,35 +189,27 @@ def numbers(text: str, dialect: Dialect) -> frozenset[int]:
 
 def _item(item: str, dialect: Dialect) -> set[int]:
     body, slash, text = item.partition("/")
+    said = f"{dialect.word} {item!r}"
     if slash and (not _NUMBER.fullmatch(text) or int(text) == 0):
-        raise UnfitError(
-            f"{dialect.word} {item!r} has no step after /", "write a number of at least 1"
-        )
+        raise UnfitError(f"{said} has no step after /", "write a number of at least 1")
     step = int(text) if slash else 1
     if body == "*":
         if slash and not dialect.has_star_step:
-            raise UnfitError(
-                f"{dialect.word} {item!r} has a step after *", f"write {dialect.low}/{text}"
-            )
+            raise UnfitError(f"{said} has a step after *", f"write {dialect.low}/{text}")
         return set(range(dialect.low, dialect.high + 1, step))
     first, dash, last = body.partition(dialect.dash)
     low = _number(first, item, dialect)
     high = _number(last, item, dialect) if dash else low
     if slash and not dash:
         if not dialect.has_open_step:
+            what = f"{said} has a step without a range, which cron implementations read differently"
             remedy = f"write {low}{dialect.dash}{dialect.high}/{step}, or {low} alone"
-            raise UnfitError(
-                f"{dialect.word} {item!r} has a step without a range, which cron implementations "
-                "read differently",
-                remedy,
-            )
+            raise UnfitError(what, remedy)
         high = dialect.high
         if low + step > high and not dialect.has_star_step:
-            what = f"{dialect.word} {item!r} has a step that goes past {high}"
-            raise UnfitError(what, f"write {low} alone")
+            raise UnfitError(f"{said} has a step that goes past {high}", f"write {low} alone")
     if high < low:
-        what = f"{dialect.word} {item!r} runs backwards"
-        raise UnfitError(what, "write two ranges separated by a comma")
+        raise UnfitError(f"{said} runs backwards", "write two ranges separated by a comma")
     return set(range(low, high + 1, step))
 
 

@@ -75,9 +75,8 @@ def read_event(text: str) -> CalendarEvent:
     ('0 9 * * MON-FRI', '30 18 * * MONL')
     """
     if len(text) > _LONGEST or not text.isascii():
-        raise UnfitError(
-            "is not a calendar event", "use only ASCII letters, digits and punctuation"
-        )
+        remedy = "use only ASCII letters, digits and punctuation"
+        raise UnfitError("is not a calendar event", remedy)
     body, place = _zone_of(text.strip())
     if body.startswith("@"):  # a second since 1970
         if not re.fullmatch(r"@[0-9]{1,10}", body, re.ASCII):
@@ -296,9 +295,8 @@ def read_timer(
         return reading
     command = _command(work, unit, timer[0].line, reading)
     about = _about(settings, "Service") + _about(beside, "Service")
-    failing = list(
-        dict.fromkeys(word for each in _by_key(about)["OnFailure"] for word in each.value.split())
-    )
+    words = (word for each in _by_key(about)["OnFailure"] for word in each.value.split())
+    failing = list(dict.fromkeys(words))
     alerts: list[ForeignJob] = []
     lost = [each for each in _about(settings, "Timer") if each.key not in _NAMING]
     _note_lost(lost, name, timer[0].line, reading)
@@ -311,25 +309,23 @@ def read_timer(
         reading.note(timer[0].line, 1, what, "do not add an alert for it")
     for each in timer:
         if each.key not in _TIMER_KEYS:
-            what = f"{each} is not imported"
-            reading.note(each.line, 1, what, "horae has no equivalent")
+            reading.note(each.line, 1, f"{each} is not imported", "horae has no equivalent")
     title = _last(settings, "Description") or _last(beside, "Description") or name
     props = tuple(_props(timer, work, reading))
     for place, (line, found) in events.items():
-        reading.jobs.append(
-            ForeignJob(
-                line,
-                title.removesuffix(".timer"),
-                fires_of(tuple({event.cron: event.rule for event in found}.values()), place),
-                place,
-                command,
-                "; ".join(dict.fromkeys(event.cron for event in found)),
-                props=props,
-                notes=(f"From {name}.",),
-                name="" if name == "stdin.timer" else name.removesuffix(".timer"),
-            )
+        rules = {event.cron: event.rule for event in found}
+        job = ForeignJob(
+            line,
+            title.removesuffix(".timer"),
+            fires_of(tuple(rules.values()), place),
+            place,
+            command,
+            "; ".join(rules),
+            props=props,
+            notes=(f"From {name}.",),
+            name="" if name == "stdin.timer" else name.removesuffix(".timer"),
         )
-        reading.jobs += alerts
+        reading.jobs += [job, *alerts]
     return reading
 
 
@@ -451,9 +447,8 @@ def _events(
                 continue
             found.setdefault(event.zone or zone_name, (each.line, []))[1].append(event)
     if not found and len(reading.remarks) == before:
-        reading.refuse(
-            timer[0].line, 1, "the timer has no OnCalendar=", "write an OnCalendar= line"
-        )
+        what = "the timer has no OnCalendar="
+        reading.refuse(timer[0].line, 1, what, "write an OnCalendar= line")
     return found
 
 
@@ -547,10 +542,10 @@ def _call(text: str) -> str:
     """Return one command line of systemd as a shell's words, `$NAME` left to be filled in."""
     signs = text[: len(text) - len(text.lstrip("-@:+!|"))]
     if "@" in signs:
-        raise UnfitError("sets argv[0] (@)", "")
+        raise UnfitError("sets argv[0] (@)")
     words = [_word(word, is_plain=":" in signs) for word in shlex.split(text[len(signs) :])]
     if not words:
-        raise UnfitError("runs nothing", "")
+        raise UnfitError("runs nothing")
     call = " ".join(words)
     return f"{{ {call} || true; }}" if "-" in signs else call
 
