@@ -11,20 +11,16 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from horae.core.engine import Engine
-from horae.core.entry import Overlap
-from horae.core.ports import Ended, Process
-from horae.core.receipt import Reason, ReasonCode, Status
-from horae.core.source import Scan
+from horae.core.entry import Origin, Overlap
+from horae.core.ports import Ended, Job, Ledger, Process, Run
+from horae.core.receipt import Filed, Reason, ReasonCode, Status
+from horae.core.source import Scan, Scanned
 from horae.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from horae.core.entry import Origin
     from horae.core.gate import Capacity
-    from horae.core.ports import Job, Ledger, Run
-    from horae.core.receipt import Filed
-    from horae.core.source import Scanned
 
 LAST_EVENTS: Final = 50  # shown with a broken guarantee
 _LONGEST_REST: Final = timedelta(hours=1)  # the clock cannot be set, so nothing needs noticing

@@ -17,17 +17,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
-from starlette.routing import Route, compile_path
+from starlette.routing import BaseRoute, Route, compile_path
 
 from horae.core.engine import LONGEST_REST
 from horae.core.entry import CadenceRule, Entry
 from horae.core.explain import AskedMomentError, parse_ask, stamp
-from horae.core.receipt import Status
+from horae.core.receipt import Reason, Status
 from horae.core.scope import Scope
 from horae.core.text import is_number
-from horae.core.views import RequestError
+from horae.core.views import AgentLine, RequestError
 from horae.errors import HoraeError
 from horae.sources.board import routes as board
 from horae.sources.crew import routes as agents
@@ -42,12 +42,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from starlette.requests import Request
-    from starlette.routing import BaseRoute
-
     from horae.core.gate import SlotRequest
-    from horae.core.receipt import Reason
-    from horae.core.views import AgentLine
     from horae.web.answer import HasData
     from horae.web.router import Front, Operation, RequestFields
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from horae.app import new_id
+from horae.app import App, new_id
 from horae.core.actor import local_actor
 from horae.core.views import CannotRunError
 from horae.files.git.repository import Git, is_repository
@@ -25,11 +25,9 @@ from horae.web.serve import ListenError, Proxies, listen_tcp, serve_socket, serv
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
-    from typing import Any, TypeAlias
 
     from starlette.types import ASGIApp
 
-    from horae.app import App
     from horae.config import Config
     from horae.context import Context
     from horae.core.ports import Clock

@@ -20,13 +20,13 @@ from starlette.responses import HTMLResponse, Response
 
 from horae.core.access import SESSION_LASTS
 from horae.core.actor import acting, actor_words
-from horae.core.ports import LedgerError
+from horae.core.ports import Clock, LedgerError
 from horae.core.scope import Scope, ScopeError, allows, parse_scopes, scope_words
 from horae.errors import Exit
 from horae.web import ACTOR, RUN, SCOPES
 from horae.web.answer import HEADERS, refused
-from horae.web.keys import Caller, caller_of, host_of, set_cookie, with_caller
-from horae.web.router import HttpRequestError
+from horae.web.keys import Caller, Keys, caller_of, host_of, set_cookie, with_caller
+from horae.web.router import HttpRequestError, Operation
 from horae.web.serve import USER, Proxies
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope as Incoming, Send
 
-    from horae.core.ports import Clock
-    from horae.web.keys import Keys
-    from horae.web.router import Operation
 
 LONGEST: Final = 30.0  # seconds until an answer begins
 TRIES: Final = 10  # wrong tokens of one peer are answered at once

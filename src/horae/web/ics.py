@@ -11,13 +11,13 @@ own zone. Whatever else an entry says is written out, moment by moment, in the w
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.entry import CronRule, OnceRule, RepeaterRule
+from horae.core.entry import CronRule, Entry, OnceRule, RepeaterRule
 from horae.core.project import project
 from horae.core.text import wall_text, words
 from horae.timing.cron import Cron
@@ -26,10 +26,8 @@ from horae.timing.zone import ClockChange, changes, is_fold, local, zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from datetime import time
     from zoneinfo import ZoneInfo
 
-    from horae.core.entry import Entry
 
 MOST: Final = 1_000  # moments of one entry that are written out
 

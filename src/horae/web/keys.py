@@ -18,24 +18,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from stat import S_IMODE, S_ISREG
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from horae.core.access import SESSION_RENEWED, TOUCHED, NoTokenError, Token, TokenTakenError
-from horae.core.ports import LedgerError
+from horae.core.ports import Clock, LedgerError
 from horae.core.scope import OPERATOR, Scope, check_token_name
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
     from pathlib import Path
-    from typing import Any
 
     from starlette.types import Scope as Asked
 
     from horae.core.access import RunTokens, Sessions, Tokens
-    from horae.core.ports import Clock
 
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
-from horae.core.access import SESSION_LASTS, end_sessions
+from horae.core.access import SESSION_LASTS, Sessions, Tokens, end_sessions
 from horae.core.actor import acting, current_actor
 from horae.core.scope import OPERATOR, Scope, parse_scopes
 from horae.web import keys as kept, router
@@ -17,9 +17,7 @@ from horae.web.router import HttpRequestError, asks, call, does, needed, offered
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
 
-    from horae.core.access import Sessions, Tokens
     from horae.web.keys import Keys
     from horae.web.router import Front, RequestFields
 

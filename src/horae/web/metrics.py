@@ -15,12 +15,11 @@ from horae.core.explain import late
 from horae.core.receipt import ENDS, Status, is_planned
 from horae.core.scope import Scope
 from horae.web.answer import HEADERS, harmless
-from horae.web.router import asks
+from horae.web.router import Front, RequestFields, asks
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from horae.web.router import Front, RequestFields
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 ENTRIES: Final = 1000  # so many entries have numbers of their own, the first known of them

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import horae
 from horae.core.receipt import ReasonCode, Status
 from horae.web.answer import is_plain
-from horae.web.router import JSON, PROBLEM, Operation, Takes
+from horae.web.router import JSON, PROBLEM, Operation, Schema, Takes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from horae.web.router import Schema
 
 _WORDS: Final = {
     400: "The request is invalid; the response says what is expected.",

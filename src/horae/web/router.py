@@ -12,10 +12,10 @@ from http import HTTPStatus
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from horae.core.explain import at_the_gate, stamp
+from horae.core.explain import WhyQuestion, at_the_gate, stamp
 from horae.core.scope import Scope
 from horae.core.text import is_number
-from horae.core.views import RequestError
+from horae.core.views import EngineFacts, RequestError, StatusReport, WhyReport
 from horae.errors import Exit, HoraeError
 from horae.timing.duration import DurationError, parse_duration
 from horae.timing.rfc3339 import parse_rfc3339
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
     from horae.config.trust import EngineSettings
     from horae.core.engine import Engine
-    from horae.core.explain import WhyQuestion
     from horae.core.ports import Clock, Ledger, Listed, Run
     from horae.core.service import Service
-    from horae.core.views import EngineFacts, StatusReport, WhyReport
     from horae.sources.agents.source import AgentRequests
     from horae.sources.board.routes import BoardRequests
     from horae.sources.triggers.service import Triggers

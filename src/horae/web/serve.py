@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import h11
@@ -31,7 +31,6 @@ from horae.web import SOCKET, address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from ipaddress import IPv4Address
     from pathlib import Path
 
     from starlette.types import ASGIApp, Receive, Scope, Send

@@ -7,20 +7,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from horae.core.entry import CronRule, RepeaterRule
+from horae.core.entry import CronRule, RepeaterRule, Rule
 from horae.core.text import sayings
 from horae.extras.drift import agreement
 from horae.extras.drift.context import heard_in
-from horae.extras.drift.phrase import Stamped, sentences_of
+from horae.extras.drift.phrase import Rule as SpokenRule, Stamped, TimeClaim, sentences_of
 from horae.org.check.finding import shown
-from horae.org.plan import Severity
+from horae.org.plan import Diagnostic, Headline, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from horae.core.entry import Rule
-    from horae.extras.drift.phrase import Rule as SpokenRule, TimeClaim
-    from horae.org.plan import Diagnostic, Headline
     from horae.sources.plans.check import CheckedWorkflow
     from horae.timing.cron import Cron
 

@@ -10,10 +10,10 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.entry import PROPERTIES, CatchUp, CronRule, OnceRule, RepeaterRule
+from horae.core.entry import PROPERTIES, CatchUp, CronRule, Entry, OnceRule, RepeaterRule
 from horae.extras.importers.crontab import foreign_rule
-from horae.extras.importers.job import prove
-from horae.extras.importers.rule import UnfitError, fires_of, weekday_text
+from horae.extras.importers.job import Proof, prove
+from horae.extras.importers.rule import Fires, UnfitError, fires_of, weekday_text
 from horae.extras.importers.systemd import read_event
 from horae.timing import cron_fields as cron
 from horae.timing.repeater import RepeaterKind, Unit
@@ -22,9 +22,6 @@ from horae.timing.zone import zone
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from horae.core.entry import Entry
-    from horae.extras.importers.job import Proof
-    from horae.extras.importers.rule import Fires
 
 _LONG_NAME: Final = re.compile(r"([A-Z]{3})[A-Z]+")
 _TO_SUNDAY: Final = re.compile(r"([1-6]|[A-Z]{3})-SUN\b")

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
 from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading
-from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
+from horae.extras.importers.rule import Dialect, ForeignRule, IsDay, UnfitError, fires_of, numbers
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from horae.extras.importers.rule import IsDay
 
 _dialect = partial(Dialect, has_open_step=False)
 DIALECTS: Final = (

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from horae.extras.importers.crontab import DIALECTS, POLICY, foreign_rule, plain_days
 from horae.extras.importers.job import ForeignJob, Reading
-from horae.extras.importers.rule import UnfitError, fires_of
-from horae.files.yaml import YamlError, YamlMap, read_yaml
+from horae.extras.importers.rule import ForeignRule, UnfitError, fires_of
+from horae.files.yaml import Data, YamlError, YamlMap, read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from horae.extras.importers.rule import ForeignRule
-    from horae.files.yaml import Data
 
 # GitHub counts a step without a range to the end, and has no second Sunday.
 _DIALECTS: Final = (

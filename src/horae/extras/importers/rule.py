@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby, islice, pairwise, product
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
 from horae.timing.zone import changes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _NUMBER: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 CRON_NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")

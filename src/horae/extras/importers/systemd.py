@@ -17,12 +17,12 @@ import calendar
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
@@ -30,10 +30,6 @@ from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading
 from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import zone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 _NAMES: Final = {
     "minutely": "*-*-* *:*:00",

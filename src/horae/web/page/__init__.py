@@ -18,7 +18,7 @@ from horae.sources.board import page as board
 from horae.sources.crew import page as agents
 from horae.sources.plans import page as plan
 from horae.web.page import calendar, entry, now, run, sheet, timeline
-from horae.web.router import offered
+from horae.web.router import Front, offered
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from horae.web.page.sheet import PageRequest, Sheet
-    from horae.web.router import Front
 
 _HERE: Final = Path(__file__).parent
 VIEWS: Final = (

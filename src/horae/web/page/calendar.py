@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.explain import Window, nearest
 from horae.core.project import project
-from horae.core.receipt import Status
+from horae.core.receipt import Filed, Status
 from horae.core.views import RequestError
 from horae.timing.zone import local
-from horae.web.page.sheet import DAY, TINY, PageView, Sheet
+from horae.web.page.sheet import DAY, TINY, PageRequest, PageTime, PageView, Sheet
 from horae.web.page.timeline import RECEIPTS, coming, count, firing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from horae.core.ports import Listed
-    from horae.core.receipt import Filed
-    from horae.web.page.sheet import PageRequest, PageTime
 
 DAYS: Final = 300  # entries that a calendar looks at
 FEW: Final = 4  # so many fires of one entry on one day have a line each, as in an agenda

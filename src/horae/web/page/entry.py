@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from horae.core.entry import Entry, Work
 from horae.core.explain import entry_policy_words, parse_ask
 from horae.core.project import project, seams
 from horae.core.receipt import OPEN
-from horae.core.views import RequestError
-from horae.web.page.sheet import DAY, FAR, PageView, Sheet
+from horae.core.views import EntryLine, RequestError
+from horae.web.page.sheet import DAY, FAR, PageRequest, PageView, Sheet
 from horae.web.page.timeline import firing
 from horae.web.router import tag_of_entry
-
-if TYPE_CHECKING:
-    from horae.core.views import EntryLine
-    from horae.web.page.sheet import PageRequest
 
 
 async def entry(asked: PageRequest) -> Sheet:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.receipt import ENDS, Status
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.web.page.run import tail
-from horae.web.page.sheet import DAY, PageView, Sheet
+from horae.web.page.sheet import DAY, PageRequest, PageView, Sheet
 from horae.web.page.timeline import RECEIPTS, Scale, TimelineMark, coming
 from horae.web.router import tag_of_entry
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Run
     from horae.core.views import ReceiptLine
-    from horae.web.page.sheet import PageRequest
 
 
 LOGGED: Final = 6  # lines of what runs now

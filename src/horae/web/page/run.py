@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.explain import filed_policy_words
 from horae.core.receipt import BAD, OPEN
-from horae.web.page.sheet import PageView, Sheet, plain, say
+from horae.web.page.sheet import PageRequest, PageView, Sheet, plain, say
 from horae.web.stream import SEGMENT, opened, segment, segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from horae.web.page.sheet import PageRequest
     from horae.web.router import Front
 
 

@@ -28,7 +28,7 @@ from horae.org.document import read
 from horae.sources.board.task import parse
 from horae.timing.zone import instant, local, zone
 from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless
-from horae.web.router import RequestFields
+from horae.web.router import Front, RequestFields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Ledger, Listed
-    from horae.web.router import Front
 
 
 DAY: Final = timedelta(days=1)

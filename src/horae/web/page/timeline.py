@@ -12,23 +12,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import CronRule, Entry, RepeaterRule
-from horae.core.ports import Trait
+from horae.core.ports import Ledger, Listed, Trait
 from horae.core.project import project, stretches
-from horae.core.receipt import Status
+from horae.core.receipt import Filed, Status
 from horae.sources.board.recycle import is_net
 from horae.timing.cron_count import count_any
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import instant, local, zone
-from horae.web.page.sheet import DAY, TINY, PageView, Sheet, say
+from horae.web.page.sheet import DAY, TINY, PageRequest, PageTime, PageView, Sheet, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from horae.core.ports import Ledger, Listed
-    from horae.core.receipt import Filed
     from horae.timing.cron import Cron
-    from horae.web.page.sheet import PageRequest, PageTime
 
 
 async def coming(ledger: Ledger, *, limit: int) -> list[Listed]:
