@@ -78,7 +78,7 @@ def headings(text: str, file: str) -> tuple[list[Heading], list[Diagnostic]]:
 def heading_of(headline: Headline, line: int, file: str, below: str = "") -> Heading:
     own = headline.text
     name = " ".join(filter(None, [headline.state, headline.title]))
-    start = own.find("\n") + 1 or len(own)
+    start = headline.below
     clear = bare(own, start)
     opening = _OPEN.search(clear, start)
     closing = _END.search(clear, opening.end()) if opening else None

@@ -119,6 +119,11 @@ class Headline(NamedTuple):
     body: int  # where the text after headline, planning line and drawer begins
 
     @property
+    def below(self) -> int:
+        """Where the line under the headline begins."""
+        return self.text.find("\n") + 1 or len(self.text)
+
+    @property
     def props(self) -> Mapping[str, str]:
         return self.drawer.props if self.drawer else {}
 

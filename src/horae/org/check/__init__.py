@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from horae.org.check.finding import Check, CheckedSection, SectionFinding, error, place_of, shown
+from horae.org.check.finding import Check, SectionFinding, error, place_of, shown
 from horae.org.check.layout import LAYOUT
 from horae.org.check.stamp import STAMPS
 from horae.org.check.wiring import wiring
@@ -40,8 +40,7 @@ def check_plans(plans: Iterable[tuple[str, Plan]]) -> list[Diagnostic]:
     for name, plan in plans:
         places = plan.places()
         for headline, place in zip(plan.headlines, places, strict=True):
-            section = CheckedSection(headline, plan.states)
-            founds = chain.from_iterable(one(section) for one in CHECKS)
+            founds = chain.from_iterable(one(headline) for one in CHECKS)
             founds = chain(founds, _ids(headline, f"{name}:{place.line}", known))
             found += (each.located(name, place, headline.text) for each in founds)
         for index, each in wiring(plan):

@@ -1,4 +1,4 @@
-"""A finding inside one section, and what a check is given."""
+"""A finding inside one section, and what a check is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from horae.org.drawer import properties
 from horae.org.plan import Diagnostic, Severity
 
 if TYPE_CHECKING:
-    from horae.org.plan import Headline, SectionPlace, States
+    from horae.org.plan import Headline, SectionPlace
 
 CALLS: Final = frozenset({"COMMAND", "POST"})  # what a headline may call in place of components
 _LONGEST: Final = 60
@@ -39,17 +39,7 @@ def warning(at: int, code: str, message: str, fix: str | None = None) -> Section
     return SectionFinding(at, code, Severity.WARNING, message, fix)
 
 
-class CheckedSection(NamedTuple):
-    """A headline with what its file declares about states."""
-
-    headline: Headline
-    states: States
-
-    def below(self) -> int:
-        return self.headline.text.find("\n") + 1 or len(self.headline.text)
-
-
-Check = Callable[[CheckedSection], Iterator[SectionFinding]]
+Check = Callable[["Headline"], Iterator[SectionFinding]]
 
 
 def place_of(headline: Headline, key: str) -> int:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from horae.org import drawer, planning
 from horae.org.check.finding import (
     Check,
-    CheckedSection,
     SectionFinding,
     error,
     is_fired,
@@ -21,7 +20,7 @@ from horae.org.element import bare
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.org.plan import Headline, States
+    from horae.org.plan import Headline
 
 _PLANNING: Final = re.compile(r"[ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):")
 _KEYWORD: Final = re.compile(r"(SCHEDULED|DEADLINE|CLOSED):[ \t]*+(.*)", re.DOTALL)
@@ -37,9 +36,8 @@ _KEYWORDS: Final = ("scheduled", "deadline", "closed")
 _NEAR: Final = ("workflow", "component", "agent")
 
 
-def _planning_line(section: CheckedSection) -> Iterator[SectionFinding]:
-    headline, text = section.headline, section.headline.text
-    below = section.below()
+def _planning_line(headline: Headline) -> Iterator[SectionFinding]:
+    text, below = headline.text, headline.below
     if headline.planning is None and _PLANNING.match(text, below):
         yield _void_planning(text, below)
         return
@@ -69,14 +67,14 @@ def _planning_line(section: CheckedSection) -> Iterator[SectionFinding]:
             yield warning(found.start(1), "planning-typo", f"{found[1]}: is ignored", fix)
 
 
-def _said_twice(section: CheckedSection) -> Iterator[SectionFinding]:
+def _said_twice(headline: Headline) -> Iterator[SectionFinding]:
     """Yield one finding for each keyword that stands on the planning line again."""
-    line = section.headline.planning
+    line = headline.planning
     if line is None:
         return
     first: dict[str, int] = {}
     again: dict[str, int] = {}
-    for keyword, stamp in planning.items(section.headline.text, line.start, line.end):
+    for keyword, stamp in planning.items(headline.text, line.start, line.end):
         known = again if keyword in first else first
         known.setdefault(keyword, stamp.start)
     for keyword in again:
@@ -106,9 +104,9 @@ def _void_planning(text: str, below: int) -> SectionFinding:
     return error(at, "planning-void", message, fix)
 
 
-def _property_drawer(section: CheckedSection) -> Iterator[SectionFinding]:
-    headline, text = section.headline, section.headline.text
-    start = headline.planning.end if headline.planning else section.below()
+def _property_drawer(headline: Headline) -> Iterator[SectionFinding]:
+    text = headline.text
+    start = headline.planning.end if headline.planning else headline.below
     start = headline.drawer.end if headline.drawer else start
     found = _DRAWER.search(bare(text, start), start)
     if found is None:
@@ -142,8 +140,7 @@ def _property_drawer(section: CheckedSection) -> Iterator[SectionFinding]:
     yield error(at, "drawer-void", message, "write it as :KEY: value, or remove it")
 
 
-def _tags(section: CheckedSection) -> Iterator[SectionFinding]:
-    headline = section.headline
+def _tags(headline: Headline) -> Iterator[SectionFinding]:
     line = line_at(headline.text, 0).rstrip()
     for meant in _NEAR:  # one finding for each, however many tags are near to it
         tag = next((tag for tag in headline.tags if _is_near(tag, meant)), None)
@@ -175,8 +172,7 @@ def _is_near(word: str, known: str) -> bool:
     return rest == meant or is_swapped or meant[1:] in {rest, rest[1:]} or rest[1:] == meant
 
 
-def _open_block(section: CheckedSection) -> Iterator[SectionFinding]:
-    headline = section.headline
+def _open_block(headline: Headline) -> Iterator[SectionFinding]:
     if "component" not in headline.tags:
         return
     found = _BLOCK.search(bare(headline.text, headline.body), headline.body)
@@ -187,23 +183,18 @@ def _open_block(section: CheckedSection) -> Iterator[SectionFinding]:
         yield error(at, "block-open", message, fix)
 
 
-def unread(headline: Headline, states: States) -> SectionFinding | None:
+def unread(headline: Headline) -> SectionFinding | None:
     r"""Return why the planning line or the drawer of a headline is not read, if one is not.
 
     >>> from horae.org.document import read
-    >>> plan = read("* Back up\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n")
-    >>> unread(plan.headlines[0], plan.states).message
+    >>> unread(read("* Back up\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n").headlines[0]).message
     "line 'note' makes the drawer invalid: its properties are ignored"
     """
-    text = headline.text
-    has_planning = headline.planning is not None or not _PLANNING_ANY.match(
-        text, text.find("\n") + 1
-    )
-    if has_planning and (headline.drawer is not None or not _DRAWER.search(text)):
+    is_planned = headline.planning or not _PLANNING_ANY.match(headline.text, headline.below)
+    if is_planned and (headline.drawer or not _DRAWER.search(headline.text)):
         return None  # so nearly all of them cost little
-    section = CheckedSection(headline, states)
     for check in (_planning_line, _property_drawer):
-        for found in check(section):
+        for found in check(headline):
             if found.code in _UNREAD:
                 return found
     return None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from horae.org.check.finding import (
     Check,
-    CheckedSection,
     SectionFinding,
     error,
     is_fired,
@@ -24,7 +23,7 @@ from horae.org.timestamp import parse_timestamp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.org.plan import Stamp
+    from horae.org.plan import Headline, Stamp
     from horae.org.timestamp import Timestamp
 
 _DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
@@ -51,8 +50,8 @@ _ONE_DAY: Final = "write <YYYY-MM-DD HH:MM-HH:MM>"
 _CLOSE: Final = {"<": ">", "[": "]"}
 
 
-def _planning_stamps(section: CheckedSection) -> Iterator[SectionFinding]:
-    headline, planning = section.headline, section.headline.planning
+def _planning_stamps(headline: Headline) -> Iterator[SectionFinding]:
+    planning = headline.planning
     if planning is None:
         return
     for stamp in (planning.scheduled, planning.deadline, planning.closed):
@@ -235,9 +234,8 @@ def _said_twice(at: int, tokens: list[str]) -> Iterator[SectionFinding]:
             yield warning(at, code, message, "keep the one you mean")
 
 
-def _never_fires(section: CheckedSection) -> Iterator[SectionFinding]:
+def _never_fires(headline: Headline) -> Iterator[SectionFinding]:
     """Yield why a workflow that looks scheduled has no schedule."""
-    headline = section.headline
     if "workflow" not in headline.tags or "SCHEDULE" in headline.props:
         return
     planning = headline.planning
@@ -254,7 +252,7 @@ def _never_fires(section: CheckedSection) -> Iterator[SectionFinding]:
         yield warning(planning.deadline.start, "deadline-only", message, fix)
         return
     # The first active timestamp in title or text, outside blocks and remarks.
-    text, start = bare(headline.text, headline.body), section.below()
+    text, start = bare(headline.text, headline.body), headline.below
     found = chain(_PROSE.finditer(text, 0, start), _PROSE.finditer(text, headline.body))
     if (prose := next((each for each in found if each[1]), None)) is not None:
         message = f"{shown(prose[1])} in the text does not schedule this workflow"
@@ -262,8 +260,7 @@ def _never_fires(section: CheckedSection) -> Iterator[SectionFinding]:
         yield warning(prose.start(1), "prose-timestamp", message, fix)
 
 
-def _both(section: CheckedSection) -> Iterator[SectionFinding]:
-    headline = section.headline
+def _both(headline: Headline) -> Iterator[SectionFinding]:
     if not is_fired(headline):
         return
     props, planning, stamp = headline.props, headline.planning, headline.scheduled

@@ -58,7 +58,7 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
     found = []
     for index, path in _paths(plan):
         headline = headlines[index]
-        lost = _lost(plan, headline, places[index].line)
+        lost = _lost(headline, places[index].line)
         if not is_entry(headline) and (lost is None or not lost.is_entry):
             continue
         origin = Origin(file, places[index].line)
@@ -95,8 +95,8 @@ class _Lost(NamedTuple):
     is_entry: bool
 
 
-def _lost(plan: Plan, headline: Headline, line: int) -> _Lost | None:
-    found = unread(headline, plan.states)
+def _lost(headline: Headline, line: int) -> _Lost | None:
+    found = unread(headline)
     if found is None:
         return None
     end = _DRAWER_END.search(headline.text)
