@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from horae.core.source import Scan, unexpected
 from horae.errors import HoraeError
-from horae.files.read import (
-    LIMIT,
-    MOST,
-    PlanFileError,
-    PlanFiles,
-    PlanMissingError,
-    find_plans,
-    obstacle,
-    read_plan,
-    stamp_of,
-    told,
-)
+from horae.files import read
+from horae.files.read import PlanFileError, PlanFiles, stamp_of, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -50,8 +40,8 @@ class FileCache(Generic[Kept]):
     suffixes: tuple[str, ...] = (".org",)
     is_flat: bool = False
     prefix: str = ""
-    limit: int = LIMIT
-    most: int = MOST
+    limit: int = read.LIMIT
+    most: int = read.MOST
 
     def __post_init__(self) -> None:
         self._root = os.fspath(self.root).rstrip("/") or "/"
@@ -61,14 +51,14 @@ class FileCache(Generic[Kept]):
     def look(self, index: Mapping[str, str]) -> Scan:
         """Return what stands in the files, save those that *index* knows as they are."""
         try:
-            found = find_plans(
+            found = read.find_plans(
                 self._root, suffixes=self.suffixes, most=self.most, is_flat=self.is_flat
             )
         except PlanFileError as error:
             found = PlanFiles((), (error,))
         problems: list[HoraeError] = list(found.problems)
         # Where there is no root there is nothing that only cannot be read.
-        hidden = [each for each in found.problems if not isinstance(each, PlanMissingError)]
+        hidden = [each for each in found.problems if not isinstance(each, read.PlanMissingError)]
         blocked = {self._inner_name(problem.raw_path) for problem in hidden}
         for in_the_way in self._obstacles(index, found):
             problems.append(in_the_way)
@@ -116,7 +106,7 @@ class FileCache(Generic[Kept]):
         gone = {*self._pages, *index}.difference(map(self._file, found.plans))
         paths = (f"{self._top}{name.removeprefix(self.prefix)}" for name in sorted(gone))
         above = dict.fromkeys(map(os.path.dirname, paths))
-        ways = (obstacle(each, root=self._root) for each in above)
+        ways = (read.obstacle(each, root=self._root) for each in above)
         return {each.raw_path: each for each in ways if each is not None}.values()
 
     def _file(self, path: str) -> str:
@@ -134,7 +124,7 @@ class FileCache(Generic[Kept]):
         is_unmoved = was is not None and was.stamp == stamp
         if was is not None and is_unmoved and was.is_trusted:
             return was
-        content = read_plan(path, root=self._root, limit=self.limit)
+        content = read.read_plan(path, root=self._root, limit=self.limit)
         digest = content.digest
         if was is not None and was.digest == digest:
             # File systems tell time in steps: two saves within one look the same from

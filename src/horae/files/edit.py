@@ -27,19 +27,8 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import Exit, HoraeError
-from horae.files.read import (
-    LIMIT,
-    PlanFileError,
-    StrPath,
-    bytes_of,
-    checked_name,
-    digest_of,
-    directory_of,
-    in_words,
-    read_open_file,
-    stamp_of,
-    told,
-)
+from horae.files import read
+from horae.files.read import LIMIT, PlanFileError, StrPath, checked_name, in_words, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +90,7 @@ def edit(
                 with _leased(old) as check:
                     check(old.path, old.home)
                     _exchange_or_rename(old, name, check)
-        return digest_of(data)
+        return read.digest_of(data)
 
 
 def create(path: StrPath, data: bytes, *, root: StrPath | None = None, limit: int = LIMIT) -> str:
@@ -134,7 +123,7 @@ def create(path: StrPath, data: bytes, *, root: StrPath | None = None, limit: in
             if _mark(home) == ours:
                 os.unlink(home.name, dir_fd=at)
             raise
-    return digest_of(data)
+    return read.digest_of(data)
 
 
 def move(
@@ -153,7 +142,7 @@ def move(
     there = checked_name(target)
     with (
         told(there),
-        directory_of(there, root=None if root is None else checked_name(root)) as place,
+        read.directory_of(there, root=None if root is None else checked_name(root)) as place,
         _opened(path, root, expected, limit) as old,
         _writing(old.path),
         _leased(old) as check,
@@ -246,7 +235,7 @@ def _check_size(path: str, data: bytes, limit: int) -> None:
 @contextmanager
 def _locked(path: str, root: StrPath | None) -> Iterator[_Home]:
     base = None if root is None else checked_name(root)
-    with directory_of(path, root=base) as (directory, name):
+    with read.directory_of(path, root=base) as (directory, name):
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -282,7 +271,7 @@ def _opened(path: StrPath, root: StrPath | None, expected: str, limit: int) -> I
     with told(name), _locked(name, root) as home:
         descriptor = os.open(home.name, flags, dir_fd=home.descriptor)
         try:
-            data = read_open_file(descriptor, name, limit=limit)
+            data = read.read_open_file(descriptor, name, limit=limit)
             if data is None:
                 raise EditConflictError(name, "is being saved by another program; try again")
             status = os.fstat(descriptor)
@@ -293,7 +282,7 @@ def _opened(path: StrPath, root: StrPath | None, expected: str, limit: int) -> I
                 raise PlanFileError(name, f"belongs to user {owner}; only its owner can edit it")
             if not status.st_mode & stat.S_IWUSR:
                 raise PlanFileError(name, "is read-only; give its owner write permission")
-            if digest_of(data) != expected:
+            if read.digest_of(data) != expected:
                 raise EditConflictError(name, "changed since it was read; read it again")
             yield _Old(name, home, descriptor, status, data)
         finally:
@@ -372,7 +361,7 @@ def _leased(old: _Old) -> Iterator[Callable[[str, _Home], None]]:
         is_same = _mark(home) == _mark_of(old.status) and (
             not has_lease or fcntl.fcntl(old.descriptor, fcntl.F_GETLEASE) == fcntl.F_RDLCK
         )
-        if not is_same or bytes_of(old.descriptor, len(old.data)) != old.data:
+        if not is_same or read.bytes_of(old.descriptor, len(old.data)) != old.data:
             reason = "was saved by another program in the meantime; read it again"
             raise EditConflictError(path, reason)
 
@@ -403,7 +392,7 @@ def _takes_lease(old: _Old) -> bool:
 
 def _mark_of(status: os.stat_result) -> tuple[int, ...]:
     """Return what tells a file from another, and from itself before a save."""
-    return stamp_of(status)[:3]  # an exchange changes the last
+    return read.stamp_of(status)[:3]  # an exchange changes the last
 
 
 def _mark(home: _Home) -> tuple[int, ...] | None:

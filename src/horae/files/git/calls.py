@@ -1,8 +1,6 @@
 """The one function that calls git, with everything off that a repository could switch on.
 
-Nothing is inherited from the machine's git settings, hooks and helpers are switched off, only two
-protocols are open, and a call has an end: its own process group, a time, and so much output. What
-cannot be switched off by name is refused before the call, in `trust`.
+What cannot be switched off by name is refused before the call, in `trust`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import sys
 import tempfile
 from contextlib import closing, suppress
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 from horae.errors import Exit, HoraeError
 
@@ -26,44 +24,19 @@ _GRACE: Final = 2.0  # git removes its lock files when it is asked to end
 _CHUNK: Final = 64 * 2**10
 
 # A repository cannot change these: what stands on the command line comes last.
-_OPTIONS: Final = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.symlinks=false",
-    "core.protectHFS=true",
-    "core.protectNTFS=true",
-    "core.attributesFile=/dev/null",
-    "core.pager=cat",
-    "core.editor=false",
-    "core.gitProxy=",
-    "core.askPass=",
-    "core.quotePath=false",
-    "credential.helper=",
-    "diff.external=",
-    "log.showSignature=false",
-    "commit.gpgSign=false",
-    "push.gpgSign=false",
-    "push.followTags=false",
-    "push.recurseSubmodules=no",
-    "merge.autoStash=false",
-    "merge.verifySignatures=false",
-    "rerere.enabled=false",
-    "fetch.fsckObjects=true",
-    "transfer.fsckObjects=true",
-    "fetch.recurseSubmodules=false",
-    "fetch.writeCommitGraph=false",
-    "submodule.recurse=false",
-    "safe.bareRepository=explicit",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "http.followRedirects=false",
-    "remote.origin.uploadpack=git-upload-pack",
-    "remote.origin.receivepack=git-receive-pack",
-    "protocol.allow=never",
-    "protocol.https.allow=always",
-    "protocol.ssh.allow=always",
-    "protocol.ext.allow=never",
-)
+_SWITCHES: Final = """
+    core.hooksPath=/dev/null core.fsmonitor=false core.symlinks=false core.protectHFS=true
+    core.protectNTFS=true core.attributesFile=/dev/null core.pager=cat core.editor=false
+    core.gitProxy= core.askPass= core.quotePath=false credential.helper= diff.external=
+    log.showSignature=false commit.gpgSign=false push.gpgSign=false push.followTags=false
+    push.recurseSubmodules=no merge.autoStash=false merge.verifySignatures=false
+    rerere.enabled=false fetch.fsckObjects=true transfer.fsckObjects=true
+    fetch.recurseSubmodules=false fetch.writeCommitGraph=false submodule.recurse=false
+    safe.bareRepository=explicit gc.auto=0 maintenance.auto=false http.followRedirects=false
+    remote.origin.uploadpack=git-upload-pack remote.origin.receivepack=git-receive-pack
+    protocol.allow=never protocol.https.allow=always protocol.ssh.allow=always
+    protocol.ext.allow=never
+"""
 _NO_MAIL: Final = re.compile(r"[^\w.+-]+")  # what stands in no address
 _ENVIRONMENT: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -152,24 +125,23 @@ def masked(text: str) -> str:
     return _QUERY.sub(r"\1***", _CREDENTIALS.sub("***@", text))
 
 
-async def call(
-    directory: str,
-    *args: str,
-    local: bool = False,
-    author: Author | None = None,
-    as_person: bool = False,
-    stdin: bytes | None = None,
-    timeout: timedelta = TIMEOUT,
-    most: int | None = None,
-) -> GitOutput:
+class CallOptions(TypedDict, total=False):
+    local: bool  # the one open protocol is that of paths on this machine
+    author: Author
+    as_person: bool  # with the settings that our user has
+    stdin: bytes
+    timeout: timedelta
+    most: int  # bytes of the largest file that git may write (Linux)
+
+
+async def call(directory: str, *args: str, **said: Unpack[CallOptions]) -> GitOutput:
     """Call git in *directory* and return what it said; the call ends, whatever git does.
 
-    With *local* the one open protocol is that of paths on this machine. *as_person* reads the
-    settings that its user has. *most* is the size in bytes of the largest file that git may
-    write (Linux).
+    Nothing is inherited from the machine's settings of git, and only two protocols are open. A
+    call has a process group of its own, a time, and so much output.
     """
-    options = [*_OPTIONS, f"protocol.file.allow={'always' if local else 'never'}"]
-    by = author or HORAE
+    local, by, timeout = said.get("local"), said.get("author", HORAE), said.get("timeout", TIMEOUT)
+    options = [*_SWITCHES.split(), f"protocol.file.allow={'always' if local else 'never'}"]
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
         **_ENVIRONMENT,
@@ -181,14 +153,14 @@ async def call(
         "GIT_COMMITTER_NAME": HORAE.name,
         "GIT_COMMITTER_EMAIL": HORAE.email,
     }
-    if as_person:
+    if said.get("as_person"):
         del environment["GIT_CONFIG_GLOBAL"], environment["GIT_CONFIG_NOSYSTEM"]
     with (
         tempfile.TemporaryFile() as given,
         closing(_Drain(OUTPUT)) as out,
         closing(_Drain(_COMPLAINT)) as err,
     ):
-        given.write(stdin or b"")
+        given.write(said.get("stdin", b""))
         given.seek(0)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -206,7 +178,7 @@ async def call(
             raise GitError(directory, reason) from error
         out.begin()
         err.begin()
-        if most is not None and sys.platform == "linux":
+        if (most := said.get("most")) is not None and sys.platform == "linux":
             import resource
 
             with suppress(OSError):  # it has just ended
@@ -225,8 +197,8 @@ async def call(
             raise
     if out.is_cut:
         raise GitRefusedError(directory, f"git {args[0]} printed more than {OUTPUT:,} bytes")
-    said = masked(err.kept.decode("utf-8", "replace"))
-    return GitOutput(process.returncode or 0, bytes(out.kept), said)
+    complaint = masked(err.kept.decode("utf-8", "replace"))
+    return GitOutput(process.returncode or 0, bytes(out.kept), complaint)
 
 
 def _kill(group: int, number: signal.Signals) -> None:
@@ -253,7 +225,6 @@ class _Drain:
         asyncio.get_running_loop().add_reader(self._outlet, self._read)
 
     def close(self) -> None:
-        """Read what is already there, and wait for nobody."""
         if self.inlet >= 0:
             os.close(self.inlet)
         else:
@@ -265,7 +236,6 @@ class _Drain:
         os.close(self._outlet)
 
     def _read(self) -> bool:
-        """Take one piece; False once there is none."""
         try:
             data = os.read(self._outlet, _CHUNK)
         except BlockingIOError:

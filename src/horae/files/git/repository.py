@@ -1,9 +1,7 @@
 """A plan's repository: brought up to date, committed to, pushed, cloned, delivered into.
 
-What may well happen (a conflict, uncommitted work, an unreachable origin) is a value; nothing is
-resolved by throwing something away. A merge is made beside the tree, as a commit, and judged; only
-then does the tree move to it, by fast-forward, which git refuses as a whole if a person's work
-stands in the way. So a tree is as it was, or as it should be.
+A merge is made beside the tree, as a commit, and judged; only then does the tree move to it, by
+fast-forward, which git refuses as a whole if a person's work stands in the way.
 """
 
 from __future__ import annotations
@@ -19,24 +17,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, Unpack
 from urllib.parse import unquote
 
 from horae.core.actor import current_actor, user_name
 from horae.core.guarded import FILE, Arrivals, after_pull, before_pull, values_of
+from horae.files.git import calls
 from horae.files.git.arrivals import ArrivalsError, change_arrivals, read_arrivals, written_at
-from horae.files.git.calls import (
-    HORAE,
-    TIMEOUT,
-    Author,
-    GitBusyError,
-    GitError,
-    GitOutput,
-    GitRefusedError,
-    GitTimeoutError,
-    call,
-    masked,
-)
+from horae.files.git.calls import HORAE, Author, GitError, GitOutput, GitRefusedError, masked
 from horae.files.git.layout import layout
 from horae.files.git.trust import ImportLimits, PullGuard, objection
 from horae.files.read import StrPath, printable
@@ -81,11 +69,6 @@ def repository_of(path: StrPath) -> Path | None:
 
 
 def without_password(url: str) -> str:
-    """Return an address without the password in it.
-
-    >>> without_password("https://me:s3cret@git.example/x.git")
-    'https://me@git.example/x.git'
-    """
     return _PASSWORD.sub(r"\1@", url)
 
 
@@ -168,7 +151,7 @@ class Git:
         self,
         root: StrPath,
         *,
-        timeout: timedelta = TIMEOUT,
+        timeout: timedelta = calls.TIMEOUT,
         limits: ImportLimits | None = None,
         local: Collection[StrPath] = (),
         origin: str | None = None,
@@ -199,15 +182,11 @@ class Git:
             "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignored=matching",
             "--no-renames", "--ignore-submodules=all", "--", name,
         )  # fmt: skip
-        match said.out[:2]:
-            case b"??":
-                return FileState.UNTRACKED
-            case b"!!":
-                return FileState.IGNORED
-            case b"":
-                exists = os.path.lexists(os.path.join(self.root, name))
-                return FileState.CLEAN if exists else FileState.ABSENT
-        return FileState.CHANGED
+        if not said.out:
+            exists = os.path.lexists(os.path.join(self.root, name))
+            return FileState.CLEAN if exists else FileState.ABSENT
+        odd = {b"??": FileState.UNTRACKED, b"!!": FileState.IGNORED}
+        return odd.get(said.out[:2], FileState.CHANGED)
 
     async def unchanged(self, names: Collection[str]) -> tuple[str | None, frozenset[str]]:
         """Return the last commit, and which of some files stand in it as they are here.
@@ -306,7 +285,7 @@ class Git:
                     words = f"{masked(url)} has no branch {branch} yet"
                     return _left(UpdateRefusal.NO_ORIGIN, words)
                 return await self._bring_in(tip, f"{remote}/{branch}")
-        except (GitTimeoutError, GitBusyError) as error:
+        except (calls.GitTimeoutError, calls.GitBusyError) as error:
             return _left(UpdateRefusal.TIMEOUT, error.reason)
         except GitError as error:
             return _left(UpdateRefusal.REFUSED, str(error))
@@ -321,7 +300,7 @@ class Git:
         if not name:
             return HORAE
         if kind == "cli" and name == user_name(os.getuid()):
-            said = await call(self.root, "config", "--get-regexp", _USER, as_person=True)
+            said = await calls.call(self.root, "config", "--get-regexp", _USER, as_person=True)
             found = dict(line.split(" ", 1) for line in said.text.splitlines() if " " in line)
             name = found.get("user.name", name)
             if "user.email" in found:
@@ -333,12 +312,10 @@ class Git:
     ) -> CommitResult:
         """Commit one file that was just edited by us; *was* is its standing before that edit."""
         name = self._inside(path)
-        match was:
-            case FileState.CHANGED | FileState.UNTRACKED:
-                words = "has uncommitted changes by a user, so the edit is not committed"
-                return CommitResult(None, f"{printable(name)}: {words}")
-            case FileState.IGNORED:
-                return CommitResult(None, f"{printable(name)}: is ignored by git")
+        if was in {FileState.CHANGED, FileState.UNTRACKED, FileState.IGNORED}:
+            words = "has uncommitted changes by a user, so the edit is not committed"
+            words = "is ignored by git" if was is FileState.IGNORED else words
+            return CommitResult(None, f"{printable(name)}: {words}")
         async with self.held():
             if was is FileState.ABSENT:
                 await self._git("add", "--", name)
@@ -424,7 +401,7 @@ class Git:
         named = [] if branch is None else [f"--branch={branch}"]
         place = os.path.abspath(target)
         made = cls(place, local=local, origin=url)
-        said = await call(
+        said = await calls.call(
             os.path.dirname(place),
             *(*_CLONE, "--no-checkout", *named, "--end-of-options", url, place),
             local=made._is_local(url),
@@ -507,25 +484,12 @@ class Git:
         return Git(root, timeout=self._timeout, limits=self._limits, local=self._local)
 
     async def _git(
-        self,
-        *args: str,
-        local: bool = False,
-        author: Author | None = None,
-        stdin: bytes | None = None,
-        fails: bool = False,
-        most: int | None = None,
+        self, *args: str, fails: bool = False, **options: Unpack[calls.CallOptions]
     ) -> GitOutput:
         """Call git once the repository's settings are known to be harmless."""
         await self._guard.settings()
-        said = await call(
-            self.root,
-            *args,
-            local=local,
-            author=author,
-            stdin=stdin,
-            timeout=self._timeout,
-            most=most,
-        )
+        options.setdefault("timeout", self._timeout)
+        said = await calls.call(self.root, *args, **options)
         if said.code and not fails:
             raise GitError(self.root, said.why)
         if "dubious ownership" in said.err:
@@ -608,9 +572,8 @@ class Git:
     async def _bring_in(self, theirs: str, what: str) -> Pull:
         ours = await self.head()
         if ours is None:
-            return _left(
-                UpdateRefusal.REFUSED, "the repository has no commits; create the first one"
-            )
+            words = "the repository has no commits; create the first one"
+            return _left(UpdateRefusal.REFUSED, words)
         if await self._is_ancestor(theirs, ours):
             return Pull(UpdateOutcome.UP_TO_DATE, before=ours, after=ours)
         merged = await self._merged(ours, theirs, f"Merge {what}")
@@ -625,10 +588,8 @@ class Git:
             )  # fmt: skip
         if said.code:
             is_dirty = _IN_THE_WAY.search(said.err) is not None
-            return _left(
-                UpdateRefusal.DIRTY if is_dirty else UpdateRefusal.REFUSED,
-                " ".join(said.err.split()),
-            )
+            why = UpdateRefusal.DIRTY if is_dirty else UpdateRefusal.REFUSED
+            return _left(why, " ".join(said.err.split()))
         ending = UpdateOutcome.FAST_FORWARDED if merged == theirs else UpdateOutcome.MERGED
         return Pull(ending, before=ours, after=merged)
 
@@ -666,9 +627,8 @@ class Git:
                     reason = "an object is missing; run `git fsck` to find it"
                     raise GitRefusedError(self.root, reason)
                 sizes[name] = int(size)
-        return objection(
-            ((mode, path, sizes.get(sha, 0)) for mode, sha, _, path in entries), self._limits
-        )
+        changes = ((mode, path, sizes.get(sha, 0)) for mode, sha, _, path in entries)
+        return objection(changes, self._limits)
 
     async def _changes(self, ours: str, theirs: str) -> list[tuple[str, str, str, bytes]]:
         """Return what differs between two commits: mode, object, letter and path of each file."""
@@ -705,10 +665,10 @@ class Git:
             change_arrivals(self.root, noted)
             yield
             has_moved = await self.head() == theirs
-            found = {
-                name: written_at(f"{self.root}/{name}") if has_moved else None for name in noted
-            }
-            ended = {name: after_pull(each, found[name]) for name, each in noted.items()}
+            ended: dict[str, Arrivals | None] = {}
+            for name, each in noted.items():
+                found = written_at(f"{self.root}/{name}") if has_moved else None
+                ended[name] = after_pull(each, found)
             change_arrivals(self.root, ended)
         except ArrivalsError as error:
             raise GitRefusedError(error.path, error.reason) from None
@@ -746,9 +706,8 @@ class Git:
             if pushed.ending is Pushed.PUSHED:
                 followed = await self._bring_in(merged, f"origin/{here}")
                 words = f"the working tree was not updated: {followed.words}"
-                return Pull(
-                    UpdateOutcome.FAST_FORWARDED, words=words if followed.why else "", after=merged
-                )
+                words = words if followed.why else ""
+                return Pull(UpdateOutcome.FAST_FORWARDED, words=words, after=merged)
             if pushed.ending is Pushed.FAILED:
                 return _left(UpdateRefusal.REFUSED, pushed.words)
         return _left(UpdateRefusal.TIMEOUT, "other pushes came first each time")
@@ -833,7 +792,7 @@ async def _locked(root: str, patience: timedelta) -> AsyncIterator[None]:
             except BlockingIOError:
                 if loop.time() > until:
                     words = f"another process has locked it for {patience.total_seconds():g} s"
-                    raise GitBusyError(root, words) from None
+                    raise calls.GitBusyError(root, words) from None
                 await asyncio.sleep(_PAUSE)
         yield
     finally:

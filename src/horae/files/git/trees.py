@@ -18,16 +18,10 @@ from horae.core.ports import RunError
 from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
 from horae.files.edit import remove_tree
+from horae.files.git import repository
 from horae.files.git.calls import Author, GitError
 from horae.files.git.layout import layout
-from horae.files.git.repository import (
-    DeliveryResult,
-    Git,
-    Pushed,
-    is_repository,
-    repository_of,
-    without_password,
-)
+from horae.files.git.repository import DeliveryResult, Git, is_repository
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -175,7 +169,7 @@ class Trees:
         git = self._git(path)
         if self.origin is None:
             return await git.pull(source=self.root)
-        if await Git(path).origin() != (origin := without_password(self.origin)):
+        if await Git(path).origin() != (origin := repository.without_password(self.origin)):
             reason = f"not a clone of {origin}"
             raise GitError(git.root, f"{reason}; deliver its commits and remove the directory")
         return await git.pull()
@@ -248,7 +242,7 @@ class PlanTree:
                 return f"{self.path}: {why_left(pulled)}"
             if await git.unshared():
                 pushed = await git.push()
-                if pushed.ending is not Pushed.PUSHED:
+                if pushed.ending is not repository.Pushed.PUSHED:
                     return f"{self.path}: local commits are not pushed: {pushed.words}"
         except GitError as error:
             return str(error)
@@ -275,13 +269,13 @@ class Commits:
     @property
     def log(self) -> Path | None:
         """The file that git writes to whenever another commit is checked out."""
-        top = repository_of(self.root)
+        top = repository.repository_of(self.root)
         here = None if top is None else layout(top)
         return None if here is None else Path(here.directory) / "logs" / "HEAD"
 
     async def of(self, files: Collection[str]) -> Revision | None:
         """Return the last commit, and which of some files stand in it as they are."""
-        top = repository_of(self.root)
+        top = repository.repository_of(self.root)
         if top is None:
             return None
         paths = {file: self.root / file for file in files}

@@ -6,15 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from horae.org import drawer, planning
-from horae.org.check.finding import (
-    Check,
-    SectionFinding,
-    error,
-    is_fired,
-    line_at,
-    shown,
-    warning,
-)
+from horae.org.check import finding
+from horae.org.check.finding import SectionFinding, error, shown, warning
 from horae.org.element import bare
 
 if TYPE_CHECKING:
@@ -59,7 +52,7 @@ def _planning_line(headline: Headline) -> Iterator[SectionFinding]:
                 fix = "move it to the end of the line directly below the headline"
             yield error(found.start(1), "planning-misplaced", message, fix)
             return
-    for found in _WORD.finditer(bare(text, start), start) if is_fired(headline) else ():
+    for found in _WORD.finditer(bare(text, start), start) if finding.is_fired(headline) else ():
         word = found[1].lower()
         if meant := next((each for each in _KEYWORDS if _is_near(word, each)), None):
             fix = f"did you mean {meant.upper()}: <…> directly below the headline"
@@ -85,7 +78,7 @@ def _said_twice(headline: Headline) -> Iterator[SectionFinding]:
 
 def _void_planning(text: str, below: int) -> SectionFinding:
     at = planning.void_at(text, below)
-    rest = line_at(text, at)
+    rest = finding.line_at(text, at)
     fix = "keep only SCHEDULED:, DEADLINE: and CLOSED: on it, each with one timestamp"
     if keyword := _KEYWORD.match(rest):
         at += keyword.start(2)
@@ -120,7 +113,7 @@ def _property_drawer(headline: Headline) -> Iterator[SectionFinding]:
         yield error(opening, "drawer-twice", message, fix)
         return
     if found.start() != start:
-        blocker = line_at(text, start)
+        blocker = finding.line_at(text, start)
         what = shown(blocker.strip()) if blocker.strip() else "the blank line"
         message = f"this drawer is ignored: {what} is between it and its headline"
         fix = "put the drawer directly below the headline or its planning line"
@@ -133,7 +126,7 @@ def _property_drawer(headline: Headline) -> Iterator[SectionFinding]:
         message = "this drawer has no :END:, so its properties are ignored"
         yield error(opening, "drawer-void", message, "add :END: after the properties")
         return
-    line = line_at(text, at)
+    line = finding.line_at(text, at)
     at += len(line) - len(line.lstrip())
     what = f"line {shown(line.strip())}" if line.strip() else "a blank line"
     message = f"{what} makes the drawer invalid: its properties are ignored"
@@ -141,7 +134,7 @@ def _property_drawer(headline: Headline) -> Iterator[SectionFinding]:
 
 
 def _tags(headline: Headline) -> Iterator[SectionFinding]:
-    line = line_at(headline.text, 0).rstrip()
+    line = finding.line_at(headline.text, 0).rstrip()
     for meant in _NEAR:  # one finding for each, however many tags are near to it
         tag = next((tag for tag in headline.tags if _is_near(tag, meant)), None)
         if tag is not None:
@@ -202,6 +195,6 @@ def unread(headline: Headline) -> SectionFinding | None:
 
 _UNREAD: Final = frozenset({"planning-void", "planning-case", "drawer-void", "drawer-misplaced"})
 
-LAYOUT: Final[tuple[Check, ...]] = (
+LAYOUT: Final[tuple[finding.Check, ...]] = (
     _planning_line, _said_twice, _property_drawer, _tags, _open_block,
 )  # fmt: skip

@@ -7,15 +7,8 @@ from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from horae.org.check.finding import (
-    Check,
-    SectionFinding,
-    error,
-    is_fired,
-    place_of,
-    shown,
-    warning,
-)
+from horae.org.check import finding
+from horae.org.check.finding import SectionFinding, error, shown, warning
 from horae.org.element import bare
 from horae.org.plan import Severity
 from horae.org.timestamp import parse_timestamp
@@ -59,7 +52,7 @@ def _planning_stamps(headline: Headline) -> Iterator[SectionFinding]:
             continue
         is_range = _RANGE.search(stamp.text) is not None
         if is_range:
-            fires = is_fired(headline) and {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
+            fires = finding.is_fired(headline) and {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
             yield _range(stamp, fires=stamp is planning.scheduled and fires)
         if stamp.time is not None:
             yield from _odd(stamp, stamp.time, is_range=is_range)
@@ -261,7 +254,7 @@ def _never_fires(headline: Headline) -> Iterator[SectionFinding]:
 
 
 def _both(headline: Headline) -> Iterator[SectionFinding]:
-    if not is_fired(headline):
+    if not finding.is_fired(headline):
         return
     props, planning, stamp = headline.props, headline.planning, headline.scheduled
     written = [(f":{key}:", props[key]) for key in ("AFTER", "SCHEDULE") if key in props]
@@ -274,8 +267,8 @@ def _both(headline: Headline) -> Iterator[SectionFinding]:
     (name, won), *others = written
     lost = " and ".join(f"{key} {shown(value)}" for key, value in others)
     message = f"{name} {shown(won)} overrides {lost}"
-    at = place_of(headline, name.strip(":"))
+    at = finding.place_of(headline, name.strip(":"))
     yield warning(at, "schedule-both", message, "keep the one you mean")
 
 
-STAMPS: Final[tuple[Check, ...]] = (_planning_stamps, _never_fires, _both)
+STAMPS: Final[tuple[finding.Check, ...]] = (_planning_stamps, _never_fires, _both)
