@@ -62,7 +62,9 @@ async def older_ledger(directory: Path) -> None:
         assert was is not None
         assert await store.change(was, hook("deploy", secret=FIRST, old_secret=SECOND), now=NOW)
         config = {"env": {"API_KEY": KEY, "NAMED": "${OTHER}", "EMPTY": ""}}
-        assert await store.insert_agent(AgentCard("reporter", config, True, NOW, NOW))
+        assert await store.edit_agent(
+            AgentCard("reporter", config, True, NOW, NOW), "added", now=NOW
+        )
         assert await store.insert("2", hook("short", secret=GONE), now=NOW)
         assert await store.remove("2", now=NOW)
         await ledger.close()

@@ -1,19 +1,12 @@
 """The kinds of triggers: what each needs, how it becomes an entry, and how it is shown.
 
 A kind is one class over the configuration of a trigger; no other module asks which kind one is.
-
-    cron                   by a cron expression
-    delay                  once, at a time
-    github_issues          for each new issue; github_pull_requests for each new pull request
-    agent_lifecycle        on an event of its agent
-    dispatch_result        after another trigger ends
-    webhook                for each signed message
-    manual                 only on request
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -112,7 +105,11 @@ class TriggerKind:
     agent_needs: ClassVar[tuple[str, ...]] = ()  # those that it cannot do without
     labels: ClassVar[Mapping[str, str]] = {}  # label: field that `agent get-workflow` shows
     implied: ClassVar[Mapping[str, str]] = {}  # of definitions that were stored without it
-    waits_for: ClassVar[str] = "a request"  # in words, with fields of the configuration
+    # In words, with fields of the configuration, and what stands for a field that is empty.
+    titled: ClassVar[str] = "Manual trigger"
+    ruled: ClassVar[str] = "{type}"
+    waits_for: ClassVar[str] = "a request"
+    unsaid: ClassVar[Mapping[str, str]] = {}
 
     is_exclusive: ClassVar[bool] = False  # whether a request waits for the end of the last one
     is_polled: ClassVar[bool] = False  # whether `gh` lists what starts it
@@ -165,7 +162,7 @@ class TriggerKind:
         return OnDemandRule()
 
     def rule_text(self, key: str) -> str:
-        return self.type
+        return self.ruled.format_map(defaultdict(str, self.config, type=self.type, key=key))
 
     def policy(self, policy: Policy) -> Policy:
         return policy
@@ -175,7 +172,7 @@ class TriggerKind:
         return ""
 
     def title(self) -> str:
-        return "Manual trigger"
+        return self.titled.format_map(self.facts(""))
 
     def facts(self, trigger: str) -> dict[str, str]:
         """Return the variables and metadata of every run of a trigger with an id."""
@@ -183,7 +180,8 @@ class TriggerKind:
 
     def describe(self, names: Mapping[str, str]) -> str:
         """Return what the trigger waits for; *names* are those of other triggers, by id."""
-        return self.waits_for.format_map(self.config)
+        said = {key: names.get(str(value), value) for key, value in self.config.items() if value}
+        return self.waits_for.format_map({**self.unsaid, **said})
 
     def lines(self) -> dict[str, str]:
         """Return the fields that `agent get-workflow` shows, by label."""
@@ -202,6 +200,10 @@ class CronKind(TriggerKind):
     agent_options: ClassVar = {"expression": "cron_expression", "timezone": "timezone"}
     agent_needs = ("cron_expression",)
     labels: ClassVar = {"Expression": "expression", "Timezone": "timezone"}
+    titled = "Cron trigger: {cron_expression}"
+    ruled = "{expression}"
+    waits_for = "{expression} ({timezone})"
+    unsaid: ClassVar = {"timezone": "UTC"}
 
     def rule(self, key: str) -> Rule:
         expression = self.config.get("expression", "")
@@ -217,21 +219,12 @@ class CronKind(TriggerKind):
             raise NeverComesError(expression)
         return CronRule((cron,))
 
-    def rule_text(self, key: str) -> str:
-        return str(self.config.get("expression", ""))
-
     def policy(self, policy: Policy) -> Policy:
         # The next tick counts from now; what was missed leaves its receipt.
         return policy if policy.catchup is not None else replace(policy, catchup=CatchUp.NONE)
 
-    def title(self) -> str:
-        return f"Cron trigger: {self.config['expression']}"
-
     def facts(self, trigger: str) -> dict[str, str]:
         return {"cron_expression": self.config["expression"]}
-
-    def describe(self, names: Mapping[str, str]) -> str:
-        return f"{self.config['expression']} ({self.config.get('timezone') or 'UTC'})"
 
 
 class DelayKind(TriggerKind):
@@ -244,8 +237,10 @@ class DelayKind(TriggerKind):
     options: ClassVar = {"run_at": "run_at"}
     agent_options = options
     agent_needs = ("run_at",)
-    waits_for = "{run_at}"
     labels: ClassVar = {"Run At": "run_at"}
+    titled = "Delay trigger: {run_at}"
+    ruled = "at {run_at} ({key})"
+    waits_for = "{run_at}"
     is_one_shot = True
 
     def _run_at(self) -> datetime:
@@ -265,9 +260,6 @@ class DelayKind(TriggerKind):
     def rule(self, key: str) -> Rule:
         return OnceRule(self._run_at(), key)
 
-    def rule_text(self, key: str) -> str:
-        return f"at {self.config.get('run_at', '')} ({key})"
-
     def policy(self, policy: Policy) -> Policy:
         # Whatever its agent does at that time, a delay waits for it.
         return replace(policy, overlap=Overlap.QUEUE)
@@ -277,17 +269,12 @@ class DelayKind(TriggerKind):
         is_over = run_at <= fresh_at
         return f"the scheduled time, {key_time(run_at)}, was before that" if is_over else ""
 
-    def title(self) -> str:
-        return f"Delay trigger: {self._shown_time()}"
-
     def facts(self, trigger: str) -> dict[str, str]:
-        return {"run_at": self._shown_time(), "workflow_id": trigger}
-
-    def _shown_time(self) -> str:
         try:
-            return key_time(self._run_at())
-        except TriggerError:
-            return str(self.config.get("run_at", ""))
+            run_at = key_time(self._run_at())
+        except TriggerError:  # stored long ago; its entry says what is wrong
+            run_at = str(self.config.get("run_at", ""))
+        return {"run_at": run_at, "workflow_id": trigger}
 
 
 class GithubKind(TriggerKind):
@@ -331,17 +318,11 @@ class GithubKind(TriggerKind):
         return "what GitHub lists may have been processed before that"
 
     def poll_command(self) -> list[str]:
-        """Return the call of `gh` that lists what starts the trigger, newest first.
-
-        >>> GithubKind({"owner": "o", "repo": "r", "state": "open"}).poll_command()[:3]
-        ['gh', 'issue', 'list']
-        """
+        """Return the call of `gh` that lists what starts the trigger, newest first."""
         config = self.config
         call = ["gh", self.command, "list", "--repo", f"{config['owner']}/{config['repo']}"]
         call += ["--state", config["state"], "--limit", "100", "--json", self.columns]
-        for label in config.get("labels", ()):
-            call += ["--label", label]
-        return call
+        return [*call, *(word for label in config.get("labels", ()) for word in ("--label", label))]
 
     def lines(self) -> dict[str, str]:
         return {
@@ -388,6 +369,8 @@ class AfterKind(TriggerKind):
     own_variables = ("source_workflow_id", "dispatch_id", "status", "timestamp")
     option = "after"
     agent_options: ClassVar = {"source_workflow_id": "source_workflow_id", "status": "result"}
+    waits_for = "{status} of {source_workflow_id}"
+    unsaid: ClassVar = {"status": "the end", "source_workflow_id": "any trigger"}
     is_follower = True
 
     @classmethod
@@ -403,10 +386,6 @@ class AfterKind(TriggerKind):
     def follows(self, source: str, status: str) -> bool:
         wanted = self.config.get("source_workflow_id", source), self.config.get("status", status)
         return wanted == (source, status)
-
-    def describe(self, names: Mapping[str, str]) -> str:
-        source = self.config.get("source_workflow_id") or "any trigger"
-        return f"{self.config.get('status', 'the end')} of {names.get(source, source)}"
 
     def lines(self) -> dict[str, str]:
         return {
@@ -469,11 +448,7 @@ class WebhookKind(TriggerKind):
             raise TriggerError(f"{used}; {fix}", field="scheme")
 
     def wants(self, delivery: WebhookDelivery) -> bool:
-        """Tell whether the trigger listens to a kind of event; one that lists none hears all.
-
-        >>> WebhookKind({"events": ["issues"]}).wants(WebhookDelivery(TriggerTask(), "push"))
-        False
-        """
+        """Tell whether the trigger listens to a kind of event; one that lists none hears all."""
         events, actions = self.config.get("events", ()), self.config.get("actions", ())
         is_heard = not events or delivery.event in events
         return is_heard and (not actions or delivery.action in actions)
@@ -494,14 +469,12 @@ class ManualKind(TriggerKind):
     is_exclusive = True
 
 
-_EVENTS: Final = (LifecycleKind, AfterKind, WebhookKind)
-KINDS: Final[Mapping[str, type[TriggerKind]]] = {
-    kind.type: kind
-    for kind in (CronKind, DelayKind, GithubKind, GithubPullKind, *_EVENTS, ManualKind)
-}
-EVERY_VARIABLE: Final = tuple(
-    dict.fromkeys(name for kind in KINDS.values() for name in kind.variables())
+_ALL: Final[tuple[type[TriggerKind], ...]] = (
+    *(CronKind, DelayKind, GithubKind, GithubPullKind, LifecycleKind, AfterKind, WebhookKind),
+    ManualKind,
 )
+KINDS: Final[Mapping[str, type[TriggerKind]]] = {kind.type: kind for kind in _ALL}
+EVERY_VARIABLE: Final = tuple(dict.fromkeys(name for kind in _ALL for name in kind.variables()))
 
 
 def kind_of(config: object) -> TriggerKind:
@@ -576,11 +549,7 @@ def read_delivery(body: bytes, *, event: str, delivery: str, now: datetime) -> W
 
 
 def read_polled(text: str) -> list[tuple[str, TriggerTask]]:
-    """Return what `gh` lists, oldest first, each by its number.
-
-    >>> read_polled('[{"number": 7, "title": "It leaks"}]')[0][1].title
-    'It leaks'
-    """
+    """Return what `gh` lists, oldest first, each by its number."""
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError):

@@ -14,16 +14,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-from horae.core.entry import (
-    PROPERTIES,
-    Entry,
-    Origin,
-    Policy,
-    PolicyError,
-    Unarmed,
-    Work,
-    policy_of,
-)
+from horae.core import entry
 from horae.core.identity import Mark
 from horae.core.prompt import NO_VARIABLES, PromptOrder, problems, variables
 from horae.core.receipt import GONE, Status
@@ -33,15 +24,8 @@ from horae.core.source import Scanned
 from horae.core.tool_policy import OPEN, ToolPolicy, ToolPolicyError, parse_policy
 from horae.errors import HoraeError
 from horae.org.plan import is_id
-from horae.sources.triggers.kinds import (
-    EVERY_VARIABLE,
-    KINDS,
-    LONGEST_VALUE,
-    TriggerError,
-    TriggerKind,
-    TriggerTask,
-    kind_of,
-)
+from horae.sources.triggers import kinds
+from horae.sources.triggers.kinds import KINDS, TriggerError, TriggerKind, TriggerTask
 from horae.timing.duration import DurationError, parse_duration
 
 T = TypeVar("T", bool, int)
@@ -50,7 +34,7 @@ _STORED: Final = ("agent", "config", "template", "poll_interval", "options", "fi
 POLL: Final = 60  # seconds between two polls, unless a trigger says otherwise
 _MOST_FACTS: Final = 100
 # The policy of a trigger, in the words of its file; each is a property of a headline.
-OPTIONS: Final = tuple(each.option for each in PROPERTIES)
+OPTIONS: Final = tuple(each.option for each in entry.PROPERTIES)
 # fmt: off
 AGENT_FIELDS: Final[Mapping[str, type]] = {
     "working_dir": str, "user": str, "shell": str, "interactive": bool, "prompt": str,
@@ -98,11 +82,7 @@ _DISPATCH_STATUSES: Final[Mapping[Status, DispatchStatus]] = {
 
 
 def dispatch_status(status: Status) -> DispatchStatus:
-    """Return the status of a receipt in the words of the API.
-
-    >>> dispatch_status(Status.NO_WORK), dispatch_status(Status.MISSED)
-    (<DispatchStatus.COMPLETED: 'completed'>, <DispatchStatus.SKIPPED: 'skipped'>)
-    """
+    """Return the status of a receipt in the words of the API."""
     return _DISPATCH_STATUSES.get(status, DispatchStatus.SKIPPED)
 
 
@@ -167,17 +147,6 @@ class Trigger:
 # Definitions
 
 
-def required_config(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a request for a new trigger, which has all that one needs."""
-    for name in ("name", "prompt_template"):
-        if not isinstance(data.get(name), str):
-            raise TriggerError(f"missing field `{name}`", field=name)
-    config = data.get("trigger_config", data.get("source_config"))
-    if not isinstance(config, dict):
-        raise TriggerError("missing field `trigger_config`", field="type")
-    return config
-
-
 def changed_definition(
     was: TriggerDefinition, data: Mapping[str, Any], *, agent: str, file: str | None
 ) -> TriggerDefinition:
@@ -187,7 +156,11 @@ def changed_definition(
     name, template = given.get("name", was.name), given.get("prompt_template", was.template)
     if not isinstance(name, str) or not isinstance(template, str):
         raise TriggerError("name and prompt_template must be strings")
-    options = {**was.options, **_options(given)}
+    options = {key: given[key] for key in OPTIONS if key in given}
+    for key, value in options.items():
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise TriggerError(f"{key} must be a string", field=key)
+    options = {**was.options, **{key: str(value) for key, value in options.items()}}
     return TriggerDefinition(
         name,
         agent,
@@ -196,7 +169,7 @@ def changed_definition(
         typed(given.get("poll_interval_secs"), "poll_interval_secs", was.poll_interval),
         typed(given.get("enabled"), "enabled", was.is_enabled),
         parse_tools(given["tool_policy"]) if "tool_policy" in given else was.tools,
-        {name: value for name, value in options.items() if value},  # an empty one is taken back
+        {key: value for key, value in options.items() if value},  # an empty one is taken back
         was.file if file is None else file,
         data.get("wanted", was.is_wanted),
     )
@@ -207,7 +180,7 @@ NO_DEFINITION: Final = TriggerDefinition("", "", {}, "")
 
 def checked(definition: TriggerDefinition) -> TriggerDefinition:
     """Return a definition that can be stored, with a complete configuration."""
-    made = replace(definition, config=kind_of(definition.config).complete())
+    made = replace(definition, config=kinds.kind_of(definition.config).complete())
     wrong = problems(made.template, made.kind.variables())
     if wrong:
         reason = f"the prompt template is not valid: {'; '.join(wrong)}"
@@ -283,9 +256,9 @@ def parse_tools(data: object) -> ToolPolicy:
 
 def validate_template(template: str) -> dict[str, Any]:
     """Return what is wrong with a template of any kind of trigger, and the known variables."""
-    wrong = problems(template, EVERY_VARIABLE)
+    wrong = problems(template, kinds.EVERY_VARIABLE)
     warnings = wrong or ([] if variables(template) else [NO_VARIABLES])
-    return {"valid": not wrong, "warnings": warnings, "known_variables": list(EVERY_VARIABLE)}
+    return {"valid": not wrong, "warnings": warnings, "known_variables": list(kinds.EVERY_VARIABLE)}
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:
@@ -310,29 +283,21 @@ def typed(value: object, name: str, default: T) -> T:
 def _value(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise TriggerError(f"{name} must be a string")
-    if len(value) > LONGEST_VALUE:
-        raise TriggerError(f"{name} must have at most {LONGEST_VALUE:,} characters")
+    if len(value) > kinds.LONGEST_VALUE:
+        raise TriggerError(f"{name} must have at most {kinds.LONGEST_VALUE:,} characters")
     return value
-
-
-def _options(data: Mapping[str, Any]) -> dict[str, str]:
-    given = {name: data[name] for name in OPTIONS if data.get(name) is not None}
-    for name, value in given.items():
-        if not isinstance(value, str | int) or isinstance(value, bool):
-            raise TriggerError(f"{name} must be a string", field=name)
-    return {name: str(value) for name, value in given.items()}
 
 
 # Entries
 
 
-def policy_for(definition: TriggerDefinition) -> Policy:
+def policy_for(definition: TriggerDefinition) -> entry.Policy:
     options = definition.options
-    given = {each.key: options[each.option] for each in PROPERTIES if each.option in options}
+    given = {each.key: options[each.option] for each in entry.PROPERTIES if each.option in options}
     try:
-        policy = policy_of(given, zone_name=definition.kind.zone())
-    except PolicyError as error:
-        name = next(each.option for each in PROPERTIES if each.key == error.key)
+        policy = entry.policy_of(given, zone_name=definition.kind.zone())
+    except entry.PolicyError as error:
+        name = next(each.option for each in entry.PROPERTIES if each.key == error.key)
         reason = f"{name} {error.value[:60]}: {str(error).rpartition(': ')[2]}"
         raise TriggerError(reason, field=name) from None
     return definition.kind.policy(policy)
@@ -340,28 +305,28 @@ def policy_for(definition: TriggerDefinition) -> Policy:
 
 def scanned(trigger: Trigger) -> Scanned:
     definition, kind = trigger.definition, trigger.definition.kind
-    origin = Origin(definition.file or f"triggers/{definition.name}", 1)
+    origin = entry.Origin(definition.file or f"triggers/{definition.name}", 1)
     text = order_of(trigger).text()
-    # Two triggers may say the same and are still two.
-    body = digest_of(trigger.id + text)
+    body = digest_of(trigger.id + text)  # two triggers may say the same and are still two
     mark = Mark(trigger.address, definition.name, kind.rule_text(trigger.key), body)
     about = (trigger.address, origin, definition.name)
     if not definition.is_enabled:
         is_gone = definition.file and definition.is_wanted is None
-        return Scanned(mark, Unarmed(*about, GONE if is_gone else "the trigger is disabled"), text)
+        reason = GONE if is_gone else "the trigger is disabled"
+        return Scanned(mark, entry.Unarmed(*about, reason), text)
     try:
-        entry = Entry(
+        item: entry.Entry | entry.Unarmed = entry.Entry(
             *about,
             kind.rule(trigger.key),
-            work=Work.PROMPT,
+            work=entry.Work.PROMPT,
             agents=(definition.agent,),
             policy=policy_for(definition),
             zone=kind.zone(),
             digest=digest_of(text),
         )
     except HoraeError as error:
-        return Scanned(mark, Unarmed(*about, str(error)), text)
-    return Scanned(mark, entry, text)
+        item = entry.Unarmed(*about, str(error))
+    return Scanned(mark, item, text)
 
 
 def digest_of(text: str) -> str:

@@ -234,11 +234,14 @@ class Triggers:
         self, data: Mapping[str, Any], *, file: str = "", agent: str | None = None
     ) -> TriggerDefinition:
         """Return the definition that a request makes; *agent* is one that is created with it."""
-        rules.required_config(data)
+        for name in ("name", "prompt_template"):
+            if not isinstance(data.get(name), str):
+                raise TriggerError(f"missing field `{name}`", field=name)
+        if not isinstance(data.get("trigger_config", data.get("source_config")), dict):
+            raise TriggerError("missing field `trigger_config`", field="type")
         agent = await self.agent_named(data) if agent is None else agent
-        return await self._judge(
-            rules.changed_definition(rules.NO_DEFINITION, data, agent=agent, file=file)
-        )
+        made = rules.changed_definition(rules.NO_DEFINITION, data, agent=agent, file=file)
+        return await self._judge(made)
 
     async def _judge(
         self, definition: TriggerDefinition, *, name: str | None = None
@@ -361,7 +364,8 @@ class Triggers:
     async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
         card = await self.with_kept_env(self.judged_card(data, file=file))
         card = card.with_env(await self._keep(card.env))
-        if card.name in self.others() or not await self.store.insert_agent(card):
+        is_taken = card.name in self.others()
+        if is_taken or not await self.store.edit_agent(card, "added", now=card.created_at):
             await self._drop(card.env.values())
             raise TriggerConflictError(f"an agent named '{card.name}' already exists")
         await self._announce(card, LifecycleEvent.SESSION_START)
@@ -386,7 +390,7 @@ class Triggers:
         if replace(card, updated_at=was.updated_at) == was:
             return agent_shape(was)
         card = card.with_env(await self._keep(card.env))
-        await self.store.change_agent(card)
+        await self.store.edit_agent(card, "changed", now=card.updated_at)
         await self._drop(was.env.values(), but=card.env.values())
         if card.is_enabled != was.is_enabled:
             started, ended = LifecycleEvent.SESSION_START, LifecycleEvent.SESSION_END
@@ -404,7 +408,7 @@ class Triggers:
             raise TriggerConflictError(f"{used}; delete these workflows first")
         for each in every:
             await self.store.remove(each.id, now=self.clock.now())
-        await self.store.remove_agent(card, now=self.clock.now())
+        await self.store.edit_agent(card, "removed", now=self.clock.now())
         await self._drop(card.env.values())
         return agent_shape(card)
 

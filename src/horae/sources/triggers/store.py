@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 NAME: Final = "trigger"
 _SQL: Final = theme("trigger")
-_DONE: Final = {"add": "added", "change_agent": "changed", "remove_agent": "removed"}
+_EDITS: Final = {"added": "add", "changed": "change_agent", "removed": "remove_agent"}
 _AGENT: Final = "agent:"
 
 
@@ -65,11 +65,7 @@ class AgentCard:
 
 
 def agent_id(name: str) -> str:
-    """Return the id of an agent in the API; the same name is the same agent.
-
-    >>> agent_id("reporter")
-    '8eeb7166-7ef4-57c5-a64c-7595d374391b'
-    """
+    """Return the id of an agent in the API; the same name is the same agent."""
     return str(uuid5(NAMESPACE_URL, f"horae:agent:{name}"))
 
 
@@ -92,39 +88,37 @@ class TriggerStore:
 
         def look(book: Book) -> tuple[list[Trigger], int]:
             rows = book.execute(_SQL["page"], {"limit": limit, "offset": offset})
-            found = [_trigger(row) for row in rows]
-            return found, int(book.execute(_SQL["count"]).fetchone()[0])
+            return [_trigger(row) for row in rows], _count(book, "count")
 
         return await self._ledger.read(look)
 
     async def get(self, trigger: str) -> Trigger | None:
-        return next(iter(await self._found("one", _trigger, id=plain(trigger))), None)
+        return await self._first("one", _trigger, id=plain(trigger))
 
     async def named(self, name: str) -> Trigger | None:
-        if name.startswith(_AGENT):
-            return None
-        return next(iter(await self._found("by_name", _trigger, name=plain(name))), None)
+        is_agent = name.startswith(_AGENT)
+        return None if is_agent else await self._first("by_name", _trigger, name=plain(name))
 
     async def of_kind(self, kind: str) -> list[Trigger]:
         """Return the enabled triggers of a type, oldest first."""
         # Asked for after every receipt that ends, and nearly always the same.
         if kind not in self._kinds:
-            found = await self._typed(kind)
+            found = await self._with_text("type", kind)
+            found = [each for each in found if each.definition.config["type"] == kind]
             self._kinds[kind] = [each for each in found if each.definition.is_enabled]
         return self._kinds[kind]
 
     async def webhooks(self) -> list[Trigger]:
-        return await self._typed(WebhookKind.type)
+        found = await self._with_text("type", WebhookKind.type)
+        return [each for each in found if each.definition.kind.is_signed]
 
-    async def _typed(self, kind: str) -> list[Trigger]:
-        text = compact({"type": kind})[1:-1]
-        found = await self._found("with_text", _trigger, text=text)
-        return [each for each in found if each.definition.config["type"] == kind]
+    async def _with_text(self, name: str, value: str) -> list[Trigger]:
+        """Return the triggers, oldest first, whose definition has a field of a value somewhere."""
+        return await self._found("with_text", _trigger, text=compact({name: value})[1:-1])
 
     async def of_agent(self, agent: str) -> list[Trigger]:
         """Return the triggers that start an agent, oldest first."""
-        text = compact({"agent": agent})[1:-1]
-        found = await self._found("with_text", _trigger, text=text)
+        found = await self._with_text("agent", agent)
         return [each for each in found if each.definition.agent == agent]
 
     async def of_files(self) -> list[Trigger]:
@@ -180,20 +174,10 @@ class TriggerStore:
         return await self._found("agents", _card)
 
     async def agent(self, word: str) -> AgentCard | None:
-        facts = {"name": f"{_AGENT}{plain(word)}", "id": plain(word)}
-        return next(iter(await self._found("agent", _card, **facts)), None)
+        return await self._first("agent", _card, name=f"{_AGENT}{plain(word)}", id=plain(word))
 
-    async def insert_agent(self, card: AgentCard) -> bool:
-        return await self._edit_agent("add", card, now=card.created_at)
-
-    async def change_agent(self, card: AgentCard) -> bool:
-        return await self._edit_agent("change_agent", card, now=card.updated_at)
-
-    async def remove_agent(self, card: AgentCard, *, now: datetime) -> bool:
-        return await self._edit_agent("remove_agent", card, now=now)
-
-    async def _edit_agent(self, query: str, card: AgentCard, *, now: datetime) -> bool:
-        """Add, change or remove an agent, with an event; False: nothing was changed."""
+    async def edit_agent(self, card: AgentCard, what: str, *, now: datetime) -> bool:
+        """Store an agent that is added, changed or removed; False: nothing was changed."""
         facts = {
             "id": card.id,
             "name": f"{_AGENT}{card.name}",
@@ -203,9 +187,9 @@ class TriggerStore:
         }
 
         def put(book: Book) -> bool:
-            is_done = book.execute(_SQL[query], facts).rowcount > 0
+            is_done = book.execute(_SQL[_EDITS[what]], facts).rowcount > 0
             if is_done:
-                book.tell("edited", now=now, facts={"agent": card.name, "what": _DONE[query]})
+                book.tell("edited", now=now, facts={"agent": card.name, "what": what})
             return is_done
 
         return await self._write(put)
@@ -213,10 +197,7 @@ class TriggerStore:
     async def file(
         self, trigger: Trigger, receipt: Receipt, *, text: str, now: datetime
     ) -> tuple[Filed, bool] | None:
-        """File a receipt of a trigger with its order, and tell whether it is new.
-
-        The same key gives the same receipt. None: the trigger is not armed.
-        """
+        """Return the receipt of a key, and whether it is new; None: the trigger is not armed."""
 
         def put(book: Book) -> tuple[Filed, bool] | None:
             listed = _entry_of(book, trigger.id)
@@ -255,10 +236,7 @@ class TriggerStore:
     async def dispatches(
         self, trigger: str, *, limit: int, offset: int
     ) -> tuple[list[tuple[Filed, datetime | None]], int]:
-        """Return some receipts of a trigger, newest first, and how many there are in all.
-
-        Each comes with the time when its first run began.
-        """
+        """Return some receipts, newest first, with their starts, and how many there are in all."""
 
         def look(book: Book) -> tuple[list[tuple[Filed, datetime | None]], int]:
             listed = _entry_of(book, trigger)
@@ -267,13 +245,11 @@ class TriggerStore:
             asked = {"entry": listed.number, "limit": limit, "offset": offset}
             rows = book.execute(_SQL["dispatches"], asked)
             found = [(filed_of(row), moment(row["started_at"])) for row in rows]
-            return found, int(book.execute(_SQL["count_dispatches"], asked).fetchone()[0])
+            return found, _count(book, "count_dispatches", **asked)
 
         return await self._ledger.read(look)
 
     async def skip(self, receipt: int, *, reason: Reason, now: datetime) -> bool:
-        """Skip a receipt that waits or is held."""
-
         def end(book: Book) -> bool:
             filed = book.receipt(receipt)
             return filed is not None and book.finish(filed, Status.SKIPPED, reason=reason, now=now)
@@ -299,8 +275,7 @@ class TriggerStore:
     async def scan(self) -> Scan:
         """Return the triggers that the ledger does not know as they are, and the broken files.
 
-        A change of a trigger arms it at the same time, so there are hardly any. To return all
-        would undo changes that are made while this scan is on its way into the ledger.
+        To return all would undo changes that are made while this scan is on its way.
         """
 
         def look(book: Book) -> Scan:
@@ -309,7 +284,7 @@ class TriggerStore:
                 is_broken = broken is None or row["known_file"] in broken  # its file, still
                 known = row["known_broken"] if is_broken else None
                 every.append((_scanned(row, known=known or ""), row))
-            if book.execute(_SQL["count_orphans"]).fetchone()[0]:  # these are missed
+            if _count(book, "count_orphans"):  # these are missed
                 return Scan(tuple(found for found, _ in every), broken=broken or {})
             new = (found for found, row in every if not _is_known(found, row))
             return Scan(tuple(new), standing=("",), broken=broken or {})
@@ -322,6 +297,9 @@ class TriggerStore:
         return await self._ledger.read(
             lambda book: [make(row) for row in book.execute(_SQL[query], facts)]
         )
+
+    async def _first(self, query: str, make: Callable[[sqlite3.Row], T], **facts: str) -> T | None:
+        return next(iter(await self._found(query, make, **facts)), None)
 
     async def _write(self, work: Callable[[Book], T]) -> T:
         """Change definitions; those that are cached are forgotten, before and after."""
@@ -345,10 +323,7 @@ def _is_known(found: Scanned, row: sqlite3.Row) -> bool:
 
 
 def _scanned(row: sqlite3.Row, *, known: str = "") -> Scanned:
-    """Return a row as an entry; one that cannot be understood says so and stops no other.
-
-    *known* is why its file is known to be broken.
-    """
+    """Return a row as an entry; one that cannot be understood says so and stops no other."""
     try:
         return replace(scanned(_trigger(row)), broken=known)
     except (LookupError, TypeError, ValueError, AttributeError):
@@ -359,9 +334,8 @@ def _scanned(row: sqlite3.Row, *, known: str = "") -> Scanned:
 
 
 def _arm(book: Book, trigger: str, *, now: datetime) -> Trigger:
-    """Update the entry of one trigger, and leave all others alone."""
     row = book.execute(_SQL["one"], {"id": trigger}).fetchone()
-    scan = Scan((_scanned(row),), standing=("",))
+    scan = Scan((_scanned(row),), standing=("",))  # no other trigger is looked at
     scanning.scan(book, NAME, scan, now=now, revision=None, patience=PATIENCE)
     return _trigger(row)
 
@@ -376,6 +350,10 @@ def _carry(book: Book, receipt: int, text: str, *, now: datetime) -> str:
 def _entry_of(book: Book, trigger: str) -> Listed | None:
     rows = book.rows_at(NAME, [f"trigger:{plain(trigger)}"])
     return book.entry(rows[0]["number"]) if rows else None
+
+
+def _count(book: Book, query: str, **facts: int) -> int:
+    return int(book.execute(_SQL[query], facts).fetchone()[0])
 
 
 def _trigger(row: sqlite3.Row) -> Trigger:
