@@ -721,9 +721,7 @@ async def _poll(app: App, stop: asyncio.Event) -> None:
             raise PollError(argv[0], process.returncode, words)
         return said.decode(errors="replace")
 
-    await GithubPoller(app.triggers, app.context.trigger_store, clock=app.clock, call=call).run(
-        stop
-    )
+    await GithubPoller(triggers=app.triggers, clock=app.clock, call=call).run(stop)
     await asyncio.Event().wait()  # to stop is for whoever set it
 
 

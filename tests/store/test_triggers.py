@@ -1187,7 +1187,7 @@ async def test_github_is_looked_at_from_time_to_time_and_each_issue_is_taken_onc
         calls.append(argv)
         return answers[len(calls) - 1]
 
-    polls = GithubPoller(stage.triggers, stage.store, clock=stage.clock, call=call)
+    polls = GithubPoller(triggers=stage.triggers, clock=stage.clock, call=call)
     assert await polls.turn() == NOW + 10 * SECOND
     assert calls == []
     for length, waits in ((10, 10), (10, 12), (12, 10)):

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class FilesError(HoraeError, code="agentd_files"):
-    """Files that cannot be applied; nothing was changed."""
-
     def __init__(self, found: Sequence[str]) -> None:
         self.found = list(found)
         count = f"{len(found)} problem{'s' * (len(found) != 1)}"
@@ -32,8 +30,6 @@ class FilesError(HoraeError, code="agentd_files"):
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """The change of one agent or workflow when files are applied."""
-
     verb: str  # create, update, unchanged, disable, delete or skip
     what: str  # agent or workflow
     name: str
@@ -59,7 +55,6 @@ class FileChange:
 
 
 async def plan_files(triggers: Triggers, files: Sequence[DefinitionFile]) -> list[FileChange]:
-    """Return what would change if files were applied, agents first; raises FilesError."""
     changes, wrong = await judge_files(triggers, files)
     if wrong:
         raise FilesError(error_lines(wrong))
@@ -137,7 +132,6 @@ def disabled_if_fired(changes: Sequence[FileChange], *, fresh_at: datetime) -> l
 
 
 async def plan_teardown(triggers: Triggers, files: Sequence[DefinitionFile]) -> list[FileChange]:
-    """Return what a teardown of files would delete, workflows first."""
     changes = []
     for file in sorted(files, key=lambda each: each.what == "agent"):
         try:
@@ -152,10 +146,7 @@ async def plan_teardown(triggers: Triggers, files: Sequence[DefinitionFile]) -> 
 async def plan_removed(
     store: TriggerStore, names: Mapping[str, str | None], folder: str
 ) -> list[FileChange]:
-    """Return the changes that disable workflows that no file in a folder holds any more.
-
-    *names* are the files that there are, each with its workflow if it can be read.
-    """
+    """Return the changes that disable workflows of a folder that no file in *names* holds."""
     return [
         _disabled(each.name, f"{each.file}:1", is_wanted=None)
         for each in [trigger.definition for trigger in await store.of_files()]

@@ -138,8 +138,6 @@ def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> Pa
 
 
 class _YamlPage:
-    """One file while it is being read: its fields, and what was found wrong so far."""
-
     def __init__(self, text: str, file: str) -> None:
         self.file = file
         self.data = YamlMap()

@@ -38,8 +38,6 @@ _COMMON: Final = (*STANDARD, "trigger_type", "workflow_id", "fire_time")
 
 
 class TriggerError(HoraeError, code="trigger", exit_code=Exit.USAGE):
-    """A trigger or an agent with a field that is not valid."""
-
     def __init__(self, reason: str, *, field: str = "") -> None:
         self.reason = reason
         self.field = field  # of a file
@@ -184,7 +182,7 @@ class TriggerKind:
         return self.waits_for.format_map({**self.unsaid, **said})
 
     def lines(self) -> dict[str, str]:
-        """Return the fields that `agent get-workflow` shows, by label."""
+        """Return what `agent get-workflow` shows, by label."""
         config = self.config
         return {label: config[name] for label, name in self.labels.items() if config.get(name)}
 
@@ -507,11 +505,7 @@ def masked(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(text: str) -> str:
-    """Return what may be shown of a secret: the name that it goes by, if it has one.
-
-    >>> shown("${DEPLOY}"), shown("hunter2")
-    ('${DEPLOY}', '***')
-    """
+    """Return what may be shown of a secret: the name that it goes by, if it has one."""
     return text if is_reference(text) else MASK
 
 
@@ -523,10 +517,7 @@ def secrets_of(config: Mapping[str, Any]) -> frozenset[str]:
 
 
 def read_delivery(body: bytes, *, event: str, delivery: str, now: datetime) -> WebhookDelivery:
-    """Return what a message says: an issue, a pull request, another event, or anything in JSON.
-
-    *event* is what GitHub says beside the body; else the kind of event is its `type`.
-    """
+    """Return what a message says; *event* is what GitHub says beside the body, else its `type`."""
     text = body.decode("utf-8", "replace")
     try:
         said = json.loads(text)
@@ -581,7 +572,6 @@ def _issue(found: Mapping[str, Any], facts: Mapping[str, str]) -> TriggerTask:
 
 
 def _text(value: object) -> str:
-    """Return a text or a number as text; anything else is empty."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, str | int) else ""

@@ -60,7 +60,7 @@ _PREFIXES: Final = {
 
 
 def api_words(error: HoraeError) -> str:
-    """Return an error in the words of agentd, which begin with the kind of the error."""
+    """Return an error as agentd words it, beginning with the kind of the error."""
     prefix = _PREFIXES.get(error.code)
     return str(error) if prefix is None else f"{prefix}: {error}"
 
@@ -228,7 +228,6 @@ def checked_agent(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_task(data: object) -> TriggerTask:
-    """Return what a request hands over: a title, a body and metadata."""
     if data is None:
         return TriggerTask()
     if not isinstance(data, dict):
@@ -255,7 +254,6 @@ def parse_tools(data: object) -> ToolPolicy:
 
 
 def validate_template(template: str) -> dict[str, Any]:
-    """Return what is wrong with a template of any kind of trigger, and the known variables."""
     wrong = problems(template, kinds.EVERY_VARIABLE)
     warnings = wrong or ([] if variables(template) else [NO_VARIABLES])
     return {"valid": not wrong, "warnings": warnings, "known_variables": list(kinds.EVERY_VARIABLE)}

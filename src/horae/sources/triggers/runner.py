@@ -81,7 +81,6 @@ class PromptRunner:
 
 
 def unnamed(origin: Origin) -> Agent:
-    """Return the agent that is made for one request that names none."""
     return Agent(NAME, AgentDefinition(NAME, NAME, ""), origin, remedy="")
 
 

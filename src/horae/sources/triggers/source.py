@@ -40,11 +40,7 @@ LIMIT: Final = 1 << 20  # bytes of one file
 
 @dataclass(eq=False)
 class TriggerSource:
-    """The triggers of a ledger; a disabled one is known and not armed.
-
-    *follow* gets every receipt that is over, for the triggers that wait for such ends.
-    *has_files* tells whether the plan root holds files of triggers.
-    """
+    """The triggers of a ledger; a disabled one is known and not armed."""
 
     store: TriggerStore
     follow: Callable[[Filed], Awaitable[None]] | None = None
@@ -268,7 +264,7 @@ def has_files(root: str) -> bool:
 
 
 def _doubles(files: list[DefinitionFile]) -> dict[str, Diagnostic]:
-    """Return what is wrong with files of one name: it is not clear which of them is meant."""
+    """Return the files of one name: it is not clear which of them is meant."""
     wrong = {}
     for each in sorted(files, key=lambda each: each.what):
         same = [other.file for other in files if (other.what, other.name) == (each.what, each.name)]
@@ -279,8 +275,6 @@ def _doubles(files: list[DefinitionFile]) -> dict[str, Diagnostic]:
 
 
 class _Files(NamedTuple):
-    """The files to read, each with its kind if its folder says so; and what is not read."""
-
     files: list[tuple[str, str]]
     rooms: list[str]
     problems: list[PlanFileError]

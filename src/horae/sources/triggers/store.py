@@ -74,8 +74,6 @@ def dispatch_id(trigger: str, key: str) -> str:
 
 
 class TriggerStore:
-    """Triggers and agents beside the ledger, on SQLite and on PostgreSQL."""
-
     def __init__(self, ledger: BookLedger, *, term: int = 1) -> None:
         self._ledger = ledger
         self._term = term
