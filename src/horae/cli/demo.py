@@ -129,16 +129,11 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
             if other is not None:
                 page += f"  (port {other.rpartition(':')[2]}: the usual one is in use)"
             echo(_tour(root, page))
-            log_notes(app)
+            log_notes(app.notes)
 
         config = load(root)
-        running = run_plans(
-            config,
-            shown="plain",  # the screen of `up` would hide the first lines
-            seconds=seconds,
-            begin=begin,
-            pace=PACE,
-        )
+        # The screen of `up` would hide the first lines.
+        running = run_plans(config, shown="plain", seconds=seconds, begin=begin, pace=PACE)
         with logging_to("plain", level="info", zone_name=config.zone or machine_zone().key):
             code = asyncio.run(running)
         _sum_up(place, monotonic() - began)

@@ -72,14 +72,6 @@ class Check(NamedTuple):
     found: str
     remedy: str = ""
 
-    def data(self) -> dict[str, object]:
-        return {
-            "check": self.name,
-            "grade": self.grade.value,
-            "found": self.found,
-            "remedy": self.remedy or None,
-        }
-
 
 _ok, _warn, _fail = (partial(Check, grade) for grade in Grade)
 
@@ -103,7 +95,11 @@ def doctor(*, restores: bool, place: Place, output: Output) -> int:
     found = list(examine(place))
     rows = [(safe(each.grade, style=_STYLES[each.grade]), *each[1:]) for each in found]
     names = ("", "check", "found", "what to do")
-    print_rows(output, [each.data() for each in found], lambda: print_table(names, rows))
+    data = [
+        {"check": name, "grade": grade.value, "found": what, "remedy": remedy or None}
+        for grade, name, what, remedy in found
+    ]
+    print_rows(output, data, lambda: print_table(names, rows))
     return Exit.FINDINGS if any(each.grade is Grade.FAIL for each in found) else Exit.OK
 
 
@@ -116,18 +112,12 @@ def examine(place: Place) -> Iterator[Check]:
     else:
         yield _ok("reader", "self-test of the plan parser passed")
     yield check_sqlite(sqlite3.sqlite_version_info)
-    clock = SystemClock()
-    first = ClockReading(clock.now(), time.monotonic())
+    first = ClockReading(SystemClock().now(), time.monotonic())
     time.sleep(0.02)
-    yield check_clock(first, ClockReading(clock.now(), time.monotonic()))
+    yield check_clock(first, ClockReading(SystemClock().now(), time.monotonic()))
     yield _check_zones()
     yield check_git(_git_version(), is_needed=root.is_dir() and is_repository(root))
-    path = os.environ.get("PATH", os.defpath)
-    there = {
-        row.name
-        for row in LANGUAGES
-        if any(shutil.which(tool.program, path=path) for tool in row.tools)
-    }
+    there = {row.name for row in LANGUAGES if any(shutil.which(tool.program) for tool in row.tools)}
     yield from check_languages(there, _languages_of(config))
     yield check_root(root)
     yield _check_settings(config)
@@ -145,11 +135,6 @@ def examine(place: Place) -> Iterator[Check]:
 
 
 def check_python(version: tuple[int, ...], platform: str) -> Check:
-    """Return whether this Python and system can do everything.
-
-    >>> check_python((3, 12, 1), "linux").found
-    'Python 3.12.1 on linux'
-    """
     found = f"Python {'.'.join(map(str, version))} on {platform}"
     if version < (3, 11):
         return _fail("python", found, "use Python 3.11 or newer")
@@ -162,11 +147,6 @@ def check_python(version: tuple[int, ...], platform: str) -> Check:
 
 
 def check_sqlite(version: tuple[int, ...]) -> Check:
-    """Return whether this SQLite is new enough, and free of the fault in its log.
-
-    >>> [check_sqlite(each).grade.value for each in ((3, 34, 1), (3, 40, 1), (3, 51, 3))]
-    ['fail', 'warn', 'ok']
-    """
     found = f"SQLite {'.'.join(map(str, version))}"
     if version < (3, 35):
         return _fail("sqlite", found, "use a Python with SQLite 3.35 or newer")
@@ -178,10 +158,8 @@ def check_sqlite(version: tuple[int, ...]) -> Check:
 
 
 def has_log_fault(version: tuple[int, ...]) -> bool:
-    """Tell whether a SQLite has the fault of a write-ahead log that is reset by two at once.
-
-    It came with 3.7.0 and was mended in 3.51.3, 3.50.7 and 3.44.6; 3.52.0 was withdrawn.
-    """
+    """Tell whether a SQLite has the fault of a write-ahead log that is reset by two at once."""
+    # It came with 3.7.0 and was mended in 3.51.3, 3.50.7 and 3.44.6; 3.52.0 was withdrawn.
     if version < (3, 7, 0) or (3, 44, 6) <= version < (3, 45) or (3, 50, 7) <= version < (3, 51):
         return False
     return version < (3, 51, 3) or version[:3] == (3, 52, 0)
@@ -232,25 +210,22 @@ def _zone_data() -> tuple[str | None, str]:
 
 
 def _git_version() -> str | None:
-    program = shutil.which("git")
-    if program is None:
-        return None
     try:
-        done = subprocess.run(  # noqa: S603 - what is in the PATH
-            [program, "--version"], capture_output=True, text=True, timeout=10, check=False
-        )
+        return subprocess.check_output(
+            ("git", "--version"),  # noqa: S607 - what is in the PATH
+            text=True,
+            timeout=10,
+            stderr=subprocess.DEVNULL,
+        ).strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
 
 
 def check_git(said: str | None, *, is_needed: bool) -> Check:
     """Return whether this git will do; a plan that is not under git needs none.
 
-    >>> check_git("git version 2.39.5", is_needed=True).grade.value
-    'ok'
-    >>> check_git("git version 2.30.2", is_needed=True).remedy
-    'install git 2.38 or newer'
+    >>> [check_git(f"git version {each}", is_needed=True).grade.value for each in ("2.39", "2.30")]
+    ['ok', 'fail']
     """
     numbers = re.search(r"(\d+)\.(\d+)", said or "", re.ASCII)
     if numbers and (int(numbers[1]), int(numbers[2])) >= GIT:
@@ -263,8 +238,8 @@ def check_git(said: str | None, *, is_needed: bool) -> Check:
 
 def check_programs(path: str) -> Check:
     clashes = []
+    places = dict.fromkeys(each for each in path.split(os.pathsep) if each)
     for name in _PROGRAMS:
-        places = dict.fromkeys(each for each in path.split(os.pathsep) if each)
         found = [file for each in places if (file := shutil.which(name, path=each))]
         others = [file for file in found if not _is_ours(file)]
         if others:
@@ -272,9 +247,8 @@ def check_programs(path: str) -> Check:
             ours = next((file for file in found if file not in others), f"Horae's {name}")
             clashes.append(f"{others[0]} {first} {ours}")
     if not clashes:
-        names = f"{', '.join(_PROGRAMS[:-1])} and {_PROGRAMS[-1]}"
-        said = f"Horae also installs {names}; no other program in the PATH has one of these names"
-        return _ok("programs", said)
+        said = "Horae also installs wb, batty and agent"
+        return _ok("programs", f"{said}; no other program in the PATH has one of these names")
     remedy = "call the program by its full path, or change the order of the PATH"
     return _warn("programs", "; ".join(clashes), remedy)
 
@@ -288,11 +262,7 @@ def _is_ours(file: str) -> bool:
 
 
 def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Check]:
-    """Yield which languages can be run, and each that is used (where) and cannot be.
-
-    >>> [each.grade.value for each in check_languages({"sh"}, {"go": "plan.org:3"})]
-    ['ok', 'fail']
-    """
+    """Yield which languages can be run, and each that is used (where) and cannot be."""
     rows = [row for row in LANGUAGES if row.name != AGENT]
     names = ", ".join(row.name for row in rows if row.name in there) or "none"
     others = ", ".join(row.name for row in rows if row.name not in there)
@@ -311,19 +281,15 @@ def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Ch
 
 def _languages_of(config: Config) -> dict[str, str]:
     used: dict[str, str] = {}
-    try:
-        plans = find_plans(config.root, most=config.plan_max_files).plans
-    except PlanFileError:  # `plan root` says so
-        return {}
-    for path in plans:
-        try:
-            text = read_plan(path, root=config.root).text
-        except PlanFileError:  # that is for `check`
-            continue
-        for world in every(worlds(read_text(text))):
-            for component in world.components:
-                if component.block is not None and component.block.lang:
-                    used.setdefault(component.block.lang.lower(), os.fspath(path))
+    with suppress(PlanFileError):  # `plan root` says so
+        for path in find_plans(config.root, most=config.plan_max_files).plans:
+            with suppress(PlanFileError):  # that is for `check`
+                plan = read_text(read_plan(path, root=config.root).text)
+                for component in (
+                    each for world in every(worlds(plan)) for each in world.components
+                ):
+                    if component.block is not None and component.block.lang:
+                        used.setdefault(component.block.lang.lower(), os.fspath(path))
     return used
 
 
@@ -343,9 +309,10 @@ def _check_settings(config: Config) -> Check:
     waiting, unknown = untrusted(config).waiting, config.findings
     if not waiting and not unknown:
         return _ok("settings", "all settings in horae.toml are used")
-    found = [f"{each.file}:{each.line}: {each.message}" for each in unknown[:3]]
-    found += [f"{len(unknown) - 3} more unknown settings"] if len(unknown) > 3 else []
-    remedies = ["correct or remove it; `horae config` lists the settings"] if unknown else []
+    found, remedies = [f"{each.file}:{each.line}: {each.message}" for each in unknown[:3]], []
+    if unknown:
+        found += [f"{len(unknown) - 3} more unknown settings"] if len(unknown) > 3 else []
+        remedies.append("correct or remove it; `horae config` lists the settings")
     if waiting:
         named = "; ".join(f"commit {each.commit[:12]} changes {each.name}" for each in waiting)
         found.append(f"{named}, which is not used yet")
@@ -379,16 +346,14 @@ def _check_data(place: Place) -> Iterator[Check]:
         "permissions": _check_permissions,
         "disk": lambda place: check_disk(shutil.disk_usage(place.directory).free),
         "engine": _check_lock,
+        "ledger": _check_ledger,
+        "ledger clock": _check_ledger_clock,
+        "backups": _check_backups,
     }
-    if place.store is None:  # else it is in a database, which has its own checks
-        looks |= {
-            "ledger": _check_ledger,
-            "ledger clock": _check_ledger_clock,
-            "backups": _check_backups,
-        }
-    for name, look in looks.items():
+    # A ledger in a database has its own checks.
+    for name in list(looks)[: None if place.store is None else 4]:
         try:
-            yield look(place)
+            yield looks[name](place)
         except OSError as error:
             remedy = f"run horae as the owner of {directory}, or use --data"
             yield _fail(name, f"cannot be checked ({error.strerror})", remedy)
@@ -423,11 +388,6 @@ def _check_permissions(place: Place) -> Check:
 
 
 def check_disk(free: int) -> Check:
-    """Return whether there is room for receipts.
-
-    >>> check_disk(3 * 2**20).grade.value, check_disk(5 * 2**30).found
-    ('fail', '5.0 GiB free')
-    """
     found = f"{maintenance.size_text(free)} free"
     if free < 16 * _MIB:
         return _fail("disk", found, "free disk space; until then no run starts")
@@ -600,19 +560,12 @@ def check_schema(seen: DatabaseFacts, *, known: int) -> Check:
 
 
 def check_skew(ahead: timedelta) -> Check:
-    """Return whether this machine's clock and the database's, which decides, are near.
-
-    >>> check_skew(timedelta(minutes=-4)).found
-    "this machine's clock is 4m behind the database's"
-    """
     if abs(ahead) < _SKEW:
         return _ok("store clock", "this machine's clock and the database's agree")
     length = format_duration(timedelta(seconds=round(abs(ahead).total_seconds())))
     side = "ahead of" if ahead > timedelta() else "behind"
-    found = f"this machine's clock is {length} {side} the database's"
-    return _warn(
-        "store clock", found, "the clock of the database is used; run a time service on both"
-    )
+    remedy = "the clock of the database is used; run a time service on both"
+    return _warn("store clock", f"this machine's clock is {length} {side} the database's", remedy)
 
 
 _ASK: Final = """

@@ -80,10 +80,7 @@ def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
 def _as_the_engine_knows(
     stands: views.StatusReport, engine: Far, *, limit: int
 ) -> views.StatusReport:
-    """Return the status with what no ledger holds: what cannot be read, what is in the way.
-
-    Without an answer of the engine the status stays; an engine that hangs is a problem itself.
-    """
+    """Return the status with what only the engine knows; that it hangs is a problem itself."""
     try:
         told = engine.get("status", patience=_PATIENCE, limit=min(limit, _MOST))
         line = engine.get("gate", patience=_PATIENCE, limit=_MOST)["waiting"]
@@ -95,10 +92,9 @@ def _as_the_engine_knows(
     why = {each["receipt"]: Reason(each.get("reason_code") or "", each["reason"]) for each in line}
     waiting = []
     for each in stands.waiting:
-        filed = each.filed
-        if filed.number in why:
-            filed = replace(filed, receipt=replace(filed.receipt, reason=why[filed.number]))
-        waiting.append(replace(each, filed=filed))
+        receipt = each.filed.receipt
+        receipt = replace(receipt, reason=why.get(each.filed.number, receipt.reason))
+        waiting.append(replace(each, filed=replace(each.filed, receipt=receipt)))
     problems = tuple(dict.fromkeys((*told["problems"], *stands.problems)))
     facts = replace(stands.engine, stall=told.get("stall") or "")
     return replace(stands, engine=facts, waiting=tuple(waiting), problems=problems)
@@ -293,19 +289,14 @@ class EntryRow:
         return all(word in text for word in words.casefold().split())
 
     def sort_key(self, name: str) -> tuple[Any, ...]:
-        data = self.data
-        title = (data["title"].casefold(), data["file"], data["line"])
-        match name:
-            case "next":
-                return self.next_at is None, self.next_at and self.next_at.timestamp(), title
-            case "last":
-                return self.last_at is None, self.last_at and -self.last_at.timestamp(), title
-            case "state":
-                return [*EntryState].index(self.state), title
-            case "file":
-                return data["file"], data["line"], title
-            case _:
-                return title
+        data, last, coming = self.data, self.last_at, self.next_at
+        keys: dict[str, tuple[Any, ...]] = {
+            "next": (coming is None, coming and coming.timestamp()),
+            "last": (last is None, last and -last.timestamp()),
+            "state": ([*EntryState].index(self.state),),
+            "file": (data["file"], data["line"]),
+        }
+        return *keys.get(name, ()), data["title"].casefold(), data["file"], data["line"]
 
     def cells(self) -> Iterator[str]:
         data, last = self.data, self.data["last"]
@@ -434,44 +425,33 @@ def history(
     since: str | None,
     until: str | None,
     statuses: tuple[str, ...],
-    limit: int,
-    cursor: int | None,
     at: str | None,
     place: Place,
     output: Output,
+    **page: Any,
 ) -> None:
     """List receipts, newest first.
 
     Without ENTRY the receipts of all entries are listed.
     """
-    found = read(
-        place,
-        lambda service: service.history(
-            entry,
-            since=place.moment(since),
-            until=place.moment(until),
-            statuses=[Status(each) for each in statuses],
-            limit=limit,
-            cursor=cursor,
-        ),
-        at=place.moment(at),
-    )
-    rows = [line.data() for line in found.lines]
-    print_rows(output, rows, lambda: _print_history(found, place.zone.key))
+    page |= {"since": place.moment(since), "until": place.moment(until)}
+    page |= {"statuses": [Status(each) for each in statuses]}
+    found = read(place, lambda service: service.history(entry, **page), at=place.moment(at))
 
+    def show() -> None:
+        rows = []
+        for line in _in_zone(found.lines, place.zone.key):
+            filed, reason = line.filed, in_zone(line.filed.receipt.reason, line.zone)
+            how_late = length_text(line.late) if line.late > GRACE else ""
+            words = "; ".join(filter(None, (reason, explain.requested_words(filed))))
+            number = safe(str(filed.number), style="dim")
+            rows.append((number, _planned(line), line.title, filed.status, how_late, words))
+        names = ("receipt", "scheduled", "entry", "status", "late", "reason")
+        print_table(names, rows, empty="no receipts")
+        if rows and found.cursor is not None:
+            echo(f"there is more: --cursor {found.cursor}")
 
-def _print_history(found: views.History, zone_name: str) -> None:
-    rows = []
-    for line in _in_zone(found.lines, zone_name):
-        filed, reason = line.filed, in_zone(line.filed.receipt.reason, line.zone)
-        how_late = length_text(line.late) if line.late > GRACE else ""
-        words = "; ".join(filter(None, (reason, explain.requested_words(filed))))
-        number = safe(str(filed.number), style="dim")
-        rows.append((number, _planned(line), line.title, filed.status, how_late, words))
-    names = ("receipt", "scheduled", "entry", "status", "late", "reason")
-    print_table(names, rows, empty="no receipts")
-    if rows and found.cursor is not None:
-        echo(f"there is more: --cursor {found.cursor}")
+    print_rows(output, [line.data() for line in found.lines], show)
 
 
 # why
@@ -515,17 +495,22 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         said = _why_by_engine(said, place, engine)
         is_over = place.store is None and not engine.is_running
     print_answer(output, said.data(), lambda: _print_why(said, is_over=is_over))
-    if output.is_text and said.entry.source == "org" and said.entry.gone_at is None:
-        _print_doubles(place, output, said)
+    entry = said.entry
+    if not output.is_text or entry.source != "org" or entry.gone_at is not None:
+        return
+    from horae.cli.plan_root import look_up
+
+    for each in look_up(entry.title, place, output, now=said.at):  # what has the same name
+        is_armed = isinstance(each.item, Entry)  # then it is the entry, perhaps on another line
+        if each.item.address == entry.address and each.item.origin != entry.origin and not is_armed:
+            echo("")
+            each.print()
 
 
 def _why_by_engine(
     said: views.WhyReport, place: Place, engine: views.EngineFacts
 ) -> views.WhyReport:
-    """Return a report with what only the engine knows, if it answers.
-
-    This is what keeps waiting receipts from starting, and why a run of the entry could not start.
-    """
+    """Return a report with what keeps receipts and runs from starting, if the engine says so."""
 
     def ask(path: str, **query: object) -> dict[str, Any]:
         far = Far(place.directory, pid=engine.pid)
@@ -549,17 +534,6 @@ def _why_by_engine(
     return replace(
         said, answers=explain.at_the_gate(said.answers, obstacles), cannot_run=cannot_run
     )
-
-
-def _print_doubles(place: Place, output: Output, said: views.WhyReport) -> None:
-    from horae.cli.plan_root import look_up
-
-    entry = said.entry
-    for each in look_up(entry.title, place, output, now=said.at):
-        is_armed = isinstance(each.item, Entry)  # then it is the entry, perhaps on another line
-        if each.item.address == entry.address and each.item.origin != entry.origin and not is_armed:
-            echo("")
-            each.print()
 
 
 def _print_why(said: views.WhyReport, *, is_over: bool) -> None:

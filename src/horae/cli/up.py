@@ -198,8 +198,7 @@ async def take_part(
             return Exit.OK
         member.turned = lambda: _notify("WATCHDOG=1")
         member.may_be_empty = empty_plan
-        for note in member.notes:
-            log.warning("%s", note)
+        log_notes(member.notes)
         _notify("READY=1")
         calm_collector()
         newest = await member.ledger.newest_event()
@@ -228,8 +227,7 @@ async def _log_problems(
     while True:
         await asyncio.sleep(_REFRESH)
         now = dict.fromkeys(await problems())
-        for problem in (each for each in now if each not in logged):
-            log.warning("%s", problem)
+        log_notes(each for each in now if each not in logged)
         for problem in logged.difference(now):
             log.debug("resolved: %s", problem)
         logged = set(now)
@@ -244,11 +242,7 @@ async def run_plans(
     begin: Callable[[App, str | None], None] | None = None,
     pace: float = 0.0,
 ) -> int:
-    """Run the plans and show what happens until a signal, or for some seconds.
-
-    `begin` gets the link of the page and prints its own first lines in place of the usual ones;
-    `pace` is the least number of seconds between two events in the log.
-    """
+    """Run the plans until a signal; `begin` gets the link of the page and prints its own lines."""
     from horae.app import build, keep, start  # not for --help
     from horae.web.app import open_server
 
@@ -326,11 +320,11 @@ def _say_where(app: App, link: str | None) -> None:
     log.info("running the plans in %s (ledger in %s); stop with Ctrl-C", app.root, app.data)
     if link is not None:
         log.info("the page is at %s (can be used once; new link: `horae open`)", link)
-    log_notes(app)
+    log_notes(app.notes)
 
 
-def log_notes(app: App) -> None:
-    for note in app.notes:
+def log_notes(notes: Iterable[str]) -> None:
+    for note in notes:
         log.warning("%s", note)
 
 
@@ -339,9 +333,8 @@ def _stop_event(seconds: float | None) -> asyncio.Event:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def interrupted() -> None:
-        if stop.is_set():
-            os._exit(Exit.INTERRUPTED)  # the runs' lifelines close, so they end with us
-        stop.set()
+        # The runs' lifelines close, so they end with us.
+        os._exit(Exit.INTERRUPTED) if stop.is_set() else stop.set()
 
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, interrupted)
@@ -377,7 +370,7 @@ async def _log_events(
     pace: float = 0.0,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Log the events after a number until *over*; *pace* is the pause between two of them."""
+    """Log the events after a number until *over*; *pace* is the least time between two of them."""
     async for event in _events(ledger, after=after, over=over):
         try:
             is_told = await _log_event(ledger, event)
@@ -395,8 +388,7 @@ async def _log_beginning(app: App) -> None:
         await asyncio.sleep(_REFRESH / 5)
     facts = app.facts()
     stands = await app.service.status(facts)
-    for problem in (each for each in stands.problems if each not in facts.problems):
-        log.warning("%s", problem)
+    log_notes(each for each in stands.problems if each not in facts.problems)
     if not stands.entries and not stands.unarmed:
         log.warning("%s has no entries; `horae init` writes an example plan", app.root)
     ticking = [(each.entry.next_at, each) for each in stands.agents if each.entry.next_at]
@@ -429,16 +421,9 @@ async def _log_event(ledger: Ledger, event: Event) -> bool:
     if not events_log.isEnabledFor(level):
         return False
     word, text = await _words(ledger, event)
-    data = {
-        "event": event.number,
-        "at": key_time(event.at),
-        "kind": event.kind,
-        "entry": event.entry,
-        "receipt": event.receipt,
-        "actor": event.actor,
-        **event.facts,
-    }
-    extra = {"at": event.at, "word": word, "event": data}
+    data = {"event": event.number, "at": key_time(event.at)}
+    data |= {name: getattr(event, name) for name in ("kind", "entry", "receipt", "actor")}
+    extra = {"at": event.at, "word": word, "event": data | dict(event.facts)}
     events_log.log(level, "%s", text, extra=extra)
     return True
 
@@ -495,7 +480,7 @@ async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Eve
                 lines.append(plain_line(event.at, app.context.zone_name, word, text))
 
     listening = asyncio.create_task(listen())
-    with Live(console=console(), auto_refresh=False, screen=False, transient=True) as live:
+    with Live(console=console(), auto_refresh=False, transient=True) as live:
         while not stop.is_set():
             if app.engine.turned_at is None:  # before the first turn nothing is decided yet
                 await asyncio.sleep(_REFRESH / 5)
@@ -581,12 +566,7 @@ def stop(*, timeout: str | None, no_wait: bool, place: Place, output: Output) ->
 
 
 def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> int | None:
-    """Stop the engine of a data directory, wait for its end, and return its process.
-
-    A process that has the lock and does not answer may be an engine that is starting, or that
-    is stopping already; it gets the signal once it answers. None: there is no engine. Progress
-    is printed when it changes, and every few seconds.
-    """
+    """Stop the engine of a data directory, wait for its end, and return its process, if any."""
     asked = seen = None
     told: list[str] | None = None
     began = told_at = monotonic()
@@ -595,6 +575,7 @@ def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> 
         if holder is None or asked not in {None, holder.pid}:  # another one may be started
             return asked or seen
         seen = holder.pid
+        # Without an answer it may be starting, or stopping already.
         if asked is None and Far(place.directory, pid=holder.pid).answers():
             _signal(place, holder.pid)
             asked = holder.pid
@@ -620,22 +601,14 @@ def _signal(place: Place, pid: int | None) -> None:
         reason = "the engine runs in another container or on another machine"
         raise CannotStopError(str(place.directory), reason)
     try:
-        os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        return
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     except PermissionError:
-        reason = (
-            f"the engine (process {pid}) belongs to another user; stop it as that user, "
-            "or with `systemctl stop` if it is a service"
-        )
-        raise CannotStopError(str(place.directory), reason) from None
+        whose = f"the engine (process {pid}) belongs to another user"
+        how = "stop it as that user, or with `systemctl stop` if it is a service"
+        raise CannotStopError(str(place.directory), f"{whose}; {how}") from None
 
 
 def _runs_text(runs: list[str]) -> str:
-    """Return how many runs there are, and the first titles.
-
-    >>> _runs_text(["Backup"])
-    '1 run: Backup'
-    """
     more = f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else ""
     return f"{len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(runs[:_SHOWN])}{more}"
