@@ -196,6 +196,14 @@ def ask(place: Place, work: Callable[[BookLedger], Awaitable[T]]) -> T:
     return asyncio.run(asking())
 
 
+def ask_shared(store: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
+    async def asking() -> T:
+        async with opened(open_shared(store)) as ledger:
+            return await work(ledger)
+
+    return asyncio.run(asking())
+
+
 def read(place: Place, work: Callable[[Service], Awaitable[T]], *, at: datetime | None = None) -> T:
     return ask(place, lambda ledger: work(_service(ledger, place, at=at, is_reader=True)))
 
@@ -390,18 +398,17 @@ def leader_of(place: Place, store: str) -> Far | None:
     from horae.store.postgres import NODE
     from horae.web.keys import new_token
 
-    async def asking() -> Far | None:
-        async with opened(open_shared(store)) as ledger:
-            leader, secret = await ledger.leases.leader(), await ledger.secret(NODE, new_token)
-            members = [each.member for each in await ledger.leases.members()]
-            actor = await own_actor(ledger, place.directory)
+    async def asking(ledger: PostgresLedger) -> Far | None:
+        leader, secret = await ledger.leases.leader(), await ledger.secret(NODE, new_token)
+        members = [each.member for each in await ledger.leases.members()]
+        actor = await own_actor(ledger, place.directory)
         for each in members:
             if leader is not None and each.name == leader.holder and each.address:
-                far = FarLeader(place.directory, each.name, each.address, secret, actor)
-                return far if far.answers() else None
+                return FarLeader(place.directory, each.name, each.address, secret, actor)
         return None
 
-    return asyncio.run(asking())
+    far = ask_shared(store, asking)
+    return far if far is not None and far.answers() else None
 
 
 def engine_of(place: Place) -> EngineFacts:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from horae.cli.connection import Place, ask, open_shared, opened, refuse_loss, write
+from horae.cli.connection import Place, ask, ask_shared, refuse_loss, write
 from horae.cli.moments import parse_moment
 from horae.cli.options import answer_options, data_option, option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
@@ -102,12 +102,9 @@ def backup(file: str | None, *, place: Place, output: Output) -> None:
     data directory, named by the time.
     """
     refuse_loss(place)
+    target = home = place.directory / BACKUPS if file is None else Path(file)
     if file is None:
-        home = place.directory / BACKUPS
         database.prepare_folder(home)
-    else:
-        home = Path(file)
-    target = home
     if home.is_dir():
         stem = f"ledger-{SystemClock().now():%Y%m%dT%H%M%SZ}"
         suffixes = chain([""], (f"-{number}" for number in count(2)))
@@ -138,9 +135,8 @@ def restore(file: str, *, place: Place, output: Output) -> None:
     backups = backups_in(home)
     more = f", and {len(backups) - 3} more in {home}" if len(backups) > 3 else ""
     are = "the newest backups are" if len(backups) > 1 else "there is one backup:"
-    remedy = f"there are no backups in {home}"
-    if backups:
-        remedy = f"{are} {', '.join(map(str, backups[:3]))}{more}"
+    newest = f"{are} {', '.join(map(str, backups[:3]))}{more}"
+    remedy = newest if backups else f"there are no backups in {home}"
     if not path.exists():
         raise NotBackupError(str(path), "the file does not exist", remedy=remedy)
     try:
@@ -223,12 +219,8 @@ def size_text(size: int) -> str:
     """
     if size < 1024:
         return f"{size} bytes"
-    amount = float(size)
-    for unit in ("KiB", "MiB", "GiB"):
-        amount /= 1024
-        if amount < 1024 or unit == "GiB":
-            break
-    return f"{amount:.1f} {unit}"
+    power = min((size.bit_length() - 1) // 10, 3)
+    return f"{size / 1024**power:.1f} {'KMG'[power - 1]}iB"
 
 
 @click.command()
@@ -243,15 +235,10 @@ def prune(before: str, *, dry_run: bool, place: Place, output: Output) -> None:
     """
     moment = _age(before, place, now=SystemClock().now())
     pruned = write(place, lambda service: service.prune(before=moment, dry_run=dry_run))
-    words = {
-        "receipts": "receipts",
-        "runs": "runs",
-        "events": "events",
-        "texts": "copies of plan text",
-    }
-    counts = {name: getattr(pruned, name) for name in words}
+    counts = {name: getattr(pruned, name) for name in ("receipts", "runs", "events", "texts")}
     said = {"before": moment.isoformat(timespec="seconds"), "dry_run": dry_run, **counts}
-    amounts = ", ".join(f"{counts[name]:,} {what}" for name, what in words.items())
+    amounts = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    amounts = amounts.replace("texts", "copies of plan text")
     verb = "would remove" if dry_run else "removed"
     when = moment_text(moment, place.zone.key)
     print_answer(output, said, f"{verb} details from before {when}: {amounts}")
@@ -325,12 +312,7 @@ def _ask_shared(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
     store = load(root).store
     if store is None:
         raise NoStoreError(root)
-
-    async def asking() -> T:
-        async with opened(open_shared(store)) as ledger:
-            return await work(ledger)
-
-    return asyncio.run(asking())
+    return ask_shared(store, work)
 
 
 @click.command()
@@ -353,14 +335,13 @@ def migrate(*, target: str | None, data: str | None, root: str, output: Output) 
     if url is None:
         raise NoStoreError(root)
 
-    async def moving() -> list[Moved]:
-        async with opened(open_shared(url)) as ledger:
-            await prepare(ledger.address)
-            if not (settings.data / database.DATABASE).exists():
-                return []
-            return await move(settings.data, ledger, now=SystemClock().now())
+    async def moving(ledger: PostgresLedger) -> list[Moved]:
+        await prepare(ledger.address)
+        if not (settings.data / database.DATABASE).exists():
+            return []
+        return await move(settings.data, ledger, now=SystemClock().now())
 
-    moved = asyncio.run(moving())
+    moved = ask_shared(url, moving)
     rows = [{"table": each.table, "rows": each.rows, "digest": each.digest} for each in moved]
     end = f"the tables are created; there is no ledger in {settings.data} to move"
     if moved:

@@ -363,8 +363,8 @@ def list_(
     rows.sort(key=lambda row: row.sort_key(sort))
     names = ("entry", "title", "state", "rule", "last", "next")
     cells = (row.cells() for row in rows)
-    data = [row.data for row in rows]
-    print_rows(output, data, lambda: print_table(names, cells, empty="no entries"))
+    table = partial(print_table, names, cells, empty="no entries")
+    print_rows(output, [row.data for row in rows], table)
 
 
 async def _known(service: Service, *, with_gone: bool) -> list[EntryRow]:

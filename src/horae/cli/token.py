@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import webbrowser
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -78,8 +77,8 @@ def list_(*, place: Place, output: Output) -> None:
     cells = []
     for row in rows:
         unused = "not recorded" if row["name"] == OPERATOR else "never"
-        used = _seconds(row["used_at"]) if row["used_at"] else unused
-        cells.append((row["name"], " ".join(row["scopes"]), _seconds(row["created_at"]), used))
+        times = (_seconds(row["created_at"]), _seconds(row["used_at"], unused))
+        cells.append((row["name"], " ".join(row["scopes"]), *times))
     print_rows(output, rows, lambda: print_table(("name", "scopes", "created", "last used"), cells))
 
 
@@ -114,11 +113,9 @@ def sessions(*, place: Place, output: Output) -> None:
     for row in rows:
         times = (_seconds(row[name]) for name in ("created_at", "used_at", "expires_at"))
         cells.append((row["id"], row["token"], *times, row["agent"]))
-    names, empty = (
-        ("session", "token", "since", "last used", "ends", "browser"),
-        "no browser is logged in",
-    )
-    print_rows(output, rows, lambda: print_table(names, cells, empty=empty, whole="session"))
+    names = ("session", "token", "since", "last used", "ends", "browser")
+    form = {"empty": "no browser is logged in", "whole": "session"}
+    print_rows(output, rows, lambda: print_table(names, cells, **form))
 
 
 @token.command("end-session")
@@ -147,18 +144,13 @@ def new(*, place: Place) -> None:
     if far is not None:
         far.post("token")
     else:
-        made = keys.new_token()
+        made, now = keys.new_token(), CommandClock().now()
         if place.store is not None:
-            asyncio.run(_share(place.store, made))
+            connection.ask_shared(place.store, lambda ledger: ledger.share_token(made, now=now))
         keys.write_token(place.directory, made)
         with suppress(HoraeError):  # what is left of them in a ledger lets nobody in any more
             _end(place, "all")
     echo("horae: the token is replaced, and the old one is no longer valid")
-
-
-async def _share(store: str, made: str) -> None:
-    async with connection.opened(connection.open_shared(store)) as ledger:
-        await ledger.share_token(made, now=CommandClock().now())
 
 
 @token.command()
@@ -225,5 +217,5 @@ def _end(place: Place, session: str) -> dict[str, Any]:
     return _write(place, ("sessions", session, "end"), {}, alone)
 
 
-def _seconds(stamp: str) -> str:
-    return f"{stamp[:19]}Z"
+def _seconds(stamp: str | None, never: str = "") -> str:
+    return f"{stamp[:19]}Z" if stamp else never
