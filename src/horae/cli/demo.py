@@ -57,23 +57,7 @@ _USED: Final = frozenset({"HORAE_LISTEN", "HORAE_ZONE"})
 _OWN_NAMES: Final = {"agentd": ".agentd"}  # in the package no file is hidden
 _MOST: Final = 10_000  # receipts that the summary counts
 
-TOUR: Final = """\
-This is a demo of Horae, in {root}; stop it with Ctrl-C.
-It runs real commands every few seconds: a backup, a digest workflow, two agents
-that label issues and update dependencies, a release board and deploy triggers.
-Open the page: {page}
-Or try these commands in another terminal:
-  cd {root}{path}
-  horae status                      what runs, what waits, what comes next
-  horae why mirror                  why every other occurrence is skipped
-  horae history upload              retries; `horae logs upload` shows output
-  horae approval list               the deploy waits: horae approval approve N
-  horae task list                   the release board, with a dependency
-  horae agent tick triage --watch   one step of its lifecycle (lifecycle.org)
-  horae run report                  run an entry now, besides its schedule
-  $EDITOR plan.org                  change a schedule; saving it is enough
-  {crash:<34}a crash: no occurrence runs twice
-"""
+TOUR: Final = (files("horae") / "template" / "tour.txt").read_text(encoding="utf-8")
 
 
 class OccupiedError(HoraeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,9 +13,6 @@ from click.shell_completion import CompletionItem
 from horae import __version__
 from horae.cli.options import take_shared
 from horae.cli.output import Form, asked_form, echo, print_error
-
-if TYPE_CHECKING:
-    from horae.errors import ErrorData
 
 _SHARED: Final = "horae.shared_options"  # in the context: options before the command
 HINTS: Final = 3  # near names that a message lists at most
@@ -216,17 +213,16 @@ class SharedGroup(click.Group):
         try:
             name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError as error:
-            raise click.UsageError(
-                f"{error.message} {self.hint(ctx, args[0])}".strip(), ctx
-            ) from None
+            message = f"{error.message} {self.hint(ctx, args[0])}"
+            raise click.UsageError(message.strip(), ctx) from None
         if command is not None and not isinstance(command, click.Group):
             rest = [*ctx.meta.get(_SHARED, ()), *rest]
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own = [(word, self.get_command(ctx, word)) for word in self.list_commands(ctx)]
         rows = []
-        for word in self.list_commands(ctx):
-            each = self.get_command(ctx, word)
+        for word, each in own:
             if each is not None and not each.hidden:
                 line = (each.help or "").partition("\n\n")[0].replace("\n", " ")
                 rows.append((word, line.strip().rstrip(".")))
@@ -251,9 +247,9 @@ class LazyGroup(SharedGroup):
         self._prefix = prefix
 
     def rows(self) -> list[tuple[str, Command]]:
-        found = ((each.name.removeprefix(self._prefix), each) for each in COMMANDS.values())
-        own = [(word, row) for word, row in found if " " not in word]
-        return [(word, row) for word, row in own if row.name == f"{self._prefix}{word}"]
+        own = (each for each in COMMANDS.values() if each.name.startswith(self._prefix))
+        found = [(each.name.removeprefix(self._prefix), each) for each in own]
+        return [(word, row) for word, row in found if " " not in word]
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [word for word, _ in self.rows()]
@@ -277,17 +273,13 @@ class LazyGroup(SharedGroup):
                 formatter.write_dl([(word, row.help) for word, row in rows])
         width = max(len(word) for word, _ in rows)
         for section in (each for each in Section if each in sections):
+            shown = [(word.ljust(width), row.help) for word, row in rows if row.section is section]
             with formatter.section(section):
-                formatter.write_dl(
-                    [(word.ljust(width), row.help) for word, row in rows if row.section is section]
-                )
+                formatter.write_dl(shown)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = [
-            CompletionItem(word, help=row.help)
-            for word, row in self.rows()
-            if word.startswith(incomplete)
-        ]
+        rows = [(word, row) for word, row in self.rows() if word.startswith(incomplete)]
+        found = [CompletionItem(word, help=row.help) for word, row in rows]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
@@ -321,16 +313,14 @@ def _renamed(ctx: click.Context, args: list[str]) -> list[str]:
             if asked_form([*ctx.meta.get(_SHARED, ()), *args]) is Form.TABLE:
                 echo(f"horae: {message}", err=True)
             else:
-                facts: dict[str, object] = {"old": was, "new": now}
-                told: ErrorData = {"code": "renamed", "message": message, "facts": facts}
+                told = {"code": "renamed", "message": message, "facts": {"old": was, "new": now}}
                 print_error(told, kind="notice")
         return [*new.split(), *shared, *rest]
     return args
 
 
 def _full(name: str, rest: list[str]) -> str:
-    is_group = name in COMMANDS and (not COMMANDS[name].place or name == "task")
-    is_group = is_group or name in {"board", "store"}
+    is_group = name in {"task", "board", "store"} or (name in COMMANDS and not COMMANDS[name].place)
     word = rest[0] if rest and is_group and not rest[0].startswith("-") else ""
     return f"horae {name} {word}".strip()
 

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import wraps
 from itertools import takewhile
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from horae.errors import ErrorData, Exit, HoraeError
+from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,17 +105,10 @@ class Output(NamedTuple):
     def is_text(self) -> bool:
         return self.form is Form.TABLE
 
-    def say(self, error: HoraeError) -> None:
-        """Print on stderr what could not be done; the rest goes on."""
-        if self.is_text:
-            echo(f"horae: {error}", err=True)
-        else:
-            print_error(error.data())
-
-    def report(self, problem: HoraeError | Diagnostic) -> None:
-        """Print on stderr what is wrong with a definition; the rest goes on."""
-        if isinstance(problem, HoraeError):
-            self.say(problem)
+    def say(self, problem: HoraeError | Diagnostic) -> None:
+        """Print on stderr what could not be done or is wrong; the rest goes on."""
+        if isinstance(problem, HoraeError) and not self.is_text:
+            print_error(problem.data())
         else:
             echo(f"horae: {problem}", err=True)
 
@@ -132,13 +125,12 @@ def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
         (("--jsonl",), Form.JSONL, "Print one line of JSON per item."),
         (("--json",), Form.JSON, f"Print JSON, as with {VARIABLE}=json."),
     ):
-        called = click.option(*names, "form", flag_value=form.value, default=None, help=text)(
-            called
-        )
+        made = click.option(*names, "form", flag_value=form.value, default=None, help=text)
+        called = made(called)
     return called
 
 
-def print_error(error: ErrorData, *, kind: str = "error") -> None:
+def print_error(error: Mapping[str, object], *, kind: str = "error") -> None:
     """Print an error for a program, on stderr; a `notice` does not keep a command from its work."""
     click.echo(json_text({kind: error}), err=True)
 
@@ -162,11 +154,11 @@ def print_answer(output: Output, data: object, text: str | Callable[[], None]) -
 
 
 def print_rows(output: Output, rows: Sequence[object], text: Callable[[], None]) -> None:
-    if output.form is not Form.JSONL:
+    if output.form is Form.JSONL:
+        for row in rows:
+            print_line(row)
+    else:
         print_answer(output, rows, text)
-        return
-    for row in rows:
-        print_line(row)
 
 
 def print_table(

@@ -42,7 +42,11 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except HoraeError as error:
-        speaker.say_error(error)
+        if speaker.form is not Form.TABLE:
+            print_error(error.data())
+        else:
+            caret = getattr(error, "caret", None)
+            echo(f"{name}: {error}" + (f"\n{caret()}" if caret else ""), err=True)
         return error.exit_code
     except RecursionError:
         speaker.say("too_deep", "this plan is nested too deeply to be printed")
@@ -72,13 +76,6 @@ class _Speaker(NamedTuple):
             return
         for line in lines:
             echo(f"{self.name}: {line}", err=True)
-
-    def say_error(self, error: HoraeError) -> None:
-        if self.form is not Form.TABLE:
-            print_error(error.data())
-            return
-        caret = getattr(error, "caret", None)
-        echo(f"{self.name}: {error}" + (f"\n{caret()}" if caret else ""), err=True)
 
     def say_usage(self, error: click.ClickException) -> None:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):

@@ -16,9 +16,8 @@ from horae.cli.options import flag, option, root_option
 from horae.cli.output import echo
 from horae.errors import Exit, HoraeError
 from horae.extras.exporters.units import EngineUnit, is_untouched, launchd_plist, systemd_unit
-from horae.files.read import PlanMissingError, read_plan
+from horae.files.read import Content, PlanMissingError, read_plan
 
-_ABSENT: Final = "not installed:"
 _NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
@@ -47,15 +46,11 @@ def service() -> None:
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for each in (
-        option("--name", "The name of the service.", default="horae", show_default=True),
-        flag("--launchd", "Use launchd (macOS) instead of systemd."),
-        option("--as USER", "Run as this system user.", name="user"),
-        flag("--user", "Use a user service; root is not needed.", name="is_user"),
-        root_option,
-    ):
-        command = each(command)
-    return command
+    named = option("--name", "The name of the service.", default="horae", show_default=True)
+    command = flag("--launchd", "Use launchd (macOS) instead of systemd.")(named(command))
+    command = option("--as USER", "Run as this system user.", name="user")(command)
+    user = flag("--user", "Use a user service; root is not needed.", name="is_user")
+    return root_option(user(command))
 
 
 @service.command("print")
@@ -84,11 +79,16 @@ def uninstall(*, force: bool, **given: Any) -> None:
     Plan files and the data directory are kept. If the service is enabled, disable it first. This
     command does not stop a running service.
     """
+    from horae.files.edit import remove  # not on Windows
+
     unit = _unit(**given)
-    done = _take_away(unit.path, force=force)
-    echo(f"{done} {unit.path}")
-    if done != _ABSENT:
-        echo("\n  ".join(["Next:", *unit.stops]))
+    old = _ours(unit.path, force=force)
+    if old is None:
+        echo(f"not installed: {unit.path}")
+        return
+    remove(unit.path, expected=old.digest)
+    echo(f"removed {unit.path}")
+    echo("\n  ".join(["Next:", *unit.stops]))
 
 
 def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: str) -> _ServiceFile:
@@ -131,30 +131,25 @@ def put(path: str, text: str, *, force: bool) -> str:
     from horae.files.edit import Splice, create, edit  # not on Windows
 
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    try:
-        old = read_plan(path)
-    except PlanMissingError:
+    old = _ours(path, force=force, text=text)
+    if old is None:
         create(path, text.encode())
         return "wrote"
     if old.text == text:
         return "unchanged:"
-    if not force and not is_untouched(old.text):
-        raise ServiceFileError(path)
     edit(path, [Splice(0, len(old.data), text.encode())], expected=old.digest)
     return "replaced"
 
 
-def _take_away(path: str, *, force: bool) -> str:
-    from horae.files.edit import remove  # not on Windows
-
+def _ours(path: str, *, force: bool, text: str = "") -> Content | None:
+    """Return a file that may be replaced, if there is one; one that was edited by hand may not."""
     try:
         old = read_plan(path)
     except PlanMissingError:
-        return _ABSENT
-    if not force and not is_untouched(old.text):
+        return None
+    if not force and old.text != text and not is_untouched(old.text):
         raise ServiceFileError(path)
-    remove(path, expected=old.digest)
-    return "removed"
+    return old
 
 
 @click.command()

@@ -73,9 +73,9 @@ def show(name: str | None, *, show_origin: bool, root: str, output: Output) -> N
         hidden = "".join(f", over {each.origin} ({each.value})" for each in row.overrides[:-1])
         origin = f"  # {row.origin}{hidden}" if show_origin else ""
         lines.append(f"{row.name} = {value}{origin}")
-        overrides = [{"origin": each.origin, "value": each.value} for each in row.overrides]
         data = {"name": row.name, "value": row.value, "origin": row.origin}
-        rows.append({**data, "overrides": overrides})
+        others = [{"origin": each.origin, "value": each.value} for each in row.overrides]
+        rows.append({**data, "overrides": others})
     print_rows(output, rows, lambda: echo("\n".join(lines)))
 
 

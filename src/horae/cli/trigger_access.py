@@ -72,7 +72,7 @@ class TriggerAccess:
 
     def _others(self) -> frozenset[str]:
         if self._names is None:
-            found = find_agents(self.place.config, say=Output(Form.TABLE).report)
+            found = find_agents(self.place.config, say=Output(Form.TABLE).say)
             self._names = frozenset(each.name for each in found.registry)
         return self._names
 

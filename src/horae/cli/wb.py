@@ -19,6 +19,7 @@ from typing import Final
 import click
 
 from horae import __version__
+from horae.cli.options import flag
 from horae.cli.output import json_text
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
@@ -26,13 +27,10 @@ from horae.files.read import decoded, read_plan
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--json",
-    "wrapped",
-    is_flag=True,
-    help="Wrap the output: {ok, verb, data | error}; ok: the command worked.",
+@flag(
+    "--json", "Wrap the output: {ok, verb, data | error}; ok: the command worked.", name="wrapped"
 )
-@click.option("--agent", is_flag=True, help="No prompts, no colour.")
+@flag("--agent", "No prompts, no colour.")
 @click.version_option(__version__, prog_name="wb", message="%(prog)s %(version)s")
 @click.pass_context
 def wb(ctx: click.Context, *, wrapped: bool, agent: bool) -> None:  # noqa: ARG001 - nothing prompts
@@ -66,6 +64,7 @@ def workflow_run(wrapped: bool, file: str, given: str) -> int:
     return _run("workflow run", file, given, wrapped=wrapped)
 
 
+_PLAN_HELP: Final = "Show what would run, and in which order."
 # Verb -> the function of a text that answers it, and its help.
 _VERBS: Final = {
     "query": ("horae.org.query:query", "Show the fields of each headline."),
@@ -78,10 +77,7 @@ _VERBS: Final = {
         check` finds more.
         """,
     ),
-    "workflow plan": (
-        "horae.sources.workflows.record:summaries_of",
-        "Show what would run, and in which order.",
-    ),
+    "workflow plan": ("horae.sources.workflows.record:summaries_of", _PLAN_HELP),
 }
 
 
@@ -92,9 +88,12 @@ def _add_verb(verb: str, place: str, text: str) -> None:
     @_file
     @click.pass_obj
     def answer(wrapped: bool, file: str) -> int:
-        module, _, name = place.partition(":")
-        give = getattr(import_module(module), name)
-        return _answer(verb, file, give, wrapped=wrapped, is_finding=verb == "lint")
+        def give(text: str) -> tuple[object, int]:
+            module, _, name = place.partition(":")
+            data = getattr(import_module(module), name)(text)
+            return data, Exit.FINDINGS if verb == "lint" and data else Exit.OK
+
+        return _answer(verb, file, give, wrapped=wrapped)
 
 
 for _verb, _row in _VERBS.items():
@@ -104,34 +103,24 @@ for _verb, _row in _VERBS.items():
 def _run(verb: str, file: str, given: str, *, wrapped: bool) -> int:
     from horae.sources.workflows.commands import records_of
 
-    ends: list[int] = []
-
-    def run_text(text: str) -> object:
-        records, code = records_of(file, text, given.encode(errors="surrogateescape"))
-        ends.append(code)
-        return records
-
-    return _answer(verb, file, run_text, wrapped=wrapped) or (ends[0] if ends else Exit.OK)
+    data = given.encode(errors="surrogateescape")
+    return _answer(verb, file, lambda text: records_of(file, text, data), wrapped=wrapped)
 
 
 def _answer(
-    verb: str, file: str, give: Callable[[str], object], *, wrapped: bool, is_finding: bool = False
+    verb: str, file: str, give: Callable[[str], tuple[object, int]], *, wrapped: bool
 ) -> int:
     try:
         text = decoded("-", sys.stdin.buffer.read()) if file == "-" else read_plan(file).text
-        data = give(text)
+        data, code = give(text)
+        shown = {"ok": True, "verb": verb, "data": data} if wrapped else data
     except HoraeError as error:
         if not wrapped:
             raise
         facts = {"code": error.code, "message": str(error), "hint": None, "retryable": False}
-        _print({"ok": False, "verb": verb, "error": facts})
-        return error.exit_code
-    _print({"ok": True, "verb": verb, "data": data} if wrapped else data)
-    return Exit.FINDINGS if is_finding and data else Exit.OK
-
-
-def _print(data: object) -> None:
-    click.echo(json_text(data, indent=2, sort_keys=True))
+        shown, code = {"ok": False, "verb": verb, "error": facts}, error.exit_code
+    click.echo(json_text(shown, indent=2, sort_keys=True))
+    return code
 
 
 def main() -> None:

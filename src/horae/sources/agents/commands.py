@@ -212,7 +212,7 @@ class KnownAgent:
 class Everybody:
     def __init__(self, root: str, data: str | None, output: Output) -> None:
         config = load(root, flags={"data": data})
-        found = find_agents(config, say=output.report)
+        found = find_agents(config, say=output.say)
         self.registry, self._keeper = found.registry, found.keeper
         unread = (KnownAgent(each, why=why) for each, why in found.unread)
         self.known = [*map(KnownAgent, found.registry), *unread]

@@ -131,7 +131,7 @@ async def _run_all(
     records: list[Record] = []
     stopped = asyncio.Event()
     async with Processes(lock) as processes:
-        say = Output(Form.TABLE).report
+        say = Output(Form.TABLE).say
         agents = block_agents(
             lambda: find_agents(asked.config, say=say).registry, processes, asked.place
         )
