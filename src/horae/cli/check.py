@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -69,7 +68,11 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     found += config.findings
     found += _check_crew(config)
     for each, board in boards.items():
-        found += _seen_from(each, _check_board(each, board, now=now))
+        from horae.sources.board.source import check_board
+        from horae.sources.crew.source import member_names
+
+        crew = member_names(load(each).crew_def)
+        found += _seen_from(each, check_board(board, now=now, crew=crew))
     for each in triggers:
         found += _seen_from(each, _check_triggers(each))
     found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
@@ -137,14 +140,9 @@ def _names_beside(paths: Sequence[str]) -> set[str]:
 
 
 def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnostic]:
-    calling = [
-        index
-        for index, each in enumerate(plan.headlines)
-        if "COMMAND" in each.props and is_entry(each)
-    ]
-    places = plan.places() if calling else ()
-    for index in calling:
-        headline = plan.headlines[index]
+    for headline, place in zip(plan.headlines, plan.places(), strict=True):
+        if "COMMAND" not in headline.props or not is_entry(headline):
+            continue
         try:
             call = call_of(headline.props)
         except CommandError:
@@ -161,18 +159,17 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
         for word in call.argv:
             name, _, text = word.partition("=")
             if NAME.fullmatch(name) and looks_secret(name, text):
-                in_sight = "contains a secret that every reader of this plan can see"
+                seen = "contains a secret that every reader of this plan can see"
                 fix = f"write :ENV: {name}, and set its source in [secrets] of horae.toml"
-                found.append(
-                    ("COMMAND", "secret", Unready(f"{name} in the command {in_sight}", fix))
-                )
+                why = Unready(f"{name} in the command {seen}", fix)
+                found.append(("COMMAND", "secret", why))
         if is_here and "ENV" in headline.props:
             why = unread(secrets_of(config), call.variables)
             found += [] if why is None else [("ENV", "secret", why)]
         for key, code, each in found:
             at = place_of(headline, key)
             finding = SectionFinding(at, code, Severity.WARNING, each.reason, each.fix)
-            yield finding.located(file, places[index], headline.text)
+            yield finding.located(file, place, headline.text)
 
 
 def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
@@ -194,10 +191,7 @@ def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
 
 
 def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diagnostic]:
-    """Yield the agent blocks of plans that no agent can answer.
-
-    An agent that comes with a file of `.agentd` is not asked.
-    """
+    """Yield the agent blocks that no agent can answer; one of a file of `.agentd` is not asked."""
     blocks = [(name, plan, *each) for name, plan in plans for each in agent_blocks(plan)]
     names = {agent for *_, agent in blocks if agent}
     why: dict[str, Unready] = {}
@@ -241,13 +235,6 @@ def _check_crew(config: Config) -> Iterator[Diagnostic]:
     elif config.keeper_def is not None:
         every = breather if continuous else config.keeper_interval
         yield from check_keeper(config.keeper_def, config.lifecycle_def, every=every)
-
-
-def _check_board(root: str, board: Board, *, now: datetime) -> Iterable[Diagnostic]:
-    from horae.sources.board.source import check_board
-    from horae.sources.crew.source import member_names
-
-    return check_board(board, now=now, crew=member_names(load(root).crew_def))
 
 
 def _check_triggers(root: str) -> Iterator[Diagnostic]:
@@ -299,11 +286,6 @@ def _print(found: Sequence[Diagnostic], plans: Mapping[str, Plan]) -> None:
 
 
 def _summary(found: Sequence[Diagnostic], files: int) -> str:
-    """Return how many findings of each kind there are, and in how many files.
-
-    >>> _summary([], 3)
-    '3 files checked, no problems'
-    """
     files = len({each.file for each in found}) or files
     if not files:
         return "no file was checked"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
@@ -26,7 +25,7 @@ from horae.cli.options import (
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
 from horae.cli.plan_root import PlanView, When
 from horae.core import entry as rules
-from horae.core.due import DueLine, due as due_lines
+from horae.core.due import due as due_lines
 from horae.core.entry import AfterRule, Entry, OnDemandRule, Task, Unarmed
 from horae.core.explain import stamp
 from horae.core.project import Moment, project, seams
@@ -181,8 +180,8 @@ def _print_fires(fires: Iterator[AgendaFire], output: Output, *, is_bare: bool =
         if fire is None:
             echo("no scheduled times")
         return
-    names = ("at", "zone") if is_bare else None
-    rows = ({k: v for k, v in fire.data().items() if names is None or k in names} for fire in fires)
+    count = 2 if is_bare else None  # without a title and a place
+    rows = (dict(islice(fire.data().items(), count)) for fire in fires)
     if output.form is Form.JSONL:  # each as soon as it is known
         for row in rows:
             print_line(row)
@@ -243,8 +242,22 @@ def _show_agenda(paths: Sequence[str], when: When, *, days: int, output: Output)
                     own = (what, item.title, when.zone)
                     lines.append(AgendaLine(at, origin.file, origin.line, *own))
     lines.sort(key=lambda line: (line.day(place), line))
-    rows = [line.data(when.zone) for line in lines]
-    print_rows(output, rows, lambda: _print_agenda(lines, when, days))
+
+    def show() -> None:
+        first, last = local(when.now, place), local(end, place)
+        echo(f"{wall_text(first)} to {wall_text(last)}, times in {when.zone}")
+        for day, of_day in groupby(lines, key=lambda line: line.day(place)):
+            echo(f"\n{wall_text(datetime.combine(day, datetime.min.time())).rpartition(' ')[0]}")
+            for line in of_day:
+                times = f"  ({line.times} times)" if line.times > 1 else ""
+                what = "" if line.what == "fires" else f"{line.what}: "
+                other = "" if line.zone == when.zone else f"  [{line.zone}]"
+                where = f"{line.file}:{line.line}"
+                echo(f"  {line.clock(place):<11}  {what}{line.title}{times}{other}  {where}")
+        if not lines:
+            echo("\nnothing is scheduled")
+
+    print_rows(output, [line.data(when.zone) for line in lines], show)
     return view.exit_code
 
 
@@ -259,31 +272,11 @@ def _fire_lines(entry: Entry, when: When, end: datetime, *, is_guess: bool) -> I
     place = zone(when.zone)
     fires = project(entry, when.now, end)
     for _, moments in groupby(fires, key=lambda moment: local(moment.at, place).date()):
-        day: deque[Moment] = deque(maxlen=_FEW)
-        times, first = 0, None
-        for moment in moments:
-            day.append(moment)
-            times, first = times + 1, first or moment
-        if times > _FEW and first is not None:
-            yield line(first)._replace(through=day[-1].at, times=times)
+        day = [*moments]
+        if len(day) > _FEW:
+            yield line(day[0])._replace(through=day[-1].at, times=len(day))
         else:
             yield from map(line, day)
-
-
-def _print_agenda(lines: Sequence[AgendaLine], when: When, days: int) -> None:
-    place = zone(when.zone)
-    first, last = local(when.now, place), local(when.now + timedelta(days=days), place)
-    echo(f"{wall_text(first)} to {wall_text(last)}, times in {when.zone}")
-    for day, of_day in groupby(lines, key=lambda line: line.day(place)):
-        echo(f"\n{wall_text(datetime.combine(day, datetime.min.time())).rpartition(' ')[0]}")
-        for line in of_day:
-            times = f"  ({line.times} times)" if line.times > 1 else ""
-            what = "" if line.what == "fires" else f"{line.what}: "
-            other = "" if line.zone == when.zone else f"  [{line.zone}]"
-            where = f"{line.file}:{line.line}"
-            echo(f"  {line.clock(place):<11}  {what}{line.title}{times}{other}  {where}")
-    if not lines:
-        echo("\nnothing is scheduled")
 
 
 # due
@@ -295,30 +288,24 @@ def _show_due(paths: Sequence[str], when: When, *, days: int, output: Output) ->
     lines = due_lines(items, now=when.now, horizon=timedelta(days=days))
     ticks = {item.origin for item in items if isinstance(item, Entry) and view.is_guess(item)}
     lines = [replace(line, reason=_GUESS) if line.origin in ticks else line for line in lines]
-    rows = [
-        {
-            "standing": line.standing.value,
-            "at": stamp(line.at, when.zone),
-            "title": line.title,
-            "file": line.origin.file,
-            "line": line.origin.line,
-            "reason": line.reason,
-        }
-        for line in lines
-    ]
-    print_rows(output, rows, lambda: _print_due(lines, when))
+    rows = []
+    for line in lines:
+        data = {"standing": line.standing.value, "at": stamp(line.at, when.zone)}
+        place = {"title": line.title, "file": line.origin.file, "line": line.origin.line}
+        rows.append({**data, **place, "reason": line.reason})
+
+    def show() -> None:
+        echo(f"at {moment_text(when.now, when.zone)}")
+        for standing, of_standing in groupby(lines, key=lambda line: line.standing):
+            echo(f"\n{standing}")
+            for line in of_standing:
+                at = f"{moment_text(line.at, when.zone)}  " if line.at else ""
+                echo(f"  {at}{line.title}  {line.origin}  ({line.reason})")
+        if not lines:
+            echo("\nnothing is due")
+
+    print_rows(output, rows, show)
     return view.exit_code
-
-
-def _print_due(lines: Sequence[DueLine], when: When) -> None:
-    echo(f"at {moment_text(when.now, when.zone)}")
-    for standing, of_standing in groupby(lines, key=lambda line: line.standing):
-        echo(f"\n{standing}")
-        for line in of_standing:
-            at = f"{moment_text(line.at, when.zone)}  " if line.at else ""
-            echo(f"  {at}{line.title}  {line.origin}  ({line.reason})")
-    if not lines:
-        echo("\nnothing is due")
 
 
 # explain
@@ -405,13 +392,9 @@ def _explained(
 ) -> tuple[dict[str, object], list[str]]:
     written = rule_text(headline)
     is_rule = item.origin.file == "-"  # alone, without a plan
-    data: dict[str, object] = {
-        "title": item.title,
-        "origin": None if is_rule else str(item.origin),
-        "written": written or None,
-        "won": _why(headline),
-        "armed": isinstance(item, Entry),
-    }
+    origin = None if is_rule else str(item.origin)
+    data: dict[str, object] = {"title": item.title, "origin": origin, "written": written or None}
+    data |= {"won": _why(headline), "armed": isinstance(item, Entry)}
     place = f"{item.title}  {item.origin}"
     lines = [] if is_rule else [place, _why(headline, written=written)]
     if isinstance(item, Unarmed):
@@ -420,12 +403,8 @@ def _explained(
     moments = [each.at for each in islice(project(item, now, now + _FAR), 5)]
     met = seams(item.rule, zone_name=item.zone, start=now, end=now + _YEAR)
     changes, rule = [str(each) for each in met], words(item.rule, zone_name=item.zone)
-    data |= {
-        "words": rule,
-        "zone": item.zone,
-        "next": [stamp(each, item.zone) for each in moments],
-        "clock_changes": changes,
-    }
+    coming = [stamp(each, item.zone) for each in moments]
+    data |= {"words": rule, "zone": item.zone, "next": coming, "clock_changes": changes}
     lines.append(f"{rule} ({item.zone})")
     if item.pause is not None:
         lines.append(f"paused{pause_words(item.pause, zone_name=item.zone)}")
@@ -437,19 +416,18 @@ def _explained(
 
 def _why(headline: Headline, *, written: str = "") -> str:
     """Return which of the possible rules counts, and why; as it is *written*, if that is given."""
-    planning = headline.planning
+    planning, props = headline.planning, headline.props
     stamp = planning.scheduled.text if planning and planning.scheduled else None
-    if "AFTER" in headline.props:
-        ignored = [":SCHEDULE:"] if "SCHEDULE" in headline.props else []
-        ignored += ["SCHEDULED"] if headline.scheduled and headline.scheduled.active else []
-        verb = "is" if len(ignored) == 1 else "are"
-        unused = f"; {' and '.join(ignored)} {verb} ignored" if ignored else ""
-        used = f"the rule is :AFTER: {written}" if written else "the :AFTER: property is used"
-        return f"{used}{unused}"
-    if "SCHEDULE" in headline.props:
-        over = f"; it overrides SCHEDULED: {stamp}" if stamp else ""
-        used = f"the rule is :SCHEDULE: {written}" if written else "the :SCHEDULE: property is used"
-        return f"{used}{over}"
+    if "AFTER" in props or "SCHEDULE" in props:
+        name, rest = ":SCHEDULE:", f"; it overrides SCHEDULED: {stamp}" if stamp else ""
+        if "AFTER" in props:
+            ignored = [":SCHEDULE:"] if "SCHEDULE" in props else []
+            ignored += ["SCHEDULED"] if headline.scheduled and headline.scheduled.active else []
+            verb = "is" if len(ignored) == 1 else "are"
+            name, rest = ":AFTER:", f"; {' and '.join(ignored)} {verb} ignored" if ignored else ""
+        return (
+            f"the rule is {name} {written}" if written else f"the {name} property is used"
+        ) + rest
     if stamp is not None:
         used = f"the rule is SCHEDULED: {written}" if written else "SCHEDULED is used"
         return f"{used}, because there is no :SCHEDULE: property"
