@@ -30,7 +30,6 @@ from horae.sources.plans.check import CheckClock, check_plans
 from horae.sources.workflows.languages import language_of
 
 if TYPE_CHECKING:
-    from horae.sources.board.tasks import Board
     from horae.sources.triggers.service import Triggers
 
 _SHOWN: Final = 80

@@ -20,7 +20,7 @@ from horae.cli import connection
 from horae.cli.client import EngineUnreachableError, Far
 from horae.cli.connection import Place, read
 from horae.cli.options import answer_options, data_option, option, place_options, root_option
-from horae.cli.output import Output, clean, echo, form_options, print_answer
+from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.core.actor import own_run
 from horae.core.clock import SystemClock
 from horae.core.prompt import read_order
@@ -94,7 +94,8 @@ def run(
         raise click.UsageError(said)
     try:
         place = Place.of(root=root, data=data)
-        return _run_entry(entry, place, output, note=note, waits=waits, key=key, raw=raw)
+        screen = RunScreen(output, raw=raw, waits=waits)
+        return _run_entry(entry, place, screen, note=note, key=key)
     except EntryNotFoundError:
         if is_plan:
             raise PlanMissingError(entry) from None
@@ -102,25 +103,18 @@ def run(
 
 
 def _run_entry(
-    entry: str,
-    place: Place,
-    output: Output,
-    *,
-    note: str,
-    waits: bool | None,
-    key: str | None = None,
-    raw: bool,
+    entry: str, place: Place, screen: RunScreen, *, note: str, key: str | None = None
 ) -> int:
     far = connection.engine_at(place)
     if far is None:
         from horae.app import run_once
 
-        if waits is False or key is not None:
-            flag = "--no-wait" if waits is False else "--key"
+        if screen.waits is False or key is not None:
+            flag = "--no-wait" if screen.waits is False else "--key"
             raise _no_engine(place, f"and {flag} needs one; start it with `horae up`")
         if place.store is not None:
             raise _no_engine(place, "and no node leads; `horae cluster nodes` lists the nodes")
-        return run_here(place, lambda app: run_once(app, entry, note=note), output, raw=raw)
+        return screen.run_here(place, lambda app: run_once(app, entry, note=note))
     run_number = own_run(place.directory)  # of the run inside which this command runs
     parent = int(run_number) if run_number else None
     asked = connection.through(
@@ -128,25 +122,7 @@ def _run_entry(
         place,
         lambda service: service.run_now(entry, note=note, parent_run=parent, idempotency_key=key),
     )
-    return follow(far, asked.data(), output, waits=waits, raw=raw)
-
-
-def follow(
-    far: Far, asked: Mapping[str, Any], output: Output, *, waits: bool | None, raw: bool
-) -> int:
-    """Wait for the end of a receipt of an engine, as asked for or on a terminal."""
-    number = asked["receipt"]
-    is_seen = sys.stdout.isatty() and output.is_text
-    if not (is_seen if waits is None else waits):
-        print_answer(output, asked, f"{asked['title']}: receipt {number}, {asked['status']}")
-        return Exit.OK
-    try:
-        told = wait_for(far, number, output, raw=raw)
-    except KeyboardInterrupt:
-        ends = f"`horae cancel {asked['entry']}` ends it"
-        echo(f"horae: receipt {number} is still running; {ends}", err=True)
-        raise
-    return print_end(output, told)
+    return screen.follow(far, asked.data())
 
 
 @click.command()
@@ -172,14 +148,15 @@ def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: 
         text = connection.ask(place, lambda ledger: ledger.text(filed.digest))
         if text is not None:  # else it is pruned
             return _retry_trigger(place, filed, text, output)
+    screen = RunScreen(output, raw=raw, waits=waits)
     if filed.receipt.key.startswith("tick:"):
         from horae.sources.crew.commands import tick_now
 
-        watch = sys.stdout.isatty() if waits is None else waits
-        return tick_now(told.title, place, output, watch=watch, note=note, raw=raw)
+        is_watched = sys.stdout.isatty() if waits is None else waits
+        return tick_now(told.title, place, RunScreen(output, raw=raw, waits=is_watched), note=note)
     if _has_time(place, filed):
-        return _retry_planned(place, filed, output, waits=waits, raw=raw)
-    return _run_entry(str(filed.entry), place, output, note=note, waits=waits, raw=raw)
+        return _retry_planned(place, filed, screen)
+    return _run_entry(str(filed.entry), place, screen, note=note)
 
 
 def _has_time(place: Place, filed: Filed) -> bool:
@@ -196,24 +173,20 @@ def _has_time(place: Place, filed: Filed) -> bool:
     return len(plan.moments) == 1
 
 
-def _retry_planned(
-    place: Place, filed: Filed, output: Output, *, waits: bool | None, raw: bool
-) -> int:
+def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
     far = connection.engine_at(place)
     at, word = filed.receipt.planned_at, str(filed.entry)
     name = f"retry-{filed.number}-{connection.new_id()}"
     if far is None:
         from horae.app import repeat_once
 
-        if waits is False or place.store is not None:
+        if screen.waits is False or place.store is not None:
             raise _no_engine(place, "and only an engine can do that; start it with `horae up`")
-        return run_here(
-            place, lambda app: repeat_once(app, word, at=at, name=name), output, raw=raw
-        )
+        return screen.run_here(place, lambda app: repeat_once(app, word, at=at, name=name))
     done = connection.through(
         far, place, lambda service: service.backfill(word, start=at, end=at + _TINY, name=name)
     )
-    return follow(far, done.lines[0].data(), output, waits=waits, raw=raw)
+    return screen.follow(far, done.lines[0].data())
 
 
 def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:
@@ -251,16 +224,15 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
     far = None if holder is None else Far(place.directory, pid=holder.pid)
     if holder is None and place.store is not None:
         far = connection.leader_of(place, place.store)
-    screen = Screen(raw=raw)
+    screen = RunScreen(Output(Form.TABLE), raw=raw)
     if far is None or not far.answers():
         from horae.process.processes import LOG_NAME
         from horae.process.run_settings import RunSettings
 
         settings = RunSettings(place.directory, place.directory, {}, timedelta(0))
+        path = settings.directory_of(found.run) / LOG_NAME
         with suppress(FileNotFoundError):  # the output is removed
-            screen.show(
-                _last_lines((settings.directory_of(found.run) / LOG_NAME).read_bytes(), tail)
-            )
+            screen.show(_last_lines(path.read_bytes(), tail))
     elif tail is None:
         for part in _log(far, number, follow=follow):
             screen.show(part)
@@ -333,36 +305,6 @@ def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
     return EngineUnreachableError(str(place.directory), f"no engine is running here, {rest}")
 
 
-# Waiting for a run
-
-
-def wait_for(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, Any]:
-    """Show what the runs of a receipt put out until it is final or held back, and return it."""
-    shown: set[int] = set()
-    screen = Screen(raw=raw)
-    why, looks = "", 0
-    while True:
-        told: dict[str, Any] = far.get("receipts", receipt)
-        coming = [each["run"] for each in told["runs"] if each["run"] not in shown]
-        for number in coming:
-            shown.add(number)
-            for part in _log(far, number, follow=True):
-                if output.is_text:
-                    screen.show(part)
-        if coming:
-            continue
-        is_held_back = told["status"] == Status.HELD and told.get("reason_code") in HELD_BACK
-        if is_held_back or Status(told["status"]) in FINAL:
-            return told
-        looks += 1
-        if looks % _ASK_WHY == 0 and output.is_text:
-            again = _obstacle(far, told)
-            if again != why:
-                echo(f"horae: {again}", err=True)
-            why = again
-        sleep(LOOK)
-
-
 def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
     title = told["title"]
     if told["status"] == Status.HELD:
@@ -384,84 +326,114 @@ def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iter
     return far.stream("runs", number, "log", **asked)
 
 
-# Running without an engine
+class RunScreen:
+    """Where a run is shown: its output as it is into a pipe, safe on a terminal, and its end.
 
+    *waits* is whether to wait for the end of a run of an engine; None: on a terminal.
+    """
 
-def run_here(
-    place: Place, work: Callable[[App], Coroutine[None, None, Filed]], output: Output, *, raw: bool
-) -> int:
-    from horae.app import build
-
-    connection.refuse_no_root(place.root, place.directory)
-
-    async def running() -> dict[str, Any]:
-        async with build(place.config) as app:
-            task = asyncio.create_task(work(app))
-            showing = asyncio.create_task(_show_while(app, task, Screen(raw=raw), output))
-            try:
-                filed = await task
-            finally:
-                await showing
-            return (await app.service.receipt(filed.number)).data()
-
-    return print_end(output, asyncio.run(running()))
-
-
-async def _show_while(
-    app: App, running: asyncio.Task[Filed], screen: Screen, output: Output
-) -> None:
-    path: Path | None = None
-    at = 0
-    while True:
-        is_over = running.done()
-        for live in app.engine.launch.runs.values():
-            path = app.log_of(live)
-        if path is None and is_over and running.exception() is None:  # it was quicker than we
-            path = app.log_of((await app.ledger.runs_of(running.result().number))[-1])
-        if path is not None and output.is_text:
-            # The run has printed nothing yet.
-            with suppress(OSError), path.open("rb") as file:
-                file.seek(at)
-                part = file.read()
-                at += len(part)
-                screen.show(part)
-        if is_over:
-            return
-        await asyncio.wait([running], timeout=LOOK)
-
-
-class Screen:
-    """Where output goes: as it is into a pipe, and to a terminal with nothing that it obeys."""
-
-    def __init__(self, *, raw: bool) -> None:
-        self._is_raw = raw or not sys.stdout.isatty()
+    def __init__(self, output: Output, *, raw: bool, waits: bool | None = None) -> None:
+        is_terminal = sys.stdout.isatty()
+        self._output, self._is_raw = output, raw or not is_terminal
+        self.waits, self.has_shown = waits, False
+        self._waits = is_terminal and output.is_text if waits is None else waits
         decoder = getincrementaldecoder("utf-8")(errors="replace")
         self._decoder = IncrementalNewlineDecoder(decoder, translate=True)
-        self.has_shown = False
 
     def show(self, part: bytes) -> None:
+        if not self._output.is_text:
+            return
         self.has_shown |= bool(part)
-        click.echo(part if self._is_raw else _safe(self._decoder.decode(part)), nl=False)
+        text = "\t".join(map(clean, self._decoder.decode(part).split("\t")))  # tabs stay
+        click.echo(part if self._is_raw else text, nl=False)
         sys.stdout.flush()
 
+    def follow(self, far: Far, asked: Mapping[str, Any]) -> int:
+        """Show a receipt of an engine, and what its runs put out until it is final or held back."""
+        number = asked["receipt"]
+        if not self._waits:
+            said = f"{asked['title']}: receipt {number}, {asked['status']}"
+            print_answer(self._output, asked, said)
+            return Exit.OK
+        try:
+            return self._end(self._wait_for(far, number))
+        except KeyboardInterrupt:
+            ends = f"`horae cancel {asked['entry']}` ends it"
+            echo(f"horae: receipt {number} is still running; {ends}", err=True)
+            raise
 
-def _safe(text: str) -> str:
-    return "\t".join(map(clean, text.split("\t")))
+    def _wait_for(self, far: Far, receipt: int) -> dict[str, Any]:
+        shown: set[int] = set()
+        why, looks = "", 0
+        while True:
+            told: dict[str, Any] = far.get("receipts", receipt)
+            coming = [each["run"] for each in told["runs"] if each["run"] not in shown]
+            for number in coming:
+                shown.add(number)
+                for part in _log(far, number, follow=True):
+                    self.show(part)
+            if coming:
+                continue
+            is_held_back = told["status"] == Status.HELD and told.get("reason_code") in HELD_BACK
+            if is_held_back or Status(told["status"]) in FINAL:
+                return told
+            looks += 1
+            if looks % _ASK_WHY == 0 and self._output.is_text:
+                again = _obstacle(far, told)
+                if again != why:
+                    echo(f"horae: {again}", err=True)
+                why = again
+            sleep(LOOK)
 
+    def run_here(self, place: Place, work: Callable[[App], Coroutine[None, None, Filed]]) -> int:
+        """Run something in this process, without an engine."""
+        from horae.app import build
 
-def print_end(output: Output, told: Mapping[str, Any]) -> int:
-    status, reason = Status(told["status"]), told["reason"]
-    if output.is_text:  # beside what its run has put out
-        again = ""
-        if status is Status.WAITING:
-            when = moment_text(datetime.fromisoformat(told["start_at"]), told["zone"])
-            again = f"; an engine retries it at {when} or later; start one with `horae up`"
-        ended = str(told["status"]).replace("_", " ")
-        echo(f"horae: {told['title']}: {ended}: {reason}{again}", err=True)
-    else:
-        print_answer(output, told, "")
-    if status in {Status.DONE, Status.NO_WORK}:
-        return Exit.OK
-    # An older engine gives no code.
-    is_too_long = status is Status.KILLED and told.get("reason_code") == ReasonCode.TIME_LIMIT
-    return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS
+        connection.refuse_no_root(place.root, place.directory)
+
+        async def running() -> dict[str, Any]:
+            async with build(place.config) as app:
+                task = asyncio.create_task(work(app))
+                showing = asyncio.create_task(self._show_while(app, task))
+                try:
+                    filed = await task
+                finally:
+                    await showing
+                return (await app.service.receipt(filed.number)).data()
+
+        return self._end(asyncio.run(running()))
+
+    async def _show_while(self, app: App, running: asyncio.Task[Filed]) -> None:
+        path: Path | None = None
+        at, is_over = 0, False
+        while not is_over:
+            is_over = running.done()
+            for live in app.engine.launch.runs.values():
+                path = app.log_of(live)
+            if path is None and is_over and running.exception() is None:  # it was quicker than we
+                path = app.log_of((await app.ledger.runs_of(running.result().number))[-1])
+            if path is not None:
+                with suppress(OSError), path.open("rb") as file:  # it has printed nothing yet
+                    file.seek(at)
+                    part = file.read()
+                    at += len(part)
+                    self.show(part)
+            if not is_over:
+                await asyncio.wait([running], timeout=LOOK)
+
+    def _end(self, told: Mapping[str, Any]) -> int:
+        """Print how a receipt ended, and return the exit code that belongs to that."""
+        status, again = Status(told["status"]), ""
+        if self._output.is_text:  # beside what its run has put out
+            if status is Status.WAITING:
+                when = moment_text(datetime.fromisoformat(told["start_at"]), told["zone"])
+                again = f"; an engine retries it at {when} or later; start one with `horae up`"
+            ended = str(told["status"]).replace("_", " ")
+            echo(f"horae: {told['title']}: {ended}: {told['reason']}{again}", err=True)
+        else:
+            print_answer(self._output, told, "")
+        if status in {Status.DONE, Status.NO_WORK}:
+            return Exit.OK
+        # An older engine gives no code.
+        is_too_long = status is Status.KILLED and told.get("reason_code") == ReasonCode.TIME_LIMIT
+        return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS

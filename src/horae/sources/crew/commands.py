@@ -11,7 +11,7 @@ from horae.cli.client import EngineUnreachableError
 from horae.cli.connection import Place, engine_at
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_rows
-from horae.cli.runs import follow, raw_option, run_here
+from horae.cli.runs import RunScreen, raw_option
 from horae.cli.sources import Sources
 from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError
@@ -52,20 +52,19 @@ def tick(name: str, *, watch: bool, note: str, raw: bool, place: Place, output: 
     tick. The request is refused if the agent is already running. With --watch the exit code is 0
     if the tick succeeded, 1 if it failed, and 124 if it exceeded its time limit.
     """
-    return tick_now(name, place, output, watch=watch, note=note, raw=raw)
+    return tick_now(name, place, RunScreen(output, raw=raw, waits=watch), note=note)
 
 
-def tick_now(name: str, place: Place, output: Output, *, watch: bool, note: str, raw: bool) -> int:
+def tick_now(name: str, place: Place, screen: RunScreen, *, note: str) -> int:
     try:
         far = engine_at(place)
         if far is not None:
-            asked = far.post("agents", name, "tick", body={"note": note})
-            return follow(far, asked, output, waits=watch, raw=raw)
+            return screen.follow(far, far.post("agents", name, "tick", body={"note": note}))
         if place.store is not None:
             raise EngineUnreachableError(str(place.directory), "no node is the leader now")
         from horae.app import tick_once
 
-        return run_here(place, lambda app: tick_once(app, name, note=note), output, raw=raw)
+        return screen.run_here(place, lambda app: tick_once(app, name, note=note))
     except HoraeError as error:
         if error.code != EntryNotFoundError.code:
             raise
