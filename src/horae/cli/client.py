@@ -25,10 +25,7 @@ LONG: Final = 3600.0  # for what may take long, such as folding years of receipt
 CHUNK: Final = 1 << 16
 
 
-class EngineUnreachableError(HoraeError):
-    code = "engine_unreachable"
-    exit_code = Exit.UNREACHABLE
-
+class EngineUnreachableError(HoraeError, code="engine_unreachable", exit_code=Exit.UNREACHABLE):
     def __init__(self, directory: str, reason: str, *, pid: int | None = None) -> None:
         self.directory = directory
         self.reason = reason
@@ -51,9 +48,7 @@ class FarError(HoraeError):
         return {"code": self.code, "message": str(self), "facts": self._facts}
 
 
-class IdleEngineError(HoraeError):
-    code = "engine_idle"
-
+class IdleEngineError(HoraeError, code="engine_idle"):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"nothing starts now: {reason}")

@@ -58,10 +58,7 @@ _RESTORE: Final = (
 )
 
 
-class NoLedgerError(HoraeError):
-    code = "no_ledger"
-    exit_code = Exit.NOT_FOUND
-
+class NoLedgerError(HoraeError, code="no_ledger", exit_code=Exit.NOT_FOUND):
     def __init__(self, directory: str, *, word: str = "") -> None:
         self.directory = directory
         said = f"no entry of the plan files is called {word!r}, and there is " if word else ""
@@ -69,10 +66,7 @@ class NoLedgerError(HoraeError):
         super().__init__(f"{said}no ledger in {directory}; `horae up` creates one {elsewhere}")
 
 
-class EmptyRootError(HoraeError):
-    code = "no_root"
-    exit_code = Exit.NOT_FOUND
-
+class EmptyRootError(HoraeError, code="no_root", exit_code=Exit.NOT_FOUND):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"{path}: there is no such directory; `horae init {path}` creates it")

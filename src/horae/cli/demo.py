@@ -60,10 +60,7 @@ _MOST: Final = 10_000  # receipts that the summary counts
 TOUR: Final = (files("horae") / "template" / "tour.txt").read_text(encoding="utf-8")
 
 
-class OccupiedError(HoraeError):
-    code = "occupied"
-    exit_code = Exit.CONFLICT
-
+class OccupiedError(HoraeError, code="occupied", exit_code=Exit.CONFLICT):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(

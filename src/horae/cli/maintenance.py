@@ -40,25 +40,18 @@ _SQLITE: Final = b"SQLite format 3\0"  # how each of its files begins
 _YEARS: Final = re.compile(r"([1-9]\d{0,2})y", re.ASCII)
 
 
-class BackupError(HoraeError):
-    code = "backup"
-    exit_code = Exit.CONFLICT
-
+class BackupError(HoraeError, code="backup", exit_code=Exit.CONFLICT):
     def __init__(self, path: str, reason: str, *, remedy: str) -> None:
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}; {remedy}")
 
 
-class NotBackupError(BackupError):
-    code = "no_backup"
-    exit_code = Exit.NOT_FOUND
+class NotBackupError(BackupError, code="no_backup", exit_code=Exit.NOT_FOUND):
+    pass
 
 
-class NoBackupError(HoraeError):
-    code = "no_backup"
-    exit_code = Exit.NOT_FOUND
-
+class NoBackupError(HoraeError, code="no_backup", exit_code=Exit.NOT_FOUND):
     def __init__(self, directory: str, damaged: list[str]) -> None:
         self.directory = directory
         self.damaged = damaged
@@ -69,10 +62,7 @@ class NoBackupError(HoraeError):
         )
 
 
-class NoStoreError(HoraeError):
-    code = "no_store"
-    exit_code = Exit.USAGE
-
+class NoStoreError(HoraeError, code="no_store", exit_code=Exit.USAGE):
     def __init__(self, root: str) -> None:
         self.root = root
         super().__init__(
@@ -81,10 +71,7 @@ class NoStoreError(HoraeError):
         )
 
 
-class NoNodeError(HoraeError):
-    code = "no_node"
-    exit_code = Exit.NOT_FOUND
-
+class NoNodeError(HoraeError, code="no_node", exit_code=Exit.NOT_FOUND):
     def __init__(self, name: str, known: list[str]) -> None:
         self.name = name
         self.known = known

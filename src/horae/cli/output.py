@@ -67,10 +67,7 @@ _NAMED: Final = {"text": Form.TABLE, "json": Form.JSON, "jsonl": Form.JSONL}
 _OPTIONS: Final = {"--text": Form.TABLE, **{f"--{form}": form for form in Form}}
 
 
-class OutputError(HoraeError):
-    code = "output"
-    exit_code = Exit.USAGE
-
+class OutputError(HoraeError, code="output", exit_code=Exit.USAGE):
     def __init__(self, value: str) -> None:
         self.value = value
         super().__init__(f"{VARIABLE} is {value!r}; write text, json or jsonl, or leave it unset")

@@ -21,10 +21,7 @@ from horae.files.read import Content, PlanMissingError, read_plan
 _NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
-class ServiceFileError(HoraeError):
-    code = "service_file"
-    exit_code = Exit.CONFLICT
-
+class ServiceFileError(HoraeError, code="service_file", exit_code=Exit.CONFLICT):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(

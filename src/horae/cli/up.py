@@ -511,10 +511,7 @@ async def _sum_up(app: App, *, after: int) -> None:
 # stop
 
 
-class NotStoppedError(HoraeError):
-    code = "not_stopped"
-    exit_code = Exit.TIMED_OUT
-
+class NotStoppedError(HoraeError, code="not_stopped", exit_code=Exit.TIMED_OUT):
     def __init__(self, pid: int | None, within: timedelta, runs: list[str]) -> None:
         self.pid = pid
         self.runs = runs
@@ -526,10 +523,7 @@ class NotStoppedError(HoraeError):
         )
 
 
-class CannotStopError(HoraeError):
-    code = "cannot_stop"
-    exit_code = Exit.UNAUTHORISED
-
+class CannotStopError(HoraeError, code="cannot_stop", exit_code=Exit.UNAUTHORISED):
     def __init__(self, directory: str, reason: str) -> None:
         self.directory = directory
         self.reason = reason
