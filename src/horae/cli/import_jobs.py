@@ -50,10 +50,6 @@ class ImportRequest(NamedTuple):
     zone_name: str
     output: Output
 
-    @property
-    def is_text(self) -> bool:
-        return self.output.is_text
-
 
 @click.group("import", cls=SharedGroup)
 def import_() -> None:
@@ -184,7 +180,7 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> 
             if not job.is_alert:
                 name = imported.job.name * imported.is_taken
                 followed = (twin.props.get("ID") or twin.title) if twin else name
-            if not asked.is_text:
+            if not asked.output.is_text:
                 data["jobs"].append({"file": path, **_data(imported)})
             lines += [(job.line, f"{path}:{line}") for line in _said(imported)]
             if imported.is_taken and not imported.reason:
@@ -196,7 +192,7 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> 
         for _, text in sorted(lines, key=itemgetter(0)):
             echo(text, err=True)
     _write(asked, found)
-    if not asked.is_text:
+    if not asked.output.is_text:
         print_answer(asked.output, data, "")
     return code
 
@@ -276,7 +272,7 @@ def _write(asked: ImportRequest, found: list[ImportedJob]) -> None:
         record_edits(plan_root((asked.into,)), [(asked.into, f"jobs adopted: {len(found)}")])
         many = f"{len(found)} headline{'s' * (len(found) != 1)}"
         echo(f"wrote {many} to {asked.into}", err=True)
-    elif asked.is_text:
+    elif asked.output.is_text:
         click.echo(text, nl=False)
 
 

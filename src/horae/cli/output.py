@@ -11,7 +11,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
 from itertools import takewhile
@@ -174,6 +175,29 @@ def print_table(
     for row in rows:
         table.add_row(*(safe(cell) if isinstance(cell, str) else cell for cell in row))
     console().print(table if table.row_count or not empty else safe(empty, style="dim"))
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[float], None] | None]:
+    """Give a function that shows on a terminal which part is done; None if there is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console  # only for people
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task(title, total=1.0)
+
+    def show(part: float) -> None:
+        bar.start()
+        bar.update(task, completed=min(part, 1.0))
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:  # or it would leave an empty line
+            bar.stop()
 
 
 def safe(text: str, style: str = "") -> Text:

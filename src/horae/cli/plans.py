@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -60,8 +61,14 @@ def query(
     current directory are read.
     """
     sources = Sources(paths, output)
-    is_late = _overdue(at, plan_root(paths)) if overdue else None
-    if at is not None and not overdue:
+    is_late: Callable[[Timestamp], bool] | None = None
+    if overdue:
+        from horae.cli.moments import moment_and_zone  # loads zones
+        from horae.org.deadline import is_overdue
+
+        now, zone = moment_and_zone(at, root=plan_root(paths))
+        is_late = partial(is_overdue, now=now, zone=zone)
+    elif at is not None:
         raise click.UsageError("--at goes with --overdue.")
     pairs = []
     for each in props:
@@ -71,12 +78,13 @@ def query(
         pairs.append((key.upper(), value.strip()))  # in capitals, as the reader has keys
 
     def keeps(headline: Headline, known: States) -> bool:
+        due, is_open = headline.deadline, headline.state not in known.done
         return (
             set(tags) <= set(headline.tags)
             and (not states or headline.state in states)
             and (not scheduled or bool(headline.scheduled or "SCHEDULE" in headline.props))
             and all(headline.props.get(key) == value for key, value in pairs)
-            and (is_late is None or is_late(headline, known))
+            and (is_late is None or bool(is_open and due and is_late(due)))
         )
 
     if output.is_text:
@@ -95,20 +103,6 @@ def query(
         return [row(each) for each in source.plan.headlines if keeps(each, source.plan.states)]
 
     return _print_data(sources, output, data)
-
-
-def _overdue(at: str | None, root: str) -> Callable[[Headline, States], bool]:
-    from horae.cli.moments import moment_and_zone  # loads zones
-    from horae.org.deadline import is_overdue
-
-    now, zone = moment_and_zone(at, root=root)
-
-    def test(headline: Headline, states: States) -> bool:
-        if headline.deadline is None or headline.state in states.done:
-            return False
-        return is_overdue(headline.deadline, now=now, zone=zone)
-
-    return test
 
 
 def _cells(headline: Headline, where: str) -> Iterator[str | Text]:

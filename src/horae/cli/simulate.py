@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,15 @@ import click
 from horae.cli.connection import ask, opened
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.options import number_option, option, paths_argument, tz_option
-from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
+from horae.cli.output import (
+    Form,
+    Output,
+    echo,
+    form_options,
+    print_answer,
+    print_rows,
+    progress_bar,
+)
 from horae.cli.plan_root import KnownEntries, PlanView, When
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
@@ -40,8 +47,6 @@ from horae.timing.zone import local
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
-
-    from rich.progress import Progress
 
     from horae.store.ledger import BookLedger
 
@@ -245,7 +250,7 @@ def simulate(
         print_answer(output, _data(result), lambda: _print_days(result))
     if simulation.broken is not None and output.form is not Form.JSON:
         echo(f"horae: {simulation.broken}", err=True)
-    if broken := sum(1 for scanned in plans.values() for one in scanned if one.broken):
+    if broken := sum(bool(one.broken) for scanned in plans.values() for one in scanned):
         count = "1 entry is" if broken == 1 else f"{broken} entries are"
         echo(f"horae: {count} not armed because of errors; see `horae check`", err=True)
     if simulation.broken is not None:
@@ -255,47 +260,33 @@ def simulate(
 
 @contextmanager
 def _progress(days: int, *, says: bool) -> Iterator[Callable[[float], None]]:
-    """Show how far a simulation is: a bar on a terminal, else a line now and then if it *says* so.
+    """Show how far a simulation is: a bar on a terminal, else a line now and then if *says*."""
+    with progress_bar("simulating") as bar:
+        shown_at = monotonic() + (_LINE_PACE if bar is None else _PATIENCE)
 
-    A program that reads JSON gets no lines among its errors.
-    """
-    bar: Progress | None = None
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import Progress as ProgressBar
+        def show(part: float) -> None:
+            nonlocal shown_at
+            if monotonic() < shown_at:  # there are thousands of events
+                return
+            shown_at = monotonic() + (_LINE_PACE if bar is None else _PACE)
+            if bar is not None:
+                bar(part)
+            elif says:
+                so_far = f"{int(days * min(part, 1.0))} of {days} days so far"
+                echo(f"horae: simulating, {so_far}", err=True)
 
-        bar = ProgressBar(console=Console(stderr=True), transient=True)
-        bar.add_task("simulating", total=1.0)
-    shown_at = monotonic() + (_LINE_PACE if bar is None else _PATIENCE)
-
-    def show(part: float) -> None:
-        nonlocal shown_at
-        if monotonic() < shown_at:  # there are thousands of events
-            return
-        shown_at = monotonic() + (_LINE_PACE if bar is None else _PACE)
-        if bar is not None:
-            bar.start()
-            bar.update(bar.task_ids[0], completed=min(part, 1.0))
-        elif says:
-            echo(f"horae: simulating, {int(days * min(part, 1.0))} of {days} days so far", err=True)
-
-    try:
         yield show
-    finally:
-        if bar is not None and bar.live.is_started:  # or it would leave an empty line
-            bar.stop()
 
 
 def _outage(text: str, place: ZoneInfo) -> Outage:
     at, slash, length = text.rpartition("/")
+    if not slash:
+        wanted = "write a time and a duration, as in 2026-04-03T00:00/3d."
+        raise click.UsageError(f"--outage {text}: {wanted}")
     try:
-        if slash:
-            return Outage(parse_moment(at, place), parse_duration(length))
+        return Outage(parse_moment(at, place), parse_duration(length))
     except DurationError as error:
         raise click.UsageError(f"--outage {text}: {error}") from None
-    raise click.UsageError(
-        f"--outage {text}: write a time and a duration, as in 2026-04-03T00:00/3d."
-    )
 
 
 def _print_days(days: Days) -> None:

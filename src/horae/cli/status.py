@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -27,6 +25,7 @@ from horae.cli.output import (
     print_answer,
     print_rows,
     print_table,
+    progress_bar,
     safe,
 )
 from horae.config import untrusted
@@ -663,12 +662,13 @@ def backfill(
 
     async def asked(service: Service) -> views.BackfillResult:
         where = zone((await service.entry(entry)).zone)
-        with _progress(output) as show:
+        with progress_bar("filing") as show:
 
             def progress(done: int, total: int) -> None:
                 nonlocal filed
                 filed = done
-                show(done, total)
+                if show is not None and output.is_text and done < total:
+                    show(done / total)
 
             return await service.backfill(
                 entry,
@@ -715,25 +715,3 @@ def _print_backfill(done: views.BackfillResult) -> None:
     else:
         said = f"{runs} {'is' if count == 1 else 'are'} queued (backfill {done.name})"
     echo(f"{name} from {first} to {last}: {said}")
-
-
-@contextmanager
-def _progress(output: Output) -> Iterator[Callable[[int, int], None]]:
-    if not output.is_text or not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    bar = Progress(console=Console(stderr=True), transient=True)
-    task = bar.add_task("filing")
-
-    def show(done: int, total: int) -> None:
-        if done < total:
-            bar.start()
-        bar.update(task, completed=done, total=total)
-
-    try:
-        yield show
-    finally:
-        bar.stop()
