@@ -246,7 +246,7 @@ def test_a_reader_that_is_gone_does_not_end_the_engine(root: Path) -> None:
     assert engine.stderr is not None
     engine.stdout.close()
     engine.stderr.close()
-    wait_until((root / ".horae" / "socket").exists)
+    wait_until(lambda: is_healthy(root / ".horae"))
     run_both(root)
     assert engine.poll() is None
     engine.send_signal(signal.SIGTERM)
