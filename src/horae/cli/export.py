@@ -7,15 +7,15 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timedelta
-from itertools import chain
-from typing import TYPE_CHECKING, Final
+from datetime import timedelta
+from itertools import chain, count
+from typing import Any, Final
 
 import click
 
 from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone, parse_moment
-from horae.cli.options import at_option, flag, number_option, paths_argument, tz_option
+from horae.cli.options import at_option, flag, number_option, option, paths_argument, tz_option
 from horae.cli.output import Output, echo
 from horae.cli.plan_root import PlanView, When
 from horae.cli.service import put
@@ -30,9 +30,6 @@ from horae.extras.importers.rule import UnfitError
 from horae.files.read import LIMIT, PlanFileError, PlanMissingError, read_plan
 from horae.sources.board.tasks import slug
 from horae.web.ics import MOST, calendar, is_cut
-
-if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
 
 _DAYS: Final = 365
 _ENDS: Final = "its times depend on when its ticks end"
@@ -72,18 +69,29 @@ def ics(
     UID of an event depends on the :ID: of its headline; without an :ID:, on the title and on the
     file, relative to the current directory.
     """
-    moment, where = moment_and_zone(at, tz=tz, root=plan_root(paths))
-    start, end = _window(moment, where, since=since, days=days, until=until)
-    view = PlanView(paths, Output.of(None), When(moment, where.key))
+    now, where = moment_and_zone(at, tz=tz, root=plan_root(paths))
+    if days is not None and until is not None:
+        raise click.UsageError("use --days or --to, not both.")
+    start = now if since is None else parse_moment(since, where)
+    try:
+        end = start + timedelta(days=days or _DAYS) if until is None else parse_moment(until, where)
+        window: dict[str, Any] = {
+            "start": start - _BEFORE,
+            "end": end - _BEFORE,
+            "zone_name": where.key,
+        }
+    except OverflowError:
+        raise click.UsageError("the calendar would lie outside the years 1 to 9999.") from None
+    if end <= start:
+        raise click.UsageError("the calendar would end before it begins.")
+    view = PlanView(paths, Output.of(None), When(now, where.key))
     entries = list(_armed(chain(_items(view), view.beside)))
     for entry in entries:
-        if entry.pause is not None and entry.pause.covers(moment):
-            since = pause_words(entry.pause, zone_name=entry.zone)
-            _say(entry.origin, f"{entry.title!r} is paused{since}")
-        if is_cut(entry, start=start, end=end, zone_name=where.key):
-            reason = f"has more than {MOST:,} times; only the first are in the calendar"
-            _say(entry.origin, f"{entry.title!r} {reason}")
-    lines = calendar(entries, start=start, end=end, now=moment, zone_name=where.key)
+        if entry.pause is not None and entry.pause.covers(now):
+            _say(entry, f"is paused{pause_words(entry.pause, zone_name=entry.zone)}")
+        if is_cut(entry, **window):
+            _say(entry, f"has more than {MOST:,} times; only the first are in the calendar")
+    lines = calendar(entries, now=now, **window)
     if output is None:
         # As bytes, for no system may turn the ends of lines into others.
         sys.stdout.buffer.writelines(line.encode() for line in lines)
@@ -92,9 +100,7 @@ def ics(
     return view.exit_code
 
 
-_program_option = click.option(
-    "--program", metavar="PATH", default="horae", show_default=True, help="The path of horae."
-)
+_program_option = option("--program PATH", "The path of horae.", default="horae", show_default=True)
 
 
 @export.command()
@@ -115,19 +121,18 @@ def crontab(
     zones: dict[str, list[str]] = {}
 
     def in_machine_zone(entry: Entry) -> bool:
-        if entry.zone == hand.zone_name or cron_tz:
-            return True
-        what = f"its time zone is {entry.zone}, and a crontab uses the zone of the machine"
-        hand.refuse(entry, what, "use --cron-tz if your cron supports CRON_TZ")
-        return False
+        is_there = entry.zone == hand.zone_name or cron_tz
+        if not is_there:
+            what = f"its time zone is {entry.zone}, and a crontab uses the zone of the machine"
+            hand.refuse(entry, what, "use --cron-tz if your cron supports CRON_TZ")
+        return is_there
 
     for entry, given in hand.given(filter(in_machine_zone, hand.entries), to_crontab):
         call = shlex.join(hand.words(entry)).replace("%", "\\%")
         lines = [f"# {entry.title}", *(f"{rule} {call}" for rule in given.rules)]
         zones.setdefault(entry.zone, []).extend(lines)
     for zone_name, lines in zones.items():
-        text = [f"CRON_TZ={zone_name}", *lines] if cron_tz else lines
-        click.echo("\n".join(text))
+        click.echo("\n".join([f"CRON_TZ={zone_name}", *lines] if cron_tz else lines))
         if not cron_tz and zone_name != machine_zone().key:
             note = f"these lines are correct only if cron runs in {zone_name}"
             echo(f"horae: note: {note}; otherwise use --cron-tz", err=True)
@@ -195,7 +200,7 @@ class EntryExport:
         return is_inside
 
     def refuse(self, entry: Entry, what: str, remedy: str) -> None:
-        _say(entry.origin, f"{entry.title!r} is left out: {what}; {remedy}")
+        _say(entry, f"is left out: {what}; {remedy}")
         self.exit_code = self.exit_code or Exit.FINDINGS
 
     def given(
@@ -211,7 +216,7 @@ class EntryExport:
             proof = given.proof
             count = f"{proof.equal} of {proof.asked} next times match"
             seams = f"; {len(proof.seams)} differ when the clock changes" if proof.seams else ""
-            _say(entry.origin, f"{entry.title!r}: {count}{seams}")
+            echo(f"horae: {entry.origin}: {entry.title!r}: {count}{seams}", err=True)
             yield entry, given
 
     def words(self, entry: Entry) -> tuple[str, ...]:
@@ -224,37 +229,15 @@ class EntryExport:
         return self._program, "run", "--root", self._root, name
 
     def units(self, entry: Entry, given: ExportedRule) -> Iterator[tuple[str, str]]:
-        base = stem = f"horae-{slug(entry.title) or 'entry'}"
-        number = 1
-        while stem in self._names:
-            number += 1
-            stem = f"{base}-{number}"
+        base = f"horae-{slug(entry.title) or 'entry'}"
+        names = chain([base], (f"{base}-{number}" for number in count(2)))
+        stem = next(each for each in names if each not in self._names)
         self._names.add(stem)
-        timer, service = timer_pair(
-            entry.title,
-            given.rules,
-            words=self.words(entry),
-            is_persistent=makes_good(entry),
-            delay=int(entry.policy.jitter.total_seconds()),
-        )
+        delay, words = int(entry.policy.jitter.total_seconds()), self.words(entry)
+        made: dict[str, Any] = {"words": words, "is_persistent": makes_good(entry), "delay": delay}
+        timer, service = timer_pair(entry.title, given.rules, **made)
         yield f"{stem}.timer", timer
         yield f"{stem}.service", service
-
-
-def _window(
-    now: datetime, where: ZoneInfo, *, since: str | None, days: int | None, until: str | None
-) -> tuple[datetime, datetime]:
-    if days is not None and until is not None:
-        raise click.UsageError("use --days or --to, not both.")
-    start = now if since is None else parse_moment(since, where)
-    try:
-        end = start + timedelta(days=days or _DAYS) if until is None else parse_moment(until, where)
-        start, end = start - _BEFORE, end - _BEFORE
-    except OverflowError:
-        raise click.UsageError("the calendar would lie outside the years 1 to 9999.") from None
-    if end <= start:
-        raise click.UsageError("the calendar would end before it begins.")
-    return start, end
 
 
 def _items(view: PlanView) -> Iterator[Entry | Unarmed]:
@@ -274,18 +257,17 @@ def _armed(items: Iterable[Entry | Unarmed]) -> Iterator[Entry]:
     for item in items:
         other = seen.setdefault(item.address, item.origin)
         if isinstance(item, Unarmed):
-            _say(item.origin, f"{item.title!r} is not armed: {item.reason}")
+            _say(item, f"is not armed: {item.reason}")
         elif other is item.origin:
             yield item
         else:
             is_plan = item.work not in {Work.RECYCLE, Work.PROMPT, Work.TICK}
             remedy = "an :ID: of its own" if is_plan else "another name"
-            reason = f"{other} has the same name; give one of the two {remedy}"
-            _say(item.origin, f"{item.title!r} is not armed: {reason}")
+            _say(item, f"is not armed: {other} has the same name; give one of the two {remedy}")
 
 
-def _say(origin: Origin, what: str) -> None:
-    echo(f"horae: {origin}: {what}", err=True)
+def _say(item: Entry | Unarmed, what: str) -> None:
+    echo(f"horae: {item.origin}: {item.title!r} {what}", err=True)
 
 
 def _save(path: str, lines: Iterable[str]) -> None:

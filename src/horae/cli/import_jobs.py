@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial, wraps
@@ -15,7 +16,7 @@ import click
 
 from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone
-from horae.cli.options import at_option, flag, tz_option
+from horae.cli.options import at_option, flag, option, tz_option
 from horae.cli.output import Output, echo, form_options, print_answer
 from horae.cli.sources import plan_root
 from horae.core.entry import CronRule, OnceRule, key_time
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from horae.org.plan import Headline
 
 _ALREADY: Final = " already has this job as "
-_HERE: Final = "in horae"
-_THERE: Final = "in the other scheduler"
 _ONLY: Final = "one rule or one time; write a headline instead (without --tasks)"
 
 
@@ -75,16 +74,11 @@ def _reader(name: str | None = None) -> Callable[[Callable[..., Reading]], click
             asked = ImportRequest(**request, now=now, zone_name=where.key)
             return _import(asked, partial(read, asked, **given))
 
-        command = form_options(called)
-        for option in (
-            at_option,
-            tz_option,
-            click.option("--tasks", metavar="DIR", help="Write Markdown tasks into DIR instead."),
-            click.option("--into", metavar="FILE", help="Append the headlines to this plan."),
-            click.argument("paths", metavar="FILE|-...", nargs=-1, required=True),
-        ):
-            command = option(command)
-        return import_.command(name)(command)
+        command = tz_option(at_option(form_options(called)))
+        command = option("--tasks DIR", "Write Markdown tasks into DIR instead.")(command)
+        command = option("--into FILE", "Append the headlines to this plan.")(command)
+        paths = click.argument("paths", metavar="FILE|-...", nargs=-1, required=True)
+        return import_.command(name)(paths(command))
 
     return made
 
@@ -115,12 +109,10 @@ def systemd(asked: ImportRequest, text: str, path: str) -> Reading:
     name = "stdin.timer" if path == "-" else os.path.basename(path)
 
     def beside(unit: str) -> str | None:
-        if path == "-" or "/" in unit or "\0" in unit:
-            return None
-        try:
-            return read_plan(os.path.join(os.path.dirname(path), unit)).text
-        except PlanFileError:
-            return None
+        with suppress(PlanFileError):
+            if path != "-" and "/" not in unit and "\0" not in unit:
+                return read_plan(os.path.join(os.path.dirname(path), unit)).text
+        return None
 
     if name.endswith(".service") and f"{path.removesuffix('service')}timer" in asked.paths:
         return Reading()  # read with its timer
@@ -174,9 +166,8 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> 
             twin = clone_of(imported.text, known) if imported.is_taken else None
             if imported.is_taken:
                 is_idle = job.is_alert and not followed
-                imported = replace(
-                    imported, reason=_obstacle(imported, twin, asked, is_idle=is_idle)
-                )
+                reason = _obstacle(imported, twin, asked, is_idle=is_idle)
+                imported = replace(imported, reason=reason)
             if not job.is_alert:
                 name = imported.job.name * imported.is_taken
                 followed = (twin.props.get("ID") or twin.title) if twin else name
@@ -204,8 +195,7 @@ def _obstacle(
         return "the job that it follows is not imported"
     if twin is not None:
         return f"{asked.into}{_ALREADY}{twin.title!r}"
-    assert imported.entry is not None
-    rule = imported.entry.rule
+    rule = imported.entry and imported.entry.rule
     is_one = isinstance(rule, OnceRule) or (isinstance(rule, CronRule) and len(rule.crons) == 1)
     return f"a task has {_ONLY}" if asked.tasks and not is_one else ""
 
@@ -223,12 +213,11 @@ def _said(imported: ImportedJob) -> Iterator[str]:
         return
     count = f"{proof.equal} of {proof.asked} next times match"
     yield f"{job.line}: {job.title!r}: {count}"
-    if proof.seams:
-        zone_name = imported.entry.zone if imported.entry else job.zone
-        shown = [
-            f"{moment_text(each.at, zone_name)} runs only {_HERE if each.is_ours else _THERE}"
-            for each in proof.seams[:4]
-        ]
+    zone_name, shown = imported.entry.zone if imported.entry else job.zone, []
+    for each in proof.seams[:4]:
+        where = "in horae" if each.is_ours else "in the other scheduler"
+        shown.append(f"{moment_text(each.at, zone_name)} runs only {where}")
+    if shown:
         more = f" and {len(proof.seams) - 4} more" if len(proof.seams) > 4 else ""
         yield f"{job.line}:1: note: when the clock changes, {', '.join(shown)}{more}"
 
@@ -297,8 +286,7 @@ def _add_tasks(directory: str, found: list[ImportedJob], now: datetime) -> Itera
         assert each.entry is not None
         rule, job = each.entry.rule, each.job
         body = "\n".join([in_words(each.entry), *job.notes])
-        what = job.command or job.script
-        body += f"\n\n```sh\n{what.strip()}\n```\n"
+        body += f"\n\n```sh\n{(job.command or job.script).strip()}\n```\n"
         fields: dict[str, Any] = {"created": key_time(now)}
         if isinstance(rule, OnceRule):
             fields |= {"status": "todo", "scheduled_for": key_time(rule.at)}
