@@ -8,16 +8,14 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from horae.core.actor import own_run
 from horae.core.scope import Scope
 from horae.errors import ErrorData, Exit, HoraeError
 from horae.web import ACTOR, RUN, SCOPES, address
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONNECT: Final = 5.0  # seconds
 ANSWER: Final = 60.0  # seconds for an answer to begin, and for each part of it

@@ -17,6 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from zoneinfo import ZoneInfo
 
 from horae.cli.client import LONG, EngineUnreachableError, Far, FarLeader
 from horae.cli.moments import parse_moment
@@ -24,6 +25,7 @@ from horae.cli.output import echo
 from horae.config import Config, load
 from horae.core.actor import acting, own_actor, own_run, user_name
 from horae.core.clock import SystemClock, machine_zone
+from horae.core.command import Unready
 from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Listed, Pruned
 from horae.core.service import Service
 from horae.core.views import BackfillResult, EngineFacts, PauseResult, ReceiptLine
@@ -39,9 +41,6 @@ from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
-
-    from horae.core.command import Unready
     from horae.store.postgres import PostgresLedger
 
 T = TypeVar("T")
@@ -357,10 +356,7 @@ def record_edits(root: str, edits: Iterable[tuple[str, str]]) -> None:
 
 
 def engine_at(place: Place) -> Far | None:
-    """Return the engine that has the lock of a data directory; None if nobody has it.
-
-    An engine that is starting is waited for, and so is another command, for a moment.
-    """
+    """Return the engine that has the lock, if any; one that is starting is waited for."""
     began_at = monotonic()
     while True:
         holder = holder_of(place.directory)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial, wraps
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -33,9 +33,7 @@ from horae.extras.importers.job import (
 )
 from horae.files.read import LIMIT, PlanFileError, PlanMissingError, decoded, read_plan
 from horae.org.document import read
-
-if TYPE_CHECKING:
-    from horae.org.plan import Headline
+from horae.org.plan import Headline
 
 _ALREADY: Final = " already has this job as "
 _ONLY: Final = "one rule or one time; write a headline instead (without --tasks)"

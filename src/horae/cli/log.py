@@ -1,9 +1,4 @@
-"""The log of `horae up` and `horae cluster worker`: which lines are written, where and how.
-
-Modules log with `logging.getLogger(__name__)` and name entry, receipt, run and source as fields
-(`extra=`). Only this module decides what happens to their records: events of the ledger go to
-stdout, everything else to stderr, as text or as one JSON object per line.
-"""
+"""The log of an engine: events of the ledger on stdout, all else on stderr, as text or JSON."""
 
 from __future__ import annotations
 
@@ -30,10 +25,7 @@ level_option = choice_option(
 
 @contextmanager
 def logging_to(form: str, *, level: str, zone_name: str) -> Iterator[None]:
-    """Write what is logged inside the block, in a form: `plain`, `json` or `screen`.
-
-    Times are those of a zone, in JSON of UTC. On a screen the text goes above the live part.
-    """
+    """Write what is logged inside the block: `plain` in a zone, `json` in UTC, or on a `screen`."""
     handler = LogHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else PlainFormatter(zone_name))
     handler.setLevel(level.upper())

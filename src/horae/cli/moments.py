@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -12,9 +13,6 @@ from horae.config import load
 from horae.core.clock import SystemClock, machine_zone
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import instant, zone
-
-if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
 
 _WALL: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?", re.ASCII)
 
@@ -29,10 +27,7 @@ def moment_and_zone(
 
 
 def parse_moment(text: str, where: ZoneInfo, *, or_length: str = "") -> datetime:
-    """Return a moment: RFC 3339, or a date and a time on the wall of the zone.
-
-    The error also shows *or_length*, a length of time that the caller takes.
-    """
+    """Return a moment: RFC 3339, or the date and time of a zone; the error names *or_length*."""
     wall = _WALL.fullmatch(text.strip())
     try:
         if wall is None:

@@ -21,10 +21,7 @@ FLAGS: Final = frozenset({"--json", "--jsonl", "--text", "--table"})
 def option(
     spelling: str, text: str, *, name: str = "", **more: Any
 ) -> Callable[[_AnyCommand], _AnyCommand]:
-    """Return an option by its spelling, such as `-n --limit N`, and its help text.
-
-    *name* is the argument of the function, if the option is called otherwise.
-    """
+    """Return an option by its spelling, such as `-n --limit N`; *name* is that of the argument."""
     words = spelling.split()
     flags = [word for word in words if word.startswith("-")]
     more |= {"metavar": " ".join(words[len(flags) :])} if len(words) > len(flags) else {}
@@ -129,11 +126,7 @@ def _with_root(command: _Command) -> _Command:
 
 
 def take_shared(args: list[str]) -> tuple[list[str], list[str]]:
-    """Return the shared options that stand before a command, and the rest.
-
-    >>> take_shared(["--root", "plans", "--json", "status", "--at", "2026-06-06"])
-    (['--root', 'plans', '--json'], ['status', '--at', '2026-06-06'])
-    """
+    """Return the shared options that stand before a command, and the rest."""
     end = 0
     while end < len(args):
         word, is_given, _ = args[end].partition("=")

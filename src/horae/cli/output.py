@@ -1,8 +1,7 @@
 """How commands print: text for people, JSON for programs.
 
-A command prints text, on a terminal and into a pipe; with --json or HORAE_OUTPUT=json it prints
-JSON. A list is a JSON array of objects. What cannot be done is said on stderr in the same form,
-one line each: `horae: what, where, what to do`, or {"error": {"code", "message", "facts"}}.
+What cannot be done is said on stderr in the same form, one line each: `horae: what, where, what
+to do`, or {"error": {"code", "message", "facts"}}.
 """
 
 from __future__ import annotations
@@ -83,10 +82,7 @@ def usual_form() -> Form:
 
 
 def asked_form(args: Sequence[str]) -> Form:
-    """Return the form that a command line asks for; the last option counts, as always.
-
-    It is found without parsing, since an error in the command line has a form, too.
-    """
+    """Return the form that a command line asks for, without parsing: its errors have one, too."""
     options = takewhile(lambda arg: arg != "--", args)
     found = [_OPTIONS[arg] for arg in options if arg in _OPTIONS]
     return found[-1] if found else usual_form()

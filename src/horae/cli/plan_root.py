@@ -1,10 +1,7 @@
-"""The entries of plan roots: as they are written, and as an engine or its ledger knows them.
+"""The entries of plan roots: plans, board, triggers and crew, as the engine would read them.
 
-A directory that is named is a plan root: its plans, its board, its triggers and its crew are read
-as the engine would read them, and projected alike. While an engine runs, its entries are shown,
-as it is the engine that fires them. Without one each entry of a file gets from the ledger what no
-file says: that it is paused, and when its last run ended. Of a crew only the engine knows when it
-last ticked, so without one its ticks are estimates, as if the engine started now.
+While an engine runs, its own entries are shown. Without one the ledger adds to each entry of a
+file that it is paused, and when its last run ended; the ticks of a crew are estimates.
 """
 
 from __future__ import annotations
@@ -19,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from horae.cli.moments import moment_and_zone
 from horae.cli.output import Output, echo
 from horae.cli.sources import PlanText, Sources, plan_root
-from horae.config import known_names, load
+from horae.config import Config, known_names, load
+from horae.core import entry as rules
 from horae.core.clock import SystemClock
-from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, OnDemandRule, Origin, Unarmed
+from horae.core.entry import Entry, Origin, Pause, Task, Unarmed
 from horae.core.explain import WhyAnswer
 from horae.core.guarded import FILE
+from horae.core.ports import Listed
 from horae.core.project import next_moment
 from horae.core.text import moment_text, no_time_left, words
 from horae.core.views import EngineFacts, EntryLine, WhyReport
@@ -32,9 +31,6 @@ from horae.sources.plans.arming import entries_of, scan_plan, tasks_of, unfired
 
 if TYPE_CHECKING:
     from horae.cli.connection import Place
-    from horae.config import Config
-    from horae.core.entry import Pause, Task
-    from horae.core.ports import Listed
     from horae.sources.board.tasks import Board
 
 TRIGGERS: Final = ".agentd"
@@ -135,7 +131,7 @@ class PlanView:
         path = f"{root}/{TRIGGERS}"
         if not os.path.isdir(path):
             return
-        from horae.sources.triggers import rules
+        from horae.sources.triggers import rules as trigger_rules
         from horae.sources.triggers.apply import FilesError
         from horae.sources.triggers.source import EmptyFolderError, read_folder
 
@@ -153,9 +149,9 @@ class PlanView:
         for file in folder.workflows:
             try:
                 made = {"agent": file.said["agent"], "file": file.file}
-                definition = rules.changed_definition(rules.NO_DEFINITION, file.said, **made)
-                trigger = rules.Trigger(file.name, rules.checked(definition), 1, now, now)
-                item = rules.scanned(trigger).item
+                definition = trigger_rules.changed_definition(trigger_rules.NO_DEFINITION, file.said, **made)
+                trigger = trigger_rules.Trigger(file.name, trigger_rules.checked(definition), 1, now, now)
+                item = trigger_rules.scanned(trigger).item
             except HoraeError as error:
                 broken.add(file.file)
                 origin, why = Origin(file.file, 1), str(error)
@@ -361,7 +357,7 @@ class KnownEntries:
                 yield _placed(self.root, found)
             elif isinstance(item, Unarmed):
                 yield item
-            elif isinstance(found, Entry) and isinstance(item.rule, CronRule):
+            elif isinstance(found, Entry) and isinstance(item.rule, rules.CronRule):
                 yield _with(item, found)
             else:  # a delay has its id, and is disabled when it has run
                 yield _placed(self.root, found)
@@ -372,13 +368,13 @@ class KnownEntries:
 
 
 def _ticks(item: Entry | Unarmed) -> bool:
-    return isinstance(item, Entry) and isinstance(item.rule, CadenceRule)
+    return isinstance(item, Entry) and isinstance(item.rule, rules.CadenceRule)
 
 
 def _with(item: Entry, known: Entry) -> Entry:
     rule, was = item.rule, known.rule
     is_same = rule == was and item.zone == known.zone  # else it begins when an engine reads it
-    if isinstance(rule, CadenceRule) and isinstance(was, CadenceRule):
+    if isinstance(rule, rules.CadenceRule) and isinstance(was, rules.CadenceRule):
         rule = replace(rule, ticks=was.ticks, streak=was.streak, failures=was.failures)
     accounted_to = known.accounted_to if is_same else None
     item = replace(item, rule=rule, number=known.number, accounted_to=accounted_to)
@@ -411,7 +407,9 @@ class WrittenEntry:
             return f"it does not run: {self.twin} has the same :ID:; give one of them another :ID:"
         said = "no engine has read the entry yet, so it has no receipts; start one with `horae up`"
         if self.next_at is None:
-            is_timed = not isinstance(self.item.rule, OnDemandRule | AfterRule | CadenceRule)
+            is_timed = not isinstance(
+                self.item.rule, rules.OnDemandRule | rules.AfterRule | rules.CadenceRule
+            )
             return no_time_left(self.item, self.now) if is_timed else said
         return f"{said}; its next scheduled time is {moment_text(self.next_at, self.zone)}"
 

@@ -20,12 +20,12 @@ from horae.cli.output import (
     safe,
 )
 from horae.cli.sources import PlanText, Sources, plan_root
+from horae.org.plan import Headline, States
 
 if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from horae.org.plan import Headline, States
     from horae.org.timestamp import Timestamp
     from horae.org.world import World
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from io import IncrementalNewlineDecoder
+from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ from horae.core.actor import own_run
 from horae.core.clock import SystemClock
 from horae.core.prompt import read_order
 from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status, is_planned
+from horae.core.service import Service
 from horae.core.text import moment_text
 from horae.core.views import EntryNotFoundError, RunLine, RunNotFoundError, RunStateError
 from horae.errors import Exit
@@ -32,10 +34,7 @@ from horae.files.read import PlanMissingError
 from horae.store.lock import holder_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from horae.app import App
-    from horae.core.service import Service
 
 _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits

@@ -11,7 +11,8 @@ from functools import partial
 from itertools import groupby
 from statistics import median
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+from typing import Final, NamedTuple, TextIO
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -41,14 +42,10 @@ from horae.errors import Exit
 from horae.extras.simulate import Outage, Simulation
 from horae.sources.plans.arming import scan_plan
 from horae.store.arming import begin_rule
+from horae.store.ledger import BookLedger
 from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
 from horae.timing.zone import local
-
-if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
-
-    from horae.store.ledger import BookLedger
 
 _ORG: Final = "org"  # the source that plans are of
 _PATIENCE: Final = 1.0  # seconds without a bar
@@ -112,7 +109,6 @@ class PlanHistory:
 
 
 async def _run_lengths(ledger: BookLedger, *, entries: Iterable[int]) -> dict[int, timedelta]:
-    """Return how long the last runs of entries took, as their median; none ran, none is told."""
     found = {}
     for number in entries:
         page = await ledger.receipts(entry=number, statuses=_TIMED, limit=_LAST)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from horae.cli.output import Output
 from horae.config import load
 from horae.core.guarded import FILE
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanMissingError, decoded, find_plans, read_plan
 from horae.org.document import read
-
-if TYPE_CHECKING:
-    from horae.cli.output import Output
-    from horae.org.plan import Plan
+from horae.org.plan import Plan
 
 
 class PlanText(NamedTuple):
@@ -75,11 +73,8 @@ class Sources:
 
 
 def plan_root(paths: Sequence[str]) -> str:
-    """Return where `horae.toml` is looked for: the directory that was named, else this one.
-
-    Of one file it is the nearest directory above it, up to this one, that has the file, so
-    that a plan has the same zone however it is named.
-    """
+    """Return where `horae.toml` is: the directory that was named, else the nearest above a file."""
+    # So a plan has the same zone however it is named.
     if len(paths) != 1 or paths[0] == "-":
         return "."
     here = paths[0] if _is_directory(paths[0]) else os.path.dirname(paths[0])

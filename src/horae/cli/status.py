@@ -36,6 +36,7 @@ from horae.core.entry import Entry, Task
 from horae.core.explain import length_text
 from horae.core.ports import LedgerError
 from horae.core.receipt import FINAL, Reason, Status
+from horae.core.service import Service
 from horae.core.text import QUOTED, in_zone, moment_text, pause_words
 from horae.errors import HoraeError
 from horae.timing.duration import DurationError, parse_duration
@@ -43,8 +44,6 @@ from horae.timing.zone import zone
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from horae.core.service import Service
 
 _T = TypeVar("_T", views.ReceiptLine, views.EntryLine)
 

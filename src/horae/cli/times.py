@@ -10,7 +10,8 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from heapq import merge
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -32,15 +33,11 @@ from horae.core.project import Moment, project, seams
 from horae.core.text import clock_text, moment_text, no_time_left, pause_words, wall_text, words
 from horae.files.read import PlanMissingError, read_plan
 from horae.org.document import read
+from horae.org.plan import Headline
 from horae.org.timestamp import parse_timestamp
 from horae.sources.plans.arming import rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron
 from horae.timing.zone import local, zone
-
-if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
-
-    from horae.org.plan import Headline
 
 _FEW: Final = 4  # so many fires of one entry on one day have a line each
 _YEAR: Final = timedelta(days=366)

@@ -6,7 +6,7 @@ import sys
 import webbrowser
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,10 +20,8 @@ from horae.core.access import end_sessions
 from horae.core.scope import OPERATOR, check_token_name, parse_scopes, scope_words
 from horae.errors import HoraeError
 from horae.store.access import BookSessions, BookTokens
+from horae.store.ledger import BookLedger
 from horae.web import keys
-
-if TYPE_CHECKING:
-    from horae.store.ledger import BookLedger
 
 
 @click.group(cls=SharedGroup)

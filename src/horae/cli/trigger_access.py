@@ -10,6 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from horae.cli.client import Far
 from horae.cli.connection import CommandClock, Place, opened, reader_of, write_with
 from horae.cli.output import Form, Output, echo
 from horae.config import secrets_of
@@ -19,8 +20,6 @@ from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
-    from horae.cli.client import Far
-
     T = TypeVar("T")
 
 

@@ -1,13 +1,4 @@
-"""`wb`: the spellings of the workbook documents, thin over the same functions.
-
-    wb query F       what is written      wb tangle F      what it resolves to
-    wb lint F        what keeps it from running
-    wb run F [INPUT...]            run its workflows     wb workflow run F [INPUT]    the same
-    wb workflow plan F             what would run
-
-`-` reads standard input. `--json` wraps the answer with its verb and whether it
-worked; `--agent` asks for no prompts and no colour, of which there are none here.
-"""
+"""`wb`: the spellings of the workbook documents, thin over the same functions."""
 
 from __future__ import annotations
 
