@@ -179,11 +179,12 @@ async def _check_version(ledger: SqliteLedger) -> None:
         raise LedgerError(ledger.place, f"{has} needs {ours}", remedy="`horae up` upgrades it")
 
 
-def ask(place: Place, work: Callable[[BookLedger], Awaitable[T]]) -> T:
-    """Return the answer of a ledger; an engine that runs is not disturbed."""
+def ask(place: Place, work: Callable[[BookLedger], Awaitable[T]], *, or_empty: bool = False) -> T:
+    """Return the answer of a ledger, or of an empty one; an engine that runs is not disturbed."""
 
     async def asking() -> T:
-        async with reader_of(place) as ledger:
+        is_there = place.is_known or not or_empty
+        async with reader_of(place) if is_there else opened(SqliteLedger.in_memory()) as ledger:
             return await work(ledger)
 
     return asyncio.run(asking())

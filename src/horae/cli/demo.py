@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from importlib.resources import files
@@ -36,25 +35,15 @@ from horae.process.launcher import allow_descriptors
 from horae.web.serve import ListenError, listen_tcp
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
     from horae.app import App
 
 REQUESTED: Final = {"triage": 13.0, "deps": 18.0}  # seconds between requests for a tick
 FIRST_MINUTE: Final = 60.0  # in which an engine starts no tick by itself
 PACE: Final = 1.0  # seconds between two lines of the log
-# The times in the files of the demo, counted from its start.
-TIMES: Final = {
-    "@start@": timedelta(),
-    "@notes@": timedelta(seconds=10),
-    "@deploy@": timedelta(seconds=16),
-    "@tag@": timedelta(seconds=24),
-}
-YESTERDAY: Final = "@yesterday@"
-
+# The times in the files of the demo, in seconds from its start.
+TIMES: Final = {"@start@": 0, "@notes@": 10, "@deploy@": 16, "@tag@": 24}
 # The variables that the demo uses: the settings of another plan must not leak into this one.
 _USED: Final = frozenset({"HORAE_LISTEN", "HORAE_ZONE"})
-_OWN_NAMES: Final = {"agentd": ".agentd"}  # in the package no file is hidden
 _MOST: Final = 10_000  # receipts that the summary counts
 
 TOUR: Final = (files("horae") / "template" / "tour.txt").read_text(encoding="utf-8")
@@ -130,25 +119,19 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
 def write_plan(root: Path, *, listen: str | None = None) -> None:
     now = SystemClock().now()
     yesterday = f"<{now - timedelta(days=1):%Y-%m-%d %a %H:%M}>"
-    for name, source in _walk(files("horae") / "demo"):
-        text = source.read_text(encoding="utf-8")
-        for word, length in TIMES.items():
-            text = text.replace(word, key_time(now + length))
-        text = text.replace(YESTERDAY, yesterday)
-        if name == "horae.toml" and listen is not None:
+    folder = Path(str(files("horae") / "demo"))
+    for source in sorted(folder.rglob("*")):
+        if source.is_dir() or source.parent.name == "__pycache__":
+            continue
+        text = source.read_text(encoding="utf-8").replace("@yesterday@", yesterday)
+        for word, seconds in TIMES.items():
+            text = text.replace(word, key_time(now + timedelta(seconds=seconds)))
+        if source.name == "horae.toml" and listen is not None:
             text = f'listen = "{listen}"  # the default port was in use\n\n{text}'
-        target = root / name
+        top, *rest = source.relative_to(folder).parts
+        target = root.joinpath(".agentd" if top == "agentd" else top, *rest)  # hidden only there
         target.parent.mkdir(parents=True, exist_ok=True)
         create(target, text.encode())
-
-
-def _walk(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:
-    for each in sorted(folder.iterdir(), key=lambda found: found.name):
-        name = above + _OWN_NAMES.get(each.name, each.name)
-        if each.is_file():
-            yield name, each
-        elif each.name != "__pycache__":
-            yield from _walk(each, f"{name}/")
 
 
 def _free_address(root: Path) -> str | None:
@@ -175,23 +158,18 @@ def _tour(root: Path, page: str) -> str:
 
 
 def _request_ticks(place: Place, over: Event) -> None:
-    """Request the agents' ticks of the first minute, until it is over or the event is set.
-
-    After its start an engine starts no tick for a minute, so that a restart loop stays cheap. In
-    a demo that would be a minute without agents.
-    """
+    """Request the ticks of the first minute, in which an engine that has started starts none."""
     far = Far(place.directory)
     waited = 0.0
     requested_at = dict.fromkeys(REQUESTED, 0.0)
     while waited < FIRST_MINUTE and not over.wait(1):
         waited += 1
         for name, pause in REQUESTED.items():
-            if waited - requested_at[name] < pause:
-                continue
             # The agent may be running, or the engine may be starting or stopping.
             with suppress(HoraeError, OSError):
-                far.post("agents", name, "tick", body={"note": "requested by the demo"})
-                requested_at[name] = waited
+                if waited - requested_at[name] >= pause:
+                    far.post("agents", name, "tick", body={"note": "requested by the demo"})
+                    requested_at[name] = waited
 
 
 def _sum_up(place: Place, seconds: float) -> None:

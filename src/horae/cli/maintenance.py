@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli.connection import Place, ask, ask_shared, refuse_loss, write
+from horae.cli.connection import Place, T, ask, ask_shared, refuse_loss, write
 from horae.cli.moments import parse_moment
 from horae.cli.options import answer_options, data_option, option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
@@ -32,8 +33,6 @@ from horae.timing.duration import DurationError, parse_duration
 if TYPE_CHECKING:
     from horae.store.moving import Moved
     from horae.store.postgres import PostgresLedger
-
-T = TypeVar("T")
 
 BACKUPS: Final = "backups"  # in the data directory
 _SQLITE: Final = b"SQLite format 3\0"  # how each of its files begins
@@ -232,12 +231,10 @@ def prune(before: str, *, dry_run: bool, place: Place, output: Output) -> None:
 
 
 def _age(text: str, place: Place, *, now: datetime) -> datetime:
-    years = _YEARS.fullmatch(text.strip())
-    if years is not None:
-        year = max(1, now.year - int(years[1]))
+    if years := _YEARS.fullmatch(text.strip()):
         # 29 February has no such day in most years.
         day = 28 if (now.month, now.day) == (2, 29) else now.day
-        return now.replace(year=year, day=day)
+        return now.replace(year=max(1, now.year - int(years[1])), day=day)
     try:
         return now - parse_duration(text)
     except DurationError:
@@ -257,15 +254,11 @@ def nodes(*, root: str, output: Output) -> None:
     """
 
     async def look(ledger: PostgresLedger) -> list[dict[str, Any]]:
-        leader = await ledger.leases.leader()
-        runs: dict[str, int] = {}
-        for _, run in await ledger.open_runs():
-            runs[run.member] = runs.get(run.member, 0) + 1
-        members = await ledger.leases.members()
-        return [node_data(each, leader, runs.get(each.member.name, 0)) for each in members]
+        leader, members = await ledger.leases.leader(), await ledger.leases.members()
+        runs = Counter(run.member for _, run in await ledger.open_runs())
+        return [node_data(each, leader, runs[each.member.name]) for each in members]
 
-    rows = _ask_shared(root, look)
-    cells = []
+    rows, cells = _ask_shared(root, look), []
     for row in rows:
         state = f"{row['state']}, leads" if row["leads"] else row["state"]
         facts = (f"{row['runs']} of {row['slots']}", " ".join(row["labels"]), row["address"])

@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from functools import wraps
+from collections.abc import Awaitable, Callable
+from functools import cached_property, wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from horae.cli.client import Far
-from horae.cli.connection import CommandClock, Place, opened, reader_of, write_with
+from horae.cli.connection import CommandClock, Place, T, ask, write_with
 from horae.cli.output import Form, Output, echo
 from horae.config import secrets_of
 from horae.context import Context, find_agents
 from horae.sources.triggers.service import EDITS, RUNS, Triggers
 from horae.store.ledger import ANYBODY, BookLedger
-from horae.store.sqlite import SqliteLedger
-
-if TYPE_CHECKING:
-    T = TypeVar("T")
 
 
 class TriggerAccess:
     def __init__(self, *, root: str, data: str | None) -> None:
         self.root = root
         self.place = Place.of(root=root, data=data)
-        self._names: frozenset[str] | None = None
 
     def read(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
-        async def asking() -> T:
-            async with self._reader() as ledger:
-                return await work(Triggers(**self._parts(ledger, may_call=False)))
-
-        return asyncio.run(asking())
+        return self._ask(lambda ledger: work(Triggers(**self._parts(ledger, may_call=False))))
 
     def write(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
         is_alone = False
 
-        async def through(far: Far) -> T:
-            async with self._reader() as ledger:
-                return await work(RemoteTriggers(far, **self._parts(ledger)))
+        def through(far: Far) -> T:
+            return self._ask(lambda ledger: work(RemoteTriggers(far, **self._parts(ledger))))
 
         async def alone(ledger: BookLedger) -> T:
             nonlocal is_alone
             is_alone = self.place.store is None
             return await work(Triggers(**self._parts(ledger)))
 
-        done = write_with(self.place, lambda far: asyncio.run(through(far)), alone)
+        done = write_with(self.place, through, alone)
         if is_alone:
             stored = f"what is stored in {self.place.directory} takes effect after `horae up`"
             echo(f"no engine is running; {stored}", err=True)
         return done
 
-    @asynccontextmanager
-    async def _reader(self) -> AsyncIterator[BookLedger]:
-        known = self.place.is_known
-        async with reader_of(self.place) if known else opened(SqliteLedger.in_memory()) as ledger:
-            yield ledger
+    def _ask(self, work: Callable[[BookLedger], Awaitable[T]]) -> T:
+        return ask(self.place, work, or_empty=True)
 
     def _parts(self, ledger: BookLedger, *, may_call: bool = True) -> dict[str, Any]:
         # In a shared ledger a command may write in any term.
@@ -67,13 +52,12 @@ class TriggerAccess:
             self.place.config, Path(self.root).absolute(), CommandClock(), ledger, term
         )
         secrets = secrets_of(self.place.config, may_call=may_call)
-        return context.trigger_parts(others=self._others, secrets=secrets)
+        return context.trigger_parts(others=lambda: self._names, secrets=secrets)
 
-    def _others(self) -> frozenset[str]:
-        if self._names is None:
-            found = find_agents(self.place.config, say=Output(Form.TABLE).say)
-            self._names = frozenset(each.name for each in found.registry)
-        return self._names
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        found = find_agents(self.place.config, say=Output(Form.TABLE).say)
+        return frozenset(each.name for each in found.registry)
 
 
 class RemoteTriggers(Triggers):
@@ -91,8 +75,8 @@ def _remote(method: str) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def call(self: RemoteTriggers, *args: Any, **named: Any) -> dict[str, Any]:
         given = signature(local).bind(self, *args, **named)
         given.apply_defaults()
-        body = {name: value for name, value in given.arguments.items() if name != "self"}
-        said: dict[str, Any] = self.far.post("triggers", method, body=body)
+        del given.arguments["self"]
+        said: dict[str, Any] = self.far.post("triggers", method, body=given.arguments)
         return said
 
     return call
