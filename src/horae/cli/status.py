@@ -99,6 +99,11 @@ def _as_the_engine_knows(
 
 
 def print_status(stands: views.StatusReport) -> None:
+    names = ("running", "waiting", "coming", "late", "missed", "failed", "paused")
+    lines: dict[str, Any] = {
+        name: tuple(_in_zone(getattr(stands, name), stands.zone)) for name in names
+    }
+    stands = replace(stands, **lines)
     engine = stands.engine
     who = f"process {engine.pid}" if engine.pid else "a process"
     since = f", since {in_zone(engine.since, stands.zone)}" if engine.since else ""
@@ -109,13 +114,9 @@ def print_status(stands: views.StatusReport) -> None:
     counts = [f"{count} {kind}" for kind, count in stands.counts.items() if count]
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
     echo(", ".join([armed, *counts]))
-
-    def receipts(lines: Iterable[views.ReceiptLine]) -> list[tuple[str, ...]]:
-        return [_receipt_row(each) for each in _in_zone(lines, stands.zone)]
-
     going = "running" if engine.is_running else "running when the engine exited"
     waiting = []
-    for each in _in_zone(stands.waiting, stands.zone):
+    for each in stands.waiting:
         *row, reason = _receipt_row(each)
         start_at = each.filed.receipt.start_at
         later = f"; starts at {moment_text(start_at, each.zone)} or later"
@@ -125,23 +126,18 @@ def print_status(stands: views.StatusReport) -> None:
         for each in stands.unarmed
         if f"{each.title} ({each.origin}) is not armed: {each.reason}" not in stands.problems
     ]
+    late = [(*_receipt_row(each)[:3], f"{length_text(each.late)} late") for each in stands.late]
+    coming = [(each.next_at, each) for each in stands.coming if each.next_at is not None]
     parts: dict[str, Iterable[tuple[str, ...]]] = {
         "problems": [(each,) for each in stands.problems],
         "agents": [agent_row(each, stands) for each in stands.agents],
-        going: receipts(stands.running),
+        going: map(_receipt_row, stands.running),
         "waiting": waiting,
-        "next": [
-            (moment_text(each.next_at, each.zone), _where(each))
-            for each in _in_zone(stands.coming, stands.zone)
-            if each.next_at is not None
-        ],
-        "late in the last day": [
-            (*_receipt_row(each)[:3], f"{length_text(each.late)} late")
-            for each in _in_zone(stands.late, stands.zone)
-        ],
-        "missed in the last day": receipts(stands.missed),
-        "failed in the last day (by scheduled time)": receipts(stands.failed),
-        "paused": [(_where(each), _rest(each)) for each in _in_zone(stands.paused, stands.zone)],
+        "next": [(moment_text(at, each.zone), _where(each)) for at, each in coming],
+        "late in the last day": late,
+        "missed in the last day": map(_receipt_row, stands.missed),
+        "failed in the last day (by scheduled time)": map(_receipt_row, stands.failed),
+        "paused": [(_where(each), _rest(each)) for each in stands.paused],
         "not armed": unarmed,
     }
     screen = console()
@@ -170,22 +166,21 @@ def drawn(
     from rich.console import Group
 
     armed = f"horae: {root}  {moment_text(stands.at, stands.zone)}  {stands.entries} armed"
-    running, waiting = (
-        [(f"{each.title}  {each.filed.origin}", each.filed) for each in lines]
-        for lines in (stands.running, stands.waiting)
-    )
-    coming = [
-        (moment_text(each.next_at, each.zone), f"in {length_text(each.next_at - stands.at)}", each)
-        for each in stands.coming
-        if each.next_at is not None
-    ]
-    troubled = []
+    ages, waits, coming, troubled = [], [], [], []
+    for each in stands.running:
+        age = length_text(stands.at - each.filed.receipt.start_at)
+        ages.append((_receipt_row(each)[1], f"for {age}"))
+    for each in stands.waiting:
+        reason = obstacles.get(each.filed.number, each.filed.receipt.reason)
+        waits.append((_receipt_row(each)[1], reason))
+    for at, line in ((each.next_at, each) for each in stands.coming):
+        if at is not None:
+            wait = f"in {length_text(at - stands.at)}"
+            coming.append((moment_text(at, line.zone), wait, line.title))
     for each in (*stands.late, *stands.missed, *stands.failed):
-        receipt, by = (each.filed.receipt, f", {length_text(each.late)} late" if each.late else "")
+        receipt, by = each.filed.receipt, f", {length_text(each.late)} late" if each.late else ""
         when = moment_text(receipt.planned_at, each.zone)
         troubled.append((when, each.title, f"{receipt.status}{by}: {receipt.reason}"))
-    ages = [(what, f"for {length_text(stands.at - f.receipt.start_at)}") for what, f in running]
-    waits = [(what, obstacles.get(f.number, f.receipt.reason)) for what, f in waiting]
     hint = "Ctrl-C stops the engine; in another terminal use `horae status`, `why` or `logs`"
     return Group(
         safe(armed, style="bold"),
@@ -193,7 +188,7 @@ def drawn(
         *part("agents", [agent_row(each, stands) for each in stands.agents]),
         *part("running", ages, style="green"),
         *part("waiting", waits, style="yellow"),
-        *part("next", [(at, wait, each.title) for at, wait, each in coming]),
+        *part("next", coming),
         *part("needs attention", troubled, style="red"),
         *part("what happened", [(line,) for line in lines], style="dim"),
         safe(""),
