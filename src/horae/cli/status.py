@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -346,17 +347,11 @@ def list_(
     except connection.NoLedgerError:
         connection.refuse_no_root(place.root, place.directory)
         found = list(_written(place, output, now=now or SystemClock().now()))
-    rows = [
-        row
-        for row in found
-        if (not states or row.state in states)
-        and (not sources or row.data["source"] in sources)
-        and row.matches(search)
-    ]
-    rows.sort(key=lambda row: row.sort_key(sort))
+    rows = [row for row in found if not states or row.state in states]
+    rows = [row for row in rows if not sources or row.data["source"] in sources]
+    rows = sorted(filter(lambda row: row.matches(search), rows), key=lambda row: row.sort_key(sort))
     names = ("entry", "title", "state", "rule", "last", "next")
-    cells = (row.cells() for row in rows)
-    table = partial(print_table, names, cells, empty="no entries")
+    table = partial(print_table, names, (row.cells() for row in rows), empty="no entries")
     print_rows(output, [row.data for row in rows], table)
 
 
@@ -462,12 +457,12 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     or in RFC 3339. Without TIME the last and the next scheduled time are explained. For a
     headline that is not in the ledger, the reason is derived from the plan file.
     """
+    from horae.cli.plan_root import look_up
+
     asked = explain.parse_ask(what)
     try:
         said = read(place, lambda service: service.why(asked, limit=limit), at=place.moment(at))
     except (views.EntryNotFoundError, connection.NoLedgerError, explain.AskedMomentError) as error:
-        from horae.cli.plan_root import look_up
-
         now = place.moment(at) or SystemClock().now()
         found = look_up(asked.word, place, output, now=now)
         if not found:
@@ -491,64 +486,54 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     entry = said.entry
     if not output.is_text or entry.source != "org" or entry.gone_at is not None:
         return
-    from horae.cli.plan_root import look_up
-
     for each in look_up(entry.title, place, output, now=said.at):  # what has the same name
-        is_armed = isinstance(each.item, Entry)  # then it is the entry, perhaps on another line
-        if each.item.address == entry.address and each.item.origin != entry.origin and not is_armed:
-            echo("")
-            each.print()
+        item = each.item  # if it is armed it is the entry, perhaps on another line
+        if isinstance(item, Entry) or item.origin == entry.origin or item.address != entry.address:
+            continue
+        echo("")
+        each.print()
 
 
 def _why_by_engine(
     said: views.WhyReport, place: Place, engine: views.EngineFacts
 ) -> views.WhyReport:
     """Return a report with what keeps receipts and runs from starting, if the engine says so."""
-
-    def ask(path: str, **query: object) -> dict[str, Any]:
-        far = Far(place.directory, pid=engine.pid)
-        try:
-            told: dict[str, Any] = far.get(path, patience=_PATIENCE, **query)
-        except HoraeError:
-            return {}  # without an answer the question is still answered
-        return told
-
+    far = Far(place.directory, pid=engine.pid)
     filed = [each.filed for each in said.answers if each.filed is not None]
     waiting = [each.number for each in filed if each.status is Status.WAITING]
     obstacles: dict[int, str] = {}
     if waiting and not engine.is_running:
         obstacles = dict.fromkeys(waiting, "no engine is running; `horae up` starts it")
     elif waiting and engine.pid is not None:
-        line = ask("gate", limit=_MOST).get("waiting", ())
-        obstacles = {each["receipt"]: each["reason"] for each in line}
-    cannot_run = said.cannot_run
-    if engine.pid is not None and said.entry.is_armed:
-        cannot_run = ask("why", entry=str(said.entry.number), limit=1).get("cannot_run") or ""
-    return replace(
-        said, answers=explain.at_the_gate(said.answers, obstacles), cannot_run=cannot_run
-    )
+        with suppress(HoraeError):  # without an answer the question is still answered
+            line = far.get("gate", patience=_PATIENCE, limit=_MOST)["waiting"]
+            obstacles = {each["receipt"]: each["reason"] for each in line}
+    said = replace(said, answers=explain.at_the_gate(said.answers, obstacles))
+    if engine.pid is None or not said.entry.is_armed:
+        return said
+    told = {}
+    with suppress(HoraeError):  # as above
+        told = far.get("why", patience=_PATIENCE, entry=str(said.entry.number), limit=1)
+    return replace(said, cannot_run=told.get("cannot_run") or "")
 
 
 def _print_why(said: views.WhyReport, *, is_over: bool) -> None:
     """Print what there is to say about an entry's times; *is_over*: no engine is running."""
     entry = said.entry
-    echo(f"{entry.title}  {entry.origin}  entry {entry.number}")
-    if entry.rule:
-        echo(f"{entry.rule} ({entry.zone})")
-    if entry.gone_at is not None:
-        echo(f"gone since {moment_text(entry.gone_at, entry.zone)}")
-    if entry.pause is not None:
-        echo(_rest(entry))
-    if entry.reason:
-        echo(f"not armed: {entry.reason}")
-    elif entry.broken:
-        since, kept = "", "with the parts that can be read"
-        if entry.broken_at is not None:
-            since = f" since {moment_text(entry.broken_at, entry.zone)}"
-            kept = "in its last valid version"
-        echo(f"broken{since}: {entry.broken}; it stays armed {kept}")
-    if said.cannot_run:
-        echo(f"cannot run: {said.cannot_run}")
+    since, kept = "", "with the parts that can be read"
+    if entry.broken_at is not None:
+        since = f" since {moment_text(entry.broken_at, entry.zone)}"
+        kept = "in its last valid version"
+    broken = entry.broken and f"broken{since}: {entry.broken}; it stays armed {kept}"
+    facts = (
+        f"{entry.title}  {entry.origin}  entry {entry.number}",
+        entry.rule and f"{entry.rule} ({entry.zone})",
+        f"gone since {moment_text(entry.gone_at, entry.zone)}" if entry.gone_at else "",
+        _rest(entry),
+        f"not armed: {entry.reason}" if entry.reason else broken,
+        said.cannot_run and f"cannot run: {said.cannot_run}",
+    )
+    echo("\n".join(filter(None, facts)))
     for answer in said.answers:
         echo("")
         _print_answer(answer, entry.zone, is_over=is_over)
@@ -567,21 +552,22 @@ def _print_answer(answer: explain.WhyAnswer, zone_name: str, *, is_over: bool) -
     echo(f"{at}{answer.said if is_quoted else in_zone(answer.said, zone_name)}")
     if filed is None:
         return
-    receipt = filed.receipt
-    if receipt.through_at is not None:
-        echo(f"  covers {receipt.count} times up to {moment_text(receipt.through_at, zone_name)}")
-    by = explain.late(filed)
+    receipt, by = filed.receipt, explain.late(filed)
     how_late = f", {length_text(by)} after its scheduled time" if by > GRACE else ""
-    echo(f"  receipt created {moment_text(filed.decided_at, zone_name)}{how_late}")
-    if by_whom := explain.requested_words(filed):
-        echo(f"  {by_whom}")
-    if receipt.status is Status.WAITING and receipt.start_at > filed.decided_at:
-        echo(f"  starts at {moment_text(receipt.start_at, zone_name)} or later")
+    is_later = receipt.status is Status.WAITING and receipt.start_at > filed.decided_at
     commit = f", commit {filed.commit[:12]}" if filed.commit else ""
-    echo(f"  receipt {filed.number} (key {receipt.key}), from {filed.origin}{commit}")
-    echo(f"  {explain.filed_policy_words(filed, zone_name=zone_name)}")
-    for run in answer.runs:
-        echo(f"  {explain.run_words(run, zone_name, is_over=is_over)}")
+    end = receipt.through_at and moment_text(receipt.through_at, zone_name)
+    facts = (
+        end and f"covers {receipt.count} times up to {end}",
+        f"receipt created {moment_text(filed.decided_at, zone_name)}{how_late}",
+        explain.requested_words(filed),
+        is_later and f"starts at {moment_text(receipt.start_at, zone_name)} or later",
+        f"receipt {filed.number} (key {receipt.key}), from {filed.origin}{commit}",
+        explain.filed_policy_words(filed, zone_name=zone_name),
+        *(explain.run_words(run, zone_name, is_over=is_over) for run in answer.runs),
+    )
+    for fact in filter(None, facts):
+        echo(f"  {fact}")
 
 
 # pause, resume and backfill
