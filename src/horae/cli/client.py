@@ -202,11 +202,8 @@ def _refusal(answer: HTTPResponse) -> HoraeError:
         code, exit_code = str(said["code"]), int(said["exit_code"])
         return FarError(str(said["detail"]), code=code, exit_code=exit_code, facts=said["facts"])
     except (ValueError, LookupError, TypeError):
-        is_busy = answer.status == 503
+        is_busy, status = answer.status == 503, answer.status
         what = "it has reached its limit of connections; try again" if is_busy else answer.reason
-        return FarError(
-            f"the engine answered {answer.status}: {what}",
-            code="engine_answer",
-            exit_code=Exit.TEMPORARY if is_busy else Exit.FINDINGS,
-            facts={"status": answer.status},
-        )
+        exit_code = Exit.TEMPORARY if is_busy else Exit.FINDINGS
+        said = f"the engine answered {status}: {what}"
+        return FarError(said, code="engine_answer", exit_code=exit_code, facts={"status": status})

@@ -62,23 +62,14 @@ class PlainFormatter(logging.Formatter):
 
 
 def plain_line(at: datetime, zone_name: str, word: str, text: str) -> str:
-    """Return a line of the log for people, with the time in a zone.
-
-    >>> plain_line(datetime(2026, 6, 5, 7, tzinfo=UTC), "Europe/Berlin", "done", "Backup")
-    '2026-06-05 09:00:00 Europe/Berlin  done         Backup'
-    """
     when = f"{at.astimezone(zone(zone_name)):%Y-%m-%d %H:%M:%S} {zone_name}"
     return f"{when}  {word:<11}  {text}".rstrip().replace("\n", "\n    ")
 
 
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        data: dict[str, object] = {
-            "at": key_time(_at(record)),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
+        data = {"at": key_time(_at(record)), "level": record.levelname.lower()}
+        data |= {"logger": record.name, "message": record.getMessage()}
         fields = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)

@@ -59,15 +59,8 @@ seconds_option = option("--seconds N", "Stop after N seconds.", type=click.Float
 def number_option(
     *names: str, most: int, default: int | None = None, text: str = "Show at most N."
 ) -> Callable[[_AnyCommand], _AnyCommand]:
-    kind, is_shown = click.IntRange(1, most), default is not None
-    return option(
-        f"{names[0]} N",
-        text,
-        name="".join(names[1:]),
-        default=default,
-        show_default=is_shown,
-        type=kind,
-    )
+    form = {"type": click.IntRange(1, most), "show_default": default is not None}
+    return option(f"{names[0]} N", text, name="".join(names[1:]), default=default, **form)
 
 
 def choice_option(

@@ -149,8 +149,12 @@ class PlanView:
         for file in folder.workflows:
             try:
                 made = {"agent": file.said["agent"], "file": file.file}
-                definition = trigger_rules.changed_definition(trigger_rules.NO_DEFINITION, file.said, **made)
-                trigger = trigger_rules.Trigger(file.name, trigger_rules.checked(definition), 1, now, now)
+                definition = trigger_rules.changed_definition(
+                    trigger_rules.NO_DEFINITION, file.said, **made
+                )
+                trigger = trigger_rules.Trigger(
+                    file.name, trigger_rules.checked(definition), 1, now, now
+                )
                 item = trigger_rules.scanned(trigger).item
             except HoraeError as error:
                 broken.add(file.file)

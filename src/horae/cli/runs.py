@@ -42,11 +42,11 @@ _ASK_WHY: Final = 10  # looks after which it is asked why it waits
 _TINY: Final = timedelta(microseconds=1)
 
 raw_option = click.option("--raw", is_flag=True, help="Do not escape control characters.")
-_waits_option = click.option(
+_waits_option = option(
     "--wait/--no-wait",
-    "waits",
+    "Show the output until the run ends, or return at once; default: wait on a terminal.",
+    name="waits",
     default=None,
-    help="Show the output until the run ends, or return at once; default: wait on a terminal.",
 )
 
 
@@ -116,11 +116,8 @@ def _run_entry(
         return screen.run_here(place, lambda app: run_once(app, entry, note=note))
     run_number = own_run(place.directory)  # of the run inside which this command runs
     parent = int(run_number) if run_number else None
-    asked = connection.through(
-        far,
-        place,
-        lambda service: service.run_now(entry, note=note, parent_run=parent, idempotency_key=key),
-    )
+    said: dict[str, Any] = {"note": note, "parent_run": parent, "idempotency_key": key}
+    asked = connection.through(far, place, lambda service: service.run_now(entry, **said))
     return screen.follow(far, asked.data())
 
 
@@ -160,15 +157,13 @@ def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: 
 
 def _has_time(place: Place, filed: Filed) -> bool:
     """Tell whether a receipt is about one scheduled time that its entry still has."""
-    receipt = filed.receipt
-    at = receipt.planned_at
+    receipt, at = filed.receipt, filed.receipt.planned_at
     has_time = is_planned(receipt.key) or receipt.key.startswith("backfill:")
     if not has_time or receipt.count != 1 or at + _TINY > SystemClock().now():
         return False
-    plan = read(
-        place,
-        lambda service: service.backfill(str(filed.entry), start=at, end=at + _TINY, dry_run=True),
-    )
+    word = str(filed.entry)
+    span: dict[str, Any] = {"start": at, "end": at + _TINY}
+    plan = read(place, lambda service: service.backfill(word, **span, dry_run=True))
     return len(plan.moments) == 1
 
 

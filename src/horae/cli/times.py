@@ -57,15 +57,10 @@ class AgendaFire(NamedTuple):
     is_estimate: bool
 
     def data(self) -> dict[str, object]:
-        return {
-            "at": stamp(self.at, self.entry.zone),
-            "zone": self.entry.zone,
-            "title": self.entry.title,
-            "file": self.file,
-            "line": self.line,
-            "key": self.moment.key,
-            "estimate": self.is_estimate,
-        }
+        zone_name = self.entry.zone
+        when = {"at": stamp(self.at, zone_name), "zone": zone_name, "title": self.entry.title}
+        where = {"file": self.file, "line": self.line, "key": self.moment.key}
+        return {**when, **where, "estimate": self.is_estimate}
 
 
 @click.command("next")
@@ -213,16 +208,9 @@ class AgendaLine(NamedTuple):
         return f"{clock_text(wall)}{through}"
 
     def data(self, zone_name: str) -> dict[str, object]:
-        return {
-            "at": stamp(self.at, zone_name),
-            "through": stamp(self.through, zone_name),
-            "count": self.times,
-            "what": self.what,
-            "title": self.title,
-            "file": self.file,
-            "line": self.line,
-            "zone": self.zone,
-        }
+        when = {"at": stamp(self.at, zone_name), "through": stamp(self.through, zone_name)}
+        what = {"count": self.times, "what": self.what, "title": self.title}
+        return {**when, **what, "file": self.file, "line": self.line, "zone": self.zone}
 
 
 def _show_agenda(paths: Sequence[str], when: When, *, days: int, output: Output) -> int:
@@ -338,18 +326,16 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
         Cron(text)  # which says that nothing is no rule; an empty property is none, and no error
     is_stamp = text.strip().startswith(("<", "["))
     if is_stamp and parse_timestamp(text) is None:
-        raise click.UsageError(
-            f"{text!r} is not a timestamp; write it like <2026-06-06 06:00 +1d>."
-        )
+        remedy = "write it like <2026-06-06 06:00 +1d>."
+        raise click.UsageError(f"{text!r} is not a timestamp; {remedy}")
     if re.fullmatch(r"\d{4}-\d\d-\d\d[ T]?[\d:]*", text.strip()):
         raise click.UsageError(f"write a timestamp in angle brackets: '<{text.strip()}>'.")
     if os.path.exists(text):
         raise click.UsageError(f"{text} is a file; name a line of it, such as {text}:7.")
     if text.strip().isalpha():
-        raise click.UsageError(
-            f"{text!r} is not a cron expression, a timestamp or FILE:LINE;"
-            f" for an entry use `horae why {text.strip()}`, or name its line, such as plan.org:7."
-        )
+        remedy = f"use `horae why {text.strip()}`, or name its line, such as plan.org:7."
+        what = "is not a cron expression, a timestamp or FILE:LINE"
+        raise click.UsageError(f"{text!r} {what}; for an entry {remedy}")
     when = f"SCHEDULED: {text.strip()}" if is_stamp else f":PROPERTIES:\n:SCHEDULE: {text}\n:END:"
     plan = read(f"* {text} :workflow:\n{when}\n")
     place = zone_name or "UTC"

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -93,15 +93,7 @@ _SHOWN: Final = 5  # runs that progress names
 @flag("--fresh-ledger", "Replace a lost or damaged ledger with a new one.")
 @flag("--yes", "Do not ask for confirmation of --fresh-ledger.")
 def up(
-    *,
-    root: str,
-    data: str | None,
-    form: str | None,
-    level: str,
-    seconds: float | None,
-    empty_plan: bool,
-    fresh_ledger: bool,
-    yes: bool,
+    *, root: str, data: str | None, form: str | None, fresh_ledger: bool, yes: bool, **how: Any
 ) -> int:
     """Run what is scheduled in your plan files.
 
@@ -119,17 +111,17 @@ def up(
     if fresh_ledger and not _leave_behind(config, yes=yes):
         return Exit.FINDINGS
     shown = form or ("screen" if sys.stdout.isatty() else "plain")
-    with logging_to(shown, level=level, zone_name=config.zone or machine_zone().key):
-        for finding in config.findings:
-            log.warning("%s:%d: %s", finding.file, finding.line, finding.message)
+    zone_name = config.zone or machine_zone().key
+    with logging_to(shown, level=how.pop("level"), zone_name=zone_name):
+        log_notes(f"{each.file}:{each.line}: {each.message}" for each in config.findings)
         allow_descriptors()
         if config.store is not None:
-            return asyncio.run(take_part(config, seconds=seconds, empty_plan=empty_plan))
+            return asyncio.run(take_part(config, **how))
         # A command has the lock for a moment; an engine that has it answers.
         gives_up_at, far = monotonic() + BRIEF.total_seconds(), Far(config.data)
         while holder_of(config.data) and not far.answers() and monotonic() < gives_up_at:
             sleep(0.02)
-        return asyncio.run(run_plans(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
+        return asyncio.run(run_plans(config, shown=shown, **how))
 
 
 def _leave_behind(config: Config, *, yes: bool) -> bool:
@@ -147,11 +139,9 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
     echo(f"horae: {lost.place}: {lost.reason}", err=True)
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError(
-                "--fresh-ledger asks for confirmation, which needs a terminal; use --yes."
-            )
-        backups = len([*(directory / "backups").glob("*.db")])
-        if backups:
+            needs = "asks for confirmation, which needs a terminal; use --yes."
+            raise click.UsageError(f"--fresh-ledger {needs}")
+        if backups := len([*(directory / "backups").glob("*.db")]):
             many = "1 backup is" if backups == 1 else f"{backups} backups are"
             echo(f"{many} in {directory}/backups; `horae doctor --restore` restores the newest.")
         echo(_NEW_LEDGER)
@@ -456,14 +446,12 @@ async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
     title = event.facts.get("title")
     if title is None and event.entry is not None:
         entry = await ledger.entry(event.entry)
-        title = entry.mark.title if entry is not None else None
-    facts = [
-        str(value) if name in _BARE else f"{name}={value}"
-        for name, value in event.facts.items()
-        if name != "title" and value not in (None, "")
-    ]
-    by = [] if event.actor == ENGINE else [f"by {actor_words(event.actor)}"]
-    return event.kind, "  ".join(filter(None, [str(title or ""), " ".join([*facts, *by])]))
+        title = entry and entry.mark.title
+    facts = {name: value for name, value in event.facts.items() if value not in (None, "")}
+    facts.pop("title", None)
+    told = [f"{value}" if name in _BARE else f"{name}={value}" for name, value in facts.items()]
+    told += [] if event.actor == ENGINE else [f"by {actor_words(event.actor)}"]
+    return event.kind, "  ".join(filter(None, [str(title or ""), " ".join(told)]))
 
 
 async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Event) -> None:
@@ -516,10 +504,11 @@ class NotStoppedError(HoraeError, code="not_stopped", exit_code=Exit.TIMED_OUT):
         self.pid = pid
         self.runs = runs
         what = f", with {_runs_text(runs)}" if runs else ""
+        still = f"is still running after {format_duration(within)}{what}"
+        ends = "it ends its runs after the time in the setting run.drain"
+        remedy = f"to wait longer, or end the engine and its runs with `kill -9 {pid}`"
         super().__init__(
-            f"the engine (process {pid}) is still running after {format_duration(within)}{what}; "
-            "it ends its runs after the time in the setting run.drain: run `horae stop` again to "
-            f"wait longer, or end the engine and its runs with `kill -9 {pid}`"
+            f"the engine (process {pid}) {still}; {ends}: run `horae stop` again {remedy}"
         )
 
 
