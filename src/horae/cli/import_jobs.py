@@ -107,7 +107,7 @@ def systemd(asked: ImportRequest, text: str, path: str) -> Reading:
     name = "stdin.timer" if path == "-" else os.path.basename(path)
 
     def beside(unit: str) -> str | None:
-        with suppress(PlanFileError):
+        with suppress(PlanFileError):  # then it is not known
             if path != "-" and "/" not in unit and "\0" not in unit:
                 return read_plan(os.path.join(os.path.dirname(path), unit)).text
         return None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from statistics import median
 from time import monotonic
 from typing import Final, NamedTuple, TextIO
@@ -76,11 +76,9 @@ class PlanHistory:
                 continue
             items = [known.joined(one.item, is_broken=bool(one.broken)) for one in scanned]
             # As they were while they were good: the simulated engine reads them broken.
-            history.scanned += tuple(
-                replace(one, item=item, broken="") if one.broken else one
-                for one, item in zip(scanned, items, strict=True)
-            )
-            for item in items:
+            for one, item in zip(scanned, items, strict=True):
+                good = replace(one, item=item, broken="") if one.broken else one
+                history.scanned += (good,)
                 if isinstance(item, Entry) and item.number:
                     history.entries[item.address] = item
                     numbers.setdefault(known, {})[item.number] = item.origin
@@ -101,10 +99,9 @@ class PlanHistory:
             if was.ended_at is not None and was.ended_at <= now:
                 begun = replace(item, ended_at=was.ended_at)
                 await ledger.write(1, partial(begin_rule, entry=begun, now=now))
-            pause = was.pause
-            if pause is not None and pause.covers(now):
-                until, note = pause.until, pause.note
-                await ledger.pause(each.number, now=pause.at, term=1, note=note, until=until)
+            if (pause := was.pause) is not None and pause.covers(now):
+                own = {"note": pause.note, "until": pause.until}
+                await ledger.pause(each.number, now=pause.at, term=1, **own)
         return ledger
 
 
@@ -113,11 +110,8 @@ async def _run_lengths(ledger: BookLedger, *, entries: Iterable[int]) -> dict[in
     for number in entries:
         page = await ledger.receipts(entry=number, statuses=_TIMED, limit=_LAST)
         runs = [run for each in page.receipts for run in await ledger.runs_of(each.number)]
-        took = [
-            (run.ended_at - run.started_at).total_seconds()
-            for run in runs
-            if run.ended_at is not None and run.outcome in _TIMED
-        ]
+        ended = [(run.ended_at, run.started_at) for run in runs if run.outcome in _TIMED]
+        took = [(end - start).total_seconds() for end, start in ended if end is not None]
         if took:
             found[number] = timedelta(seconds=max(0.0, median(took)))
     return found
@@ -138,20 +132,19 @@ class SimulatedReceipt(NamedTuple):
         return cls(filed.receipt.planned_at, what, filed.receipt.count, filed)
 
     def data(self, zone_name: str) -> dict[str, object]:
-        receipt = self.filed.receipt
+        filed, receipt, reason = self.filed, self.filed.receipt, self.filed.receipt.reason
+        late = format_duration(max(timedelta(0), filed.lateness))
+        times = {"at": stamp(self.at, zone_name), "through": stamp(receipt.through_at, zone_name)}
+        what = {"count": self.times, "what": self.what, "title": filed.title}
+        where = {"file": filed.origin.file, "line": filed.origin.line, "key": receipt.key}
+        end = {"status": filed.status.value, "late": late}
         return {
-            "at": stamp(self.at, zone_name),
-            "through": stamp(receipt.through_at, zone_name),
-            "count": self.times,
-            "what": self.what,
-            "title": self.filed.title,
-            "file": self.filed.origin.file,
-            "line": self.filed.origin.line,
-            "key": receipt.key,
-            "status": self.filed.status.value,
-            "late": format_duration(max(timedelta(0), self.filed.lateness)),
-            "reason": receipt.reason,
-            "reason_code": receipt.reason.code or None,
+            **times,
+            **what,
+            **where,
+            **end,
+            "reason": reason,
+            "reason_code": reason.code or None,
         }
 
 
@@ -221,15 +214,11 @@ def simulate(
         return sources.exit_code
     settings = load(plan_root(paths))
     view = PlanView(paths, output, When(now, place.key), is_engine_asked=False)
-    history = PlanHistory.of(plans, view)
-    simulation = Simulation(
-        [one for scanned in plans.values() for one in scanned],
-        now.astimezone(UTC),
-        timedelta(days=days),
-        Capacity(settings.gate_slots, settings.crew_max_concurrent),
-        [_outage(each, place) for each in outages],
-        history.lengths,
-    )
+    history, items = PlanHistory.of(plans, view), [*chain.from_iterable(plans.values())]
+    span = (now.astimezone(UTC), timedelta(days=days))
+    capacity = Capacity(settings.gate_slots, settings.crew_max_concurrent)
+    breaks = [_outage(each, place) for each in outages]
+    simulation = Simulation(items, *span, capacity, breaks, history.lengths)
     with _progress(days, says=output.is_text) as show:
 
         def tell(line: str) -> None:
@@ -246,7 +235,7 @@ def simulate(
         print_answer(output, _data(result), lambda: _print_days(result))
     if simulation.broken is not None and output.form is not Form.JSON:
         echo(f"horae: {simulation.broken}", err=True)
-    if broken := sum(bool(one.broken) for scanned in plans.values() for one in scanned):
+    if broken := sum(bool(one.broken) for one in items):
         count = "1 entry is" if broken == 1 else f"{broken} entries are"
         echo(f"horae: {count} not armed because of errors; see `horae check`", err=True)
     if simulation.broken is not None:
@@ -336,12 +325,10 @@ def _counts(receipts: Sequence[SimulatedReceipt]) -> dict[str, int]:
 
 def _data(days: Days) -> dict[str, object]:
     simulation, name, broken = days.simulation, days.place.key, days.simulation.broken
+    start, length = stamp(simulation.start, name), simulation.length.days
+    told = {"from": start, "days": length, "zone": name, "seed": None, "faults": "none"}
     return {
-        "from": stamp(simulation.start, name),
-        "days": simulation.length.days,
-        "zone": name,
-        "seed": None,
-        "faults": "none",
+        **told,
         "totals": _counts(days.receipts),
         "by_day": [{"day": day.isoformat(), **_counts(group)} for day, group in days.by_day()],
         "odd": [each.data(name) for each in days.receipts if each.what != "ran"],

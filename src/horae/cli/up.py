@@ -584,7 +584,7 @@ def _signal(place: Place, pid: int | None) -> None:
         reason = "the engine runs in another container or on another machine"
         raise CannotStopError(str(place.directory), reason)
     try:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it has just ended
             os.kill(pid, signal.SIGTERM)
     except PermissionError:
         whose = f"the engine (process {pid}) belongs to another user"
