@@ -182,6 +182,6 @@ def test_killed_and_started_again_it_goes_on_and_nothing_runs_twice(tmp_path: Pa
     environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0"}
     assert run_command("horae", "up", str(kept), "--seconds", "3", environ=environ).code == 0
     history = run_command("horae", "history", "--root", str(kept), "--json", "-n", "1000")
-    keys = re.findall(r'"entry": (\d+),\n.*\n *"key": "(.*)"', history.out)
+    keys = [(each["entry"], each["key"]) for each in json.loads(history.out)]
     assert keys
     assert len(keys) == len({*keys})
