@@ -7,6 +7,7 @@ import os.path
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -139,7 +140,7 @@ def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeErro
         if not isinstance(recycle(card.task, now=now), Recycled):
             continue
         try:
-            made = board.recycle(card.task.id, now=now)
+            made = board.recycle(card.task.id, partial(recycle, now=now))
             if isinstance(made, Recycled):
                 events.add(json.dumps(event_of(made.words), separators=(",", ":")))
                 back.append(made)

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.entry import Entry, OnceRule, Origin, Pause, Work, cron_rule, key_time
 from horae.core.project import Moment, project
@@ -82,9 +83,9 @@ class Recycled:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Stays:
+class Stays(NamedTuple):
     reason: str
+    changes: Changes = MappingProxyType({})
 
 
 NOT_DONE: Final = "not done yet; the task is recycled when it is done"

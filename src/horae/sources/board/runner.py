@@ -22,7 +22,7 @@ from horae.core.receipt import BAD, FINAL, NEVER_STARTED, OPEN, Reason, ReasonCo
 from horae.errors import HoraeError
 from horae.files.read import PlanFileError, read_plan
 from horae.sources.board import dispatch, tasks
-from horae.sources.board.recycle import Recycled, Stays, trigger_of
+from horae.sources.board.recycle import Recycled, Stays, recycle, trigger_of
 from horae.sources.board.rules import Changes, moment
 from horae.sources.board.source import task_at, work_address
 from horae.sources.board.task import Task, parse
@@ -498,23 +498,18 @@ class RecycleRunner:
         return ports.Ended(Status.DONE, reason, facts={"task": task.id, "found": True})
 
     async def _carry_out(self, filed: Filed, number: int) -> ports.Ended:
-        key, planned_at = filed.receipt.key, filed.receipt.planned_at
+        key, message = filed.receipt.key, f"Move task #{number} back to todo"
+        planned_at, is_asked = trigger_of(key, filed.receipt.planned_at), key.startswith("manual:")
 
-        def bring_back(path: str) -> Recycled | Stays:
-            return self.board.files.recycle(
-                number,
-                now=self.clock.now(),
-                planned_at=trigger_of(key, planned_at),
-                is_asked=key.startswith("manual:"),
-                path=path,
-            )
-
-        def message(found: Recycled | Stays) -> str:
-            return f"Move task #{number} back to todo" if isinstance(found, Recycled) else ""
+        def decide(task: Task) -> Recycled | Stays:
+            return recycle(task, now=self.clock.now(), planned_at=planned_at, is_asked=is_asked)
 
         try:
             found, committed = await self.board.edit(
-                number, bring_back, message=message, hint=filed.origin.file
+                number,
+                lambda path: self.board.files.recycle(number, decide, path=path),
+                message=lambda found: message if isinstance(found, Recycled) else "",
+                hint=filed.origin.file,
             )
         except tasks.TaskMissingError:
             words = f"task #{number} is no longer on the board"

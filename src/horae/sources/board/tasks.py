@@ -16,7 +16,6 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from horae.core.entry import Origin, Unarmed
@@ -29,7 +28,7 @@ from horae.files.edit import EditConflictError, Splice, create, edit, move, spli
 from horae.files.git.repository import edit_and_commit
 from horae.files.read import LIMIT, MOST, Content, PlanFileError, PlanMissingError, StrPath
 from horae.org.plan import Diagnostic, Severity, Span
-from horae.sources.board.recycle import Recycled, Stays, recycle
+from horae.sources.board.recycle import Recycled, Stays
 from horae.sources.board.rules import Changes, Resolution, TaskStatuses, Value, check_depends_on
 from horae.sources.board.task import Task, byte_span, id_of, lines_of, parse, value_of
 
@@ -69,12 +68,7 @@ class TaskEditError(PlanFileError, code="task_edit"):
 
 class TaskMissingError(HoraeError, code="task_missing", exit_code=Exit.NOT_FOUND):
     def __init__(
-        self,
-        task: int,
-        directory: str,
-        *,
-        put_away: str | None = None,
-        unread: Sequence[HoraeError] = (),
+        self, task: int, directory: str, put_away: str | None, unread: Sequence[HoraeError]
     ) -> None:
         self.task = task
         self.directory = directory
@@ -105,6 +99,7 @@ class Card(NamedTuple):
     task: Task
     path: str
     oddities: tuple[Diagnostic, ...] = ()
+    is_asked: bool = False  # whether an edit was decided on, be it made already
 
 
 def card_data(card: Card, found: Resolution | None) -> dict[str, object]:
@@ -193,14 +188,7 @@ class Board:
     def cache(self, understand: Understand, reader: str) -> FileCache[None]:
         prefix = f"{self.directory.removeprefix(self.top)}/"
         return FileCache(
-            self.directory,
-            reader=reader,
-            understand=understand,
-            suffixes=(".md",),
-            is_flat=True,
-            prefix=prefix,
-            limit=self.limit,
-            most=self.most,
+            self.directory, reader, understand, (".md",), True, prefix, self.limit, self.most
         )
 
     def read(self) -> Cards:
@@ -210,7 +198,7 @@ class Board:
         self._cards = {each.mark.address: self._cards[each.mark.address] for each in scan.entries}
         cards = sorted(self._cards.values(), key=lambda card: (card.task.id, card.path))
         doubles = self._ambiguous(cards)
-        return Cards(tuple(cards), (*scan.problems, *doubles), self.archived())
+        return Cards(tuple(cards), (*scan.problems, *doubles), frozenset(self.archived()))
 
     def card(self, number: int) -> Card:
         found: list[Card] = []
@@ -232,8 +220,7 @@ class Board:
         for problem in unread:
             if _number_in(problem.path) == number:
                 raise problem
-        put_away = self._put_away().get(number)
-        raise TaskMissingError(number, self.directory, put_away=put_away, unread=unread)
+        raise TaskMissingError(number, self.directory, self.archived().get(number), unread)
 
     def find(self, number: int, hint: str) -> str:
         """Return the file of a task; *hint*, from the root, is where it was."""
@@ -263,9 +250,10 @@ class Board:
             card = card_of(content)
             if card.task.id != number:
                 raise EditConflictError(content.path, f"is no longer task #{number}; try again")
-            splices = splices_of(content, card.task, decide(card.task))
+            changes = decide(card.task)
+            splices = splices_of(content, card.task, changes)
             if not splices:
-                return card
+                return card._replace(is_asked=bool(changes))
             try:
                 edit(path, splices, expected=content.digest, root=self.directory, limit=self.limit)
             except EditConflictError:
@@ -273,26 +261,20 @@ class Board:
                     raise
                 continue
             text = files.decoded(content.path, spliced(content.data, splices))
-            return card_of(content._replace(text=text))
+            return card_of(content._replace(text=text))._replace(is_asked=True)
         raise AssertionError("the last attempt returns or raises")
 
     def recycle(
-        self,
-        number: int,
-        *,
-        now: datetime,
-        planned_at: datetime | None = None,
-        is_asked: bool = False,
-        path: str | None = None,
+        self, number: int, decide: Callable[[Task], Recycled | Stays], *, path: str | None = None
     ) -> Recycled | Stays:
         answer: Recycled | Stays = Stays("")
 
-        def decide(task: Task) -> Changes:
+        def changes(task: Task) -> Changes:
             nonlocal answer
-            answer = recycle(task, now=now, planned_at=planned_at, is_asked=is_asked)
-            return answer.changes if isinstance(answer, Recycled) else {}
+            answer = decide(task)
+            return answer.changes
 
-        self.change(number, decide, path=path)
+        self.change(number, changes, path=path)
         return answer
 
     def add(self, title: str, fields: Changes, *, body: str = "") -> Card:
@@ -342,9 +324,8 @@ class Board:
                     raise
                 continue
             return card._replace(path=target)
-        raise EditConflictError(
-            path, "is being saved repeatedly by another program; try again later"
-        )
+        reason = "is being saved repeatedly by another program; try again later"
+        raise EditConflictError(path, reason)
 
     def archived_card(self, number: int) -> Card:
         try:
@@ -354,10 +335,7 @@ class Board:
                 raise
             return card_of(files.read_plan(error.put_away, root=self._archive, limit=self.limit))
 
-    def archived(self) -> frozenset[int]:
-        return frozenset(self._put_away())
-
-    def _put_away(self) -> dict[int, str]:
+    def archived(self) -> dict[int, str]:
         """Return the files of the archive by number; of several with one number, the first."""
         try:
             names = sorted(os.listdir(self._archive), reverse=True)
@@ -402,18 +380,10 @@ class CommittedBoard:
 
         *message* names the commit of the task after the edit; an error of git is only noted.
         """
-        is_asked = False
-
-        def noticing(task: Task) -> Changes:
-            nonlocal is_asked
-            changes = decide(task)
-            is_asked = is_asked or bool(changes)
-            return changes
-
         return await self.edit(
             number,
-            lambda path: self.files.change(number, noticing, path=path),
-            message=lambda card: message(card.task) if is_asked else "",
+            lambda path: self.files.change(number, decide, path=path),
+            message=lambda card: message(card.task) if card.is_asked else "",
         )
 
     async def edit(
@@ -459,12 +429,7 @@ def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
         end = task.frontmatter.end
         newline = "\r\n" if text[:end].endswith("\r\n") else "\n"
         new = {key: value for key, value in wanted.items() if key not in task.fields}
-        lines = "".join(
-            f"{' ' * (first.column - 1)}{key}: {scalar(value)}{newline}"
-            for key, value in new.items()
-            if value is not None
-        )
-        if lines:
+        if lines := _lines(new, indent=" " * (first.column - 1), newline=newline):
             pieces.append((Span(end, end), lines))
         try:
             splices = [Splice(*byte_span(text, span), data.encode()) for span, data in pieces]
@@ -525,11 +490,14 @@ def scalar(value: Value) -> str:
     return f'"{escaped}"'
 
 
+def _lines(fields: Changes, *, indent: str = "", newline: str = "\n") -> str:
+    said = ((key, value) for key, value in fields.items() if value is not None)
+    return "".join(f"{indent}{key}: {scalar(value)}{newline}" for key, value in said)
+
+
 def task_text(fields: Changes, *, body: str = "") -> str:
-    lines = "".join(
-        f"{key}: {scalar(value)}\n" for key, value in _plain(fields).items() if value is not None
-    )
-    return f"---\n{lines}---\n\n{body.strip()}\n" if body.strip() else f"---\n{lines}---\n"
+    text = f"\n{body.strip()}\n" if body.strip() else ""
+    return f"---\n{_lines(_plain(fields))}---\n{text}"
 
 
 def slug(title: str) -> str:
