@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -57,7 +58,7 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
     asked = sorted(agent_blocks(plan), key=lambda each: each[0])
     found = []
     for index, path in _paths(plan):
-        headline = headlines[index]
+        headline, props = headlines[index], headlines[index].props
         lost = _lost(headline, places[index].line)
         if not is_entry(headline) and (lost is None or not lost.is_entry):
             continue
@@ -72,17 +73,11 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
             over += 1
         text = "".join(each.text for each in headlines[index:over])
         first, last = (bisect_left(asked, at, key=lambda each: each[0]) for at in (index, over))
-        item, broken = _item(
-            plan,
-            headline,
-            path,
-            address=_address(plan, path, file, names, lost),
-            origin=origin,
-            zone_name=zone_name,
-            digest=_digest(text),
-            asked=tuple(dict.fromkeys(name for _, name in asked[first:last] if name)),
-            lost=lost,
-        )
+        agents = tuple(dict.fromkeys(name for _, name in asked[first:last] if name))
+        address, place = _address(plan, path, file, names, lost), props.get("TZ", zone_name)
+        title, rule, digest = headline.title, core.OnDemandRule(), _digest(text)
+        draft = Entry(address, origin, title, rule, agents=agents, zone=place, digest=digest)
+        item, broken = _armed(plan, path, draft, lost)
         body = _digest(_body(headline, text))
         mark = Mark(item.address, headline.title, rule_text(headline), body)
         found.append(Scanned(mark, item, text, broken))
@@ -220,59 +215,44 @@ def _first_stamp(headline: Headline) -> Timestamp | None:
     return parse_timestamp(_RANGE.split(planning.scheduled.text)[0])
 
 
-def _item(
-    plan: Plan,
-    headline: Headline,
-    path: Sequence[int],
-    *,
-    address: str,
-    origin: Origin,
-    zone_name: str,
-    digest: str,
-    asked: tuple[str, ...],
-    lost: _Lost | None,
+def _armed(
+    plan: Plan, path: Sequence[int], draft: Entry, lost: _Lost | None
 ) -> tuple[Entry | Unarmed, str]:
     """Return the entry of a headline, or the reason why it cannot fire; and why it is broken.
 
     It is broken if its schedule, work, policy, planning line or drawer cannot be read; an entry
-    that is inactive, or never comes, is not. *asked* are the agents that its blocks name.
+    that is inactive, or never comes, is not. The draft has the agents that its blocks name.
     """
-    place = headline.props.get("TZ", zone_name)
-    reason, broken = _resting(plan, headline, path), ""
-    planning = headline.planning
-    if not reason and planning and planning.scheduled and "SCHEDULE" not in headline.props:
-        is_stamp = _first_stamp(headline) is not None
-        broken = "" if is_stamp else f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
-    if not reason and not broken:
-        try:
-            zone(place)
-            rule = rule_of(headline, zone_name=place)
-            policy = core.policy_of(headline.props, zone_name=place)
-            call = call_of(headline.props)
-        except ScheduleError as error:
-            broken = str(error)
-        else:
-            broken = "" if lost is None else lost.reason
-            crons = rule.crons if isinstance(rule, core.CronRule) else ()
-            never = next((cron.expression for cron in crons if cron.never), None)
-            if never is None and is_entry(headline):
-                work = Work.WORKFLOW if call is None else Work.COMMAND if call.argv else Work.POST
-                entry = Entry(
-                    address,
-                    origin,
-                    headline.title,
-                    rule,
-                    work=work,
-                    agents=asked if call is None else (),
-                    policy=policy,
-                    zone=place,
-                    deadline=end_of(headline.deadline, zone=zone(place)),
-                    digest=digest,
-                )
-                return entry, broken
-            if never is not None:
-                reason, broken = f"cron {never!r} matches no date", ""
-    return Unarmed(address, origin, headline.title, reason or broken), broken
+    headline, place = plan.headlines[path[-1]], draft.zone
+
+    def unarmed(reason: str, broken: str = "") -> tuple[Unarmed, str]:
+        return Unarmed(draft.address, draft.origin, draft.title, reason), broken
+
+    if reason := _resting(plan, headline, path):
+        return unarmed(reason)
+    planning, is_stamp = headline.planning, _first_stamp(headline) is not None
+    if planning and planning.scheduled and "SCHEDULE" not in headline.props and not is_stamp:
+        broken = f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
+        return unarmed(broken, broken)
+    try:
+        zone(place)
+        rule = rule_of(headline, zone_name=place)
+        policy = core.policy_of(headline.props, zone_name=place)
+        call = call_of(headline.props)
+    except ScheduleError as error:
+        return unarmed(str(error), str(error))
+    broken = "" if lost is None else lost.reason
+    crons = rule.crons if isinstance(rule, core.CronRule) else ()
+    never = next((cron.expression for cron in crons if cron.never), None)
+    if never is not None:
+        return unarmed(f"cron {never!r} matches no date")
+    if not is_entry(headline):
+        return unarmed(broken, broken)
+    work = Work.WORKFLOW if call is None else Work.COMMAND if call.argv else Work.POST
+    agents = draft.agents if call is None else ()
+    end = end_of(headline.deadline, zone=zone(place))
+    armed = replace(draft, rule=rule, work=work, agents=agents, policy=policy, deadline=end)
+    return armed, broken
 
 
 def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:

@@ -26,6 +26,7 @@ from horae.sources.plans import done
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 
 DOING: Final = "DOING"
+_ANOTHER: Final = "; claim another headline"
 _ATTEMPTS: Final = 8  # to push before somebody else pushes again
 
 
@@ -39,13 +40,7 @@ class ClaimError(HoraeError, code="claim"):
 
 class ClaimLostError(ClaimError, code="claim_lost", exit_code=Exit.CONFLICT):
     def __init__(
-        self,
-        file: str,
-        name: str,
-        *,
-        winner: str,
-        until: str | None = None,
-        remedy: str = "; claim another headline",
+        self, file: str, name: str, *, winner: str, until: str | None, remedy: str = _ANOTHER
     ) -> None:
         self.winner = winner
         self.until = until
