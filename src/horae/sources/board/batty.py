@@ -11,7 +11,7 @@ cannot be read it is 2, for a number that several files have 6.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ import click
 
 from horae import __version__
 from horae.cli.connection import record_edits
+from horae.cli.options import flag, option
 from horae.cli.output import clean, echo
 from horae.cli.run import run
 from horae.core.clock import SystemClock
 from horae.errors import Exit, HoraeError
 from horae.sources.board import commands
 from horae.sources.board.rules import STATUSES, summary
-from horae.sources.board.tasks import Board, Card, TaskAmbiguousError
+from horae.sources.board.tasks import Card, TaskAmbiguousError
 
 _id = click.argument("task_id", metavar="<TASK_ID>", type=commands.task_number)
 
@@ -43,29 +44,29 @@ def task() -> None:
 
 @task.command()
 @_id
-@click.option("--at", metavar="<AT>", help="Scheduled datetime in RFC3339 format")
-@click.option("--cron", metavar="<CRON>", help="Cron expression (e.g. '0 9 * * *')")
-@click.option("--clear", is_flag=True, help="Clear both scheduled_for and cron_schedule")
+@option("--at <AT>", "Scheduled datetime in RFC3339 format")
+@option("--cron <CRON>", "Cron expression (e.g. '0 9 * * *')")
+@flag("--clear", "Clear both scheduled_for and cron_schedule")
 def schedule(task_id: int, **given: Any) -> None:
     """Schedule a task, make it recur, or clear both."""
-    _tell(*commands.schedule_task(_board(), task_id, **given))
+    _tell(commands.schedule_task, task_id, **given)
 
 
 @task.command()
 @_id
 @click.argument("state", metavar="<STATE>", type=click.Choice([*STATUSES, "in_progress"]))
-def transition(task_id: int, *, state: str) -> None:
+def transition(task_id: int, **given: Any) -> None:
     """Move a task to another status."""
-    _tell(*commands.move_task(_board(), task_id, state))
+    _tell(commands.move_task, task_id, **given)
 
 
 @task.command()
 @_id
-@click.option("--execution-owner", metavar="<NAME>", help="The owner of the task; '' removes it")
-@click.option("--review-owner", metavar="<NAME>", help="The reviewer of the task; '' removes it")
+@option("--execution-owner <NAME>", "The owner of the task; '' removes it")
+@option("--review-owner <NAME>", "The reviewer of the task; '' removes it")
 def assign(task_id: int, **owners: str | None) -> None:
     """Assign the owner and the reviewer of a task."""
-    _tell(*commands.assign_task(_board(), task_id, **owners))
+    _tell(commands.assign_task, task_id, **owners)
 
 
 @batty.group()
@@ -74,10 +75,10 @@ def board() -> None:
 
 
 @board.command("list")
-@click.option("--status", metavar="<STATUS>", help="Only tasks of this status")
+@option("--status <STATUS>", "Only tasks of this status")
 def list_(*, status: str | None) -> None:
     """List the tasks with their blocks and schedules."""
-    cards = _board().read()
+    cards = commands.board_at(_root()).read()
     echo(commands.task_table(commands.list_rows(cards, status=status, now=SystemClock().now())))
     for problem in cards.problems[1:]:
         click.echo(f"Error: {clean(str(problem))}", err=True)
@@ -88,7 +89,7 @@ def list_(*, status: str | None) -> None:
 @board.command("summary")
 def summary_() -> None:
     """Count the tasks of each status."""
-    echo(commands.summary_table(summary(_board().read().tasks)))
+    echo(commands.summary_table(summary(commands.board_at(_root()).read().tasks)))
 
 
 def project_root(here: Path) -> Path:
@@ -123,12 +124,10 @@ def _root() -> str:
     return "." if root == here else str(root)
 
 
-def _board() -> Board:
-    return commands.board_at(_root())
-
-
-def _tell(card: Card, words: str) -> None:
-    record_edits(_root(), [(card.path, words)])
+def _tell(change: Callable[..., tuple[Card, str]], task_id: int, **given: Any) -> None:
+    root = _root()
+    card, words = change(commands.board_at(root), task_id, **given)
+    record_edits(root, [(card.path, words)])
     echo(words)
 
 

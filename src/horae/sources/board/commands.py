@@ -124,9 +124,9 @@ def assign_task(
     return board.change(number, lambda _: changes), f"Task #{number} ownership updated."
 
 
-def move_task(board: Board, number: int, status: str) -> tuple[Card, str]:
+def move_task(board: Board, number: int, *, state: str) -> tuple[Card, str]:
     now = SystemClock().now()
-    card = board.change(number, lambda task: rules.transition(task, status, now=now))
+    card = board.change(number, lambda task: rules.transition(task, state, now=now))
     return card, f"Task #{number} transitioned to {card.task.status}."
 
 
@@ -307,7 +307,7 @@ def transition_(number: int, *, state: str, root: str, output: Output) -> int:
 
     A move that the board does not allow is refused.
     """
-    return _answer(output, root, *move_task(board_at(root), number, state))
+    return _answer(output, root, *move_task(board_at(root), number, state=state))
 
 
 @task.command()

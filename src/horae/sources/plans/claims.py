@@ -88,17 +88,14 @@ class HeadlineClaim:
     _: KW_ONLY
     agent: str
     now: datetime
-    root: StrPath | None = None
     local: Collection[StrPath] = ()
     limit: int = LIMIT
 
     def __post_init__(self) -> None:
         if not is_id(self.agent):
             allowed = "use letters, digits, dots, dashes, underscores"
-            raise self._refused(f"{self.agent!r} is not a valid agent name; {allowed}")
-
-    def _refused(self, reason: str) -> ClaimRefusedError:
-        return ClaimRefusedError(str(self.file), self.name, reason)
+            reason = f"{self.agent!r} is not a valid agent name; {allowed}"
+            raise ClaimRefusedError(str(self.file), self.name, reason)
 
     def _busy(self, reason: str) -> ClaimBusyError:
         return ClaimBusyError(str(self.file), self.name, reason)
@@ -106,8 +103,8 @@ class HeadlineClaim:
     async def claim(self, ttl: timedelta | None = None) -> Claim:
         """Take the task, or raise an error that says who has it."""
         until = None if ttl is None else (self.now + ttl).replace(microsecond=0)
-        taken = partial(self._taken, until)
-        return await self._change(taken, f"Claim {self.name} for {self.agent}")
+        message = f"Claim {self.name} for {self.agent}"
+        return await self._change(partial(self._taken, until), message)
 
     async def release(self) -> Claim:
         return await self._change(self._given_back, f"Release {self.name} by {self.agent}")
@@ -147,7 +144,7 @@ class HeadlineClaim:
 
     async def _change(self, change: _Change, message: str) -> Claim:
         """Change the task where the plan is kept: at the origin, in git, or in the file alone."""
-        content = read_plan(self.file, root=self.root, limit=self.limit)  # it must be a plan
+        content = read_plan(self.file, limit=self.limit)  # it must be a plan
         top = repository_of(content.path)
         if top is None:
             return self._edit(change)
@@ -168,10 +165,10 @@ class HeadlineClaim:
             return made
 
     def _edit(self, change: _Change) -> Claim:
-        content = read_plan(self.file, root=self.root, limit=self.limit)
+        content = read_plan(self.file, limit=self.limit)
         here = done.find(read(content.text), self.name, path=content.path)
         splices = here.splices(change(here))
-        edit(content.path, splices, expected=content.digest, root=self.root, limit=self.limit)
+        edit(content.path, splices, expected=content.digest, limit=self.limit)
         return self._standing(spliced(content.data, splices), is_changed=bool(splices))
 
     async def _at_origin(self, git: Git, change: _Change, message: str) -> Claim:
@@ -204,11 +201,11 @@ class HeadlineClaim:
         data = await git.content(absolute, at=onto)
         if data is None:
             reason = "the file is not in the commit that the claim is based on; push it first"
-            raise self._refused(reason)
+            raise ClaimRefusedError(path, self.name, reason)
         try:
             here = done.find(read(decoded(path, data)), self.name, path=path)
         except done.HeadlineMissingError as error:
-            tree = read(read_plan(self.file, root=self.root, limit=self.limit).text)
+            tree = read(read_plan(self.file, limit=self.limit).text)
             if all(self.name not in {each.title, each.props.get("ID")} for each in tree.headlines):
                 raise
             reason = f"{self.name!r} is only in the working tree; commit and push it first"
@@ -226,13 +223,6 @@ class HeadlineClaim:
     def _standing(self, data: bytes, *, is_changed: bool, commit: str | None = None) -> Claim:
         plan = read(decoded(str(self.file), data))
         headline = done.find(plan, self.name, path=str(self.file)).headline
-        return Claim(
-            str(self.file),
-            self.name,
-            headline.title,
-            headline.state,
-            headline.props.get("AGENT"),
-            until=_moment(headline.props.get("CLAIMED-UNTIL")),
-            is_changed=is_changed,
-            commit=commit,
-        )
+        agent, until = (headline.props.get(key) for key in ("AGENT", "CLAIMED-UNTIL"))
+        what = (str(self.file), self.name, headline.title, headline.state, agent, _moment(until))
+        return Claim(*what, is_changed=is_changed, commit=commit)

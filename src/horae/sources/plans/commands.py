@@ -5,37 +5,34 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC
 from pathlib import Path
-from typing import Any
 
 import click
 
 from horae.cli.connection import Place, actor_at, record_edits
-from horae.cli.options import at_option, tz_option
+from horae.cli.moments import moment_and_zone
+from horae.cli.options import at_option, flag, option, tz_option
 from horae.cli.output import Output, form_options, print_answer
 from horae.cli.sources import plan_root
 from horae.config import load
 from horae.core.actor import acting
 from horae.core.clock import SystemClock
 from horae.errors import Exit
-from horae.files.git.repository import Git, repository_of
+from horae.files.git.repository import Git, edit_and_commit, repository_of
 from horae.sources.plans.claims import Claim, HeadlineClaim
+from horae.sources.plans.done import complete
 from horae.timing.duration import parse_duration
 
 _file = click.argument("file", metavar="FILE")
 _name = click.argument("name", metavar="ID")
-_agent = click.option("--agent", required=True, metavar="NAME", help="The agent of the claim.")
-_local = click.option(
-    "--local", is_flag=True, help="Allow an origin that is a local path, for this call only."
-)
+_agent = option("--agent NAME", "The agent of the claim.", required=True)
+_local = flag("--local", "Allow an origin that is a local path, for this call only.")
 
 
 @click.command()
 @_file
 @_name
 @_agent
-@click.option(
-    "--ttl", metavar="LENGTH", help="How long the claim is valid, such as 2h; default: no limit."
-)
+@option("--ttl LENGTH", "How long the claim is valid, such as 2h; default: no limit.")
 @_local
 @form_options
 def claim(file: str, name: str, *, agent: str, ttl: str | None, local: bool, output: Output) -> int:
@@ -46,8 +43,7 @@ def claim(file: str, name: str, *, agent: str, ttl: str | None, local: bool, out
     origin. Exit code 6: the headline is claimed by another agent.
     """
     length = None if ttl is None else parse_duration(ttl)
-    place, now = _place(file, local=local), SystemClock().now()
-    made = asyncio.run(HeadlineClaim(file, name, agent=agent, now=now, **place).claim(length))
+    made = asyncio.run(_claim_of(file, name, agent, local=local).claim(length))
     verb = f"claimed by {agent}" if made.is_changed else f"was claimed by {agent} already"
     return _answer(made, verb, output)
 
@@ -64,18 +60,18 @@ def release(file: str, name: str, *, agent: str, local: bool, output: Output) ->
     ID is the :ID: of a headline or its exact title. Exit code 6: the headline is claimed by
     another agent.
     """
-    place, now = _place(file, local=local), SystemClock().now()
-    made = asyncio.run(HeadlineClaim(file, name, agent=agent, now=now, **place).release())
+    made = asyncio.run(_claim_of(file, name, agent, local=local).release())
     return _answer(made, "is free again" if made.is_changed else "was not claimed", output)
 
 
-def _place(file: str, *, local: bool) -> dict[str, Any]:
-    config = load(plan_root((file,)))
+def _claim_of(file: str, name: str, agent: str, *, local: bool) -> HeadlineClaim:
+    config, now = load(plan_root((file,))), SystemClock().now()
     origins = config.git_local or ()
     if local and (top := repository_of(file)) is not None:
         origin = asyncio.run(Git(top).origin())
         origins = origins if origin is None else (*origins, Path(origin.removeprefix("file://")))
-    return {"local": origins, "limit": config.plan_max_bytes}
+    limit = config.plan_max_bytes
+    return HeadlineClaim(file, name, agent=agent, now=now, local=origins, limit=limit)
 
 
 def _answer(made: Claim, verb: str, output: Output) -> int:
@@ -89,9 +85,7 @@ def _answer(made: Claim, verb: str, output: Output) -> int:
     data = {
         "file": made.file,
         "id": made.name,
-        "title": made.title,
-        "state": made.state,
-        "agent": made.agent,
+        **{key: getattr(made, key) for key in ("title", "state", "agent")},
         "until": made.until and f"{made.until:%Y-%m-%dT%H:%M:%SZ}",
         "changed": made.is_changed,
         "commit": made.commit,
@@ -116,10 +110,6 @@ def done(file: str, name: str, *, at: str | None, tz: str | None, output: Output
     as DONE, and a CLOSED timestamp. An entry with a :SCHEDULE: or an :AFTER: then no longer
     runs. Under git the file is committed, unless it has uncommitted changes.
     """
-    from horae.cli.moments import moment_and_zone
-    from horae.files.git.repository import edit_and_commit
-    from horae.sources.plans.done import complete
-
     root = plan_root((file,))
     now, zone = moment_and_zone(at, tz=tz, root=root)
     limit = load(root).plan_max_bytes
@@ -142,11 +132,7 @@ def done(file: str, name: str, *, at: str | None, tz: str | None, output: Output
     if not ended.is_changed:
         lines = [f"{where}: was {ended.after} already"]
     data = {
-        "file": ended.file,
-        "line": ended.line,
-        "title": ended.title,
-        "before": ended.before,
-        "after": ended.after,
+        **{key: getattr(ended, key) for key in ("file", "line", "title", "before", "after")},
         "moved": [{"from": old, "to": new} for old, new in ended.moved],
         "changed": ended.is_changed,
         "commit": commit.sha,
