@@ -17,9 +17,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from horae.cluster.queue import Carried, SharedLedger
+from horae.cluster.queue import Carried
 from horae.config import Config, known_names, load, secrets_of, state_directory
 from horae.config.trust import EngineSettings
 from horae.context import Context, block_agents, crew_source, find_agents, settings_registry
@@ -65,7 +65,15 @@ from horae.sources.workflows.runner import WorkflowRunner, the_world
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Collection,
+        Coroutine,
+        Mapping,
+        Sequence,
+    )
 
     from horae.core.engine import Left
     from horae.core.launch import Launch
@@ -76,6 +84,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Watch: TypeAlias = "Callable[[App, asyncio.Event], Awaitable[None]]"
+AskObstacle: TypeAlias = "Callable[[Filed], Awaitable[str | None]]"
 
 FOLDERS: Final = ("runs", "trees", "cache", "backups", FOLDER)  # in the data directory
 ROOT_NAME: Final = "root"  # in the data directory: which plans its ledger is about
@@ -117,40 +126,34 @@ class EmptyPlanError(HoraeError, code="empty_plan", exit_code=Exit.CONFLICT):
         )
 
 
+@dataclass(eq=False)
 class Runners:
-    def __init__(
-        self,
-        runners: Mapping[Work, Runner],
-        obstacles: Mapping[Work, Callable[[Filed], Awaitable[str | None]]] | None = None,
-        tokens: RunTokens | None = None,
-        catch_up: Callable[[str], Awaitable[None]] | None = None,
-    ) -> None:
-        self._catch_up = catch_up
-        self._runners = runners
-        self._tokens = tokens or RunTokens()
-        self._obstacles = obstacles or {}
+    by_work: Mapping[Work, tuple[Runner, AskObstacle | None]]
+    tokens: RunTokens = field(default_factory=RunTokens)
+    catch_up: Callable[[str], Awaitable[None]] | None = None
 
     async def hold(self, job: Job) -> Held:
-        runner = self._runners.get(job.filed.work)
+        runner, _ = self.by_work.get(job.filed.work, (None, None))
         if runner is None:
             raise RunError(f"this version of horae cannot run work of the kind {job.filed.work}")
-        if self._catch_up is not None and job.filed.commit:
-            await self._catch_up(job.filed.commit)
+        if self.catch_up is not None and job.filed.commit:
+            await self.catch_up(job.filed.commit)
         number = job.run.number
         try:
             held = await runner.hold(job)
         except BaseException:
-            self._tokens.end(number)
+            self.tokens.end(number)
             raise
-        return _WithToken(held, self._tokens, number) if number in self._tokens.runs else held
+        end = partial(self.tokens.end, number)
+        return _WithToken(held, end) if number in self.tokens.runs else held
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        runner = self._runners.get(filed.work)
+        runner, _ = self.by_work.get(filed.work, (None, None))
         return None if runner is None else await runner.look_back(filed, run)
 
     async def obstacle(self, filed: Filed) -> str | None:
         """Return why a receipt that is held back would be so again; None if it would not."""
-        asked = self._obstacles.get(filed.work)
+        _, asked = self.by_work.get(filed.work, (None, None))
         if asked is None:  # nobody can tell without trying; the next start tries
             return filed.receipt.reason
         try:
@@ -159,29 +162,30 @@ class Runners:
             return str(error)
 
 
+@dataclass(eq=False, slots=True)
 class _WithToken:
-    def __init__(self, held: Held, tokens: RunTokens, run: int) -> None:
-        self._held, self._is_let_go = held, False
-        self._end = partial(tokens.end, run)
+    held: Held
+    end: Callable[[], None]  # of the token, which ends with its run
+    is_let_go: bool = False
 
     @property
     def process(self) -> Process:
-        return self._held.process
+        return self.held.process
 
     def go(self) -> None:
-        self._is_let_go = True
-        self._held.go()
+        self.is_let_go = True
+        self.held.go()
 
     def cancel(self, reason: str) -> None:
-        self._held.cancel(reason)
-        if not self._is_let_go:  # then nobody may wait for its end
-            self._end()
+        self.held.cancel(reason)
+        if not self.is_let_go:  # then nobody may wait for its end
+            self.end()
 
     async def ended(self) -> Ended:
         try:
-            return await self._held.ended()
+            return await self.held.ended()
         finally:
-            self._end()
+            self.end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,120 +307,42 @@ def run_place(config: Config, root: Path, data: Path) -> RunSettings:
 
 
 def assemble(context: Context, host: Host, *, settings: EngineSettings | None = None) -> App:
-    config, ledger, clock, term = context.config, context.ledger, context.clock, context.term
-    root, limit = context.root, config.plan_max_bytes
+    config, root, shared, common = context.config, context.root, context.shared, context.common
 
     def poke() -> None:
         engine.note_change()  # made last; nothing pokes before
 
+    def refuse_blank() -> None:
+        if engine.is_blank:
+            raise EmptyPlanError(root)
+
+    def leader_launch(gate: Gate, left: Left) -> Launch:
+        return Carried(**common | {"ledger": shared}, runner=runners, left=left, gate=gate)
+
     context.poke = poke
-    registry, most = settings_registry(config), config.plan_max_files
-    roster = None if config.crew_def is None else Roster(config.crew_def.absolute())
-    board = CommittedBoard(context.board)
-    dispatcher = None
-    if roster is not None and config.board_auto_dispatch:
-        dispatcher = Dispatcher(
-            board,
-            roster,
-            registry=registry,
-            environ=os.environ,
-            ledger=ledger,
-            clock=clock,
-            busy=lambda: busy_at(engine.gate),
-            term=term,
-        )
-    agent_host = AgentHost(registry, host.processes, host.place)
-    dispatches = DispatchRunner(
-        agent_host,
-        board,
-        roster,
-        ledger=ledger,
-        clock=clock,
-        trees=host.trees,
-        timeout=config.keeper_timeout,
-        heard=None if dispatcher is None else dispatcher.note_change,
-    )
-    manifest, keeper = config.crew_def or config.keeper_def, None
-    if manifest is not None:
-        keeping = Keeping(
-            config.keeper_mode,
-            config.keeper_timeout,
-            config.gitops,
-            context.zone_name,
-            manifest.absolute(),
-            is_single=config.crew_def is None,
-            has_files=config.store is None,
-        )
-        keeper = KeeperRunner(
-            agent_host,
-            keeping,
-            ledger=ledger,
-            clock=clock,
-            trees=host.trees,
-            board=board,
-            term=term,
-            is_gone=host.is_gone,
-        )
+    crew = _crew_of(context, host, lambda: busy_at(engine.gate))
     triggers = Triggers(**context.trigger_parts(secrets=host.place.secrets))
     card = context.trigger_store.agent
     agents = block_agents(context.agents, host.processes, host.place, card=card)
-    workflows = WorkflowRunner(host.processes, host.place, clock=clock, agent=agents)
-    runners = _runners(context, host, workflows, dispatches, keeper)
-    crew = crew_source(
-        config,
-        started_at=clock.now(),
-        data=host.place.data if config.store is None else None,
-        follow_up=None if keeper is None else keeper.settle,
-        now=clock.now,
-        root=root,
-    )
-    # Without the setting, members of before are removed; but a node of a cluster may lack it.
-    crews: list[Source] = [crew] if crew is not None else [NoCrew()] * (config.store is None)
-    tasks_source = BoardSource(
-        context.board,
-        now=clock.now,
-        follow_up=dispatches.settle,
-        changed=None if dispatcher is None else dispatcher.note_change,
-        ledger=ledger,
-        term=term,
-    )
-    files = partial(has_files, str(root))
-    sources: tuple[Source, ...] = (
-        OrgSource(root, zone_name=context.zone_name, limit=limit, most=most),
-        tasks_source,
-        *crews,
-        TriggerSource(context.trigger_store, follow=triggers.follow, has_files=files),
-    )
-    shared = context.shared
-
-    def leader_launch(shared: SharedLedger, gate: Gate, left: Left) -> Launch:
-        return Carried(clock=clock, ledger=shared, runner=runners, left=left, gate=gate, term=term)
-
+    workflows = WorkflowRunner(host.processes, host.place, clock=context.clock, agent=agents)
+    runners = _runners(context, host, workflows, crew)
+    sources = _sources(context, host, triggers, crew)
     engine = Engine(
-        clock=clock,
-        ledger=ledger,
+        **common,
         runner=runners,
         sources=sources,
         capacity=Capacity(config.gate_slots, config.crew_max_concurrent),
         approvals=triggers,
         obstacle=runners.obstacle,
         revise=None if shared is not None else _commits(context).of,
-        term=term,
-        launch=None if shared is None else partial(leader_launch, shared),
+        launch=None if shared is None else leader_launch,
         home="" if shared is None else host.name,
     )
-
-    def refuse_blank() -> None:
-        if engine.is_blank:
-            raise EmptyPlanError(root)
-
     service = Service(
-        ledger=ledger,
-        clock=clock,
+        **common,
         ids=new_id,
         agent_state=agent_state,
         poke=poke,
-        term=term,
         zone_name=context.zone_name,
         machines=None if shared is None else shared.machines,
         places=partial(names_of, root),
@@ -424,23 +350,89 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         refuse_start=refuse_blank,
         refuse_name=partial(refuse_double, context.board),
     )
-    settings = settings or EngineSettings(
-        config, ledger=ledger, clock=clock, term=term, changed=poke
-    )
-    notes = host.processes.notes
+    settings = settings or EngineSettings(config, **common, changed=poke)
     return App(
-        context, host, engine, service, triggers, workflows, runners, sources, settings, notes,
-        dispatcher,
+        context, host, engine, service, triggers, workflows, runners, sources, settings,
+        host.processes.notes, crew.dispatcher,
     )  # fmt: skip
 
 
-def _runners(
-    context: Context,
-    host: Host,
-    workflows: WorkflowRunner,
-    dispatches: DispatchRunner,
-    keeper: KeeperRunner | None,
-) -> Runners:
+class _CrewParts(NamedTuple):
+    """What assigns the tasks of the board, runs them, and runs the ticks of the crew."""
+
+    dispatcher: Dispatcher | None
+    dispatches: DispatchRunner
+    keeper: KeeperRunner | None
+
+    @property
+    def changed(self) -> Callable[[], None] | None:
+        return None if self.dispatcher is None else self.dispatcher.note_change
+
+
+def _crew_of(context: Context, host: Host, busy: Callable[[], Collection[str]]) -> _CrewParts:
+    config, common = context.config, context.common
+    agents = AgentHost(settings_registry(config), host.processes, host.place)
+    roster = None if config.crew_def is None else Roster(config.crew_def.absolute())
+    board = CommittedBoard(context.board)
+    dispatcher = keeper = None
+    if roster is not None and config.board_auto_dispatch:
+        known = agents.registry
+        dispatcher = Dispatcher(
+            board, roster, registry=known, environ=os.environ, busy=busy, **common
+        )
+    timeout, heard = config.keeper_timeout, None if dispatcher is None else dispatcher.note_change
+    ledger, clock, trees = context.ledger, context.clock, host.trees
+    dispatches = DispatchRunner(
+        agents, board, roster, ledger=ledger, clock=clock, trees=trees, timeout=timeout, heard=heard
+    )
+    manifest = config.crew_def or config.keeper_def
+    if manifest is not None:
+        keeping = Keeping(
+            config.keeper_mode,
+            timeout,
+            config.gitops,
+            context.zone_name,
+            manifest.absolute(),
+            is_single=config.crew_def is None,
+            has_files=config.store is None,
+        )
+        gone = host.is_gone
+        keeper = KeeperRunner(agents, keeping, **common, trees=trees, board=board, is_gone=gone)
+    return _CrewParts(dispatcher, dispatches, keeper)
+
+
+def _sources(
+    context: Context, host: Host, triggers: Triggers, crew: _CrewParts
+) -> tuple[Source, ...]:
+    config, root, now = context.config, context.root, context.clock.now
+    is_single = config.store is None
+    members = crew_source(
+        config,
+        started_at=now(),
+        data=host.place.data if is_single else None,
+        follow_up=None if crew.keeper is None else crew.keeper.settle,
+        now=now,
+        root=root,
+    )
+    board = BoardSource(
+        context.board,
+        now=now,
+        follow_up=crew.dispatches.settle,
+        changed=crew.changed,
+        ledger=context.ledger,
+        term=context.term,
+    )
+    files = partial(has_files, str(root))
+    return (
+        OrgSource(root, zone_name=context.zone_name, **context.limits),
+        board,
+        # Without the setting, members of before are removed; but a node of a cluster may lack it.
+        *([members] if members is not None else [NoCrew()] * is_single),
+        TriggerSource(context.trigger_store, follow=triggers.follow, has_files=files),
+    )
+
+
+def _runners(context: Context, host: Host, workflows: WorkflowRunner, crew: _CrewParts) -> Runners:
     text = context.ledger.text
     commands = CommandRunner(host.processes, host.place)
 
@@ -448,34 +440,25 @@ def _runners(
         return AgentHost(context.agents(), host.processes, host.place)
 
     prompts = PromptRunner(agents, context.trigger_store, text)
-    recycling = RecycleRunner(dispatches.board, clock=context.clock)
+    recycling = RecycleRunner(crew.dispatches.board, clock=context.clock)
 
-    def by_text(
-        asked: Callable[[str], Awaitable[str | None]],
-    ) -> Callable[[Filed], Awaitable[str | None]]:
+    def by_text(asked: Callable[[str], Awaitable[str | None]]) -> AskObstacle:
         async def obstacle(filed: Filed) -> str | None:
             return await asked(await text(filed.digest) or "")
 
         return obstacle
 
-    runners: dict[Work, Runner] = {
-        Work.COMMAND: commands,
-        Work.POST: commands,
-        Work.WORKFLOW: workflows,
-        Work.RECYCLE: recycling,
-        Work.DISPATCH: dispatches,
-        Work.PROMPT: prompts,
+    found: dict[Work, tuple[Runner, AskObstacle | None]] = {
+        Work.COMMAND: (commands, by_text(commands.obstacle)),
+        Work.POST: (commands, None),
+        Work.WORKFLOW: (workflows, by_text(workflows.obstacle)),
+        Work.RECYCLE: (recycling, None),
+        Work.DISPATCH: (crew.dispatches, crew.dispatches.obstacle),
+        Work.PROMPT: (prompts, prompts.obstacle),
     }
-    obstacles = {
-        Work.COMMAND: by_text(commands.obstacle),
-        Work.WORKFLOW: by_text(workflows.obstacle),
-        Work.DISPATCH: dispatches.obstacle,
-        Work.PROMPT: prompts.obstacle,
-    }
-    if keeper is not None:
-        runners[Work.TICK] = keeper
-        obstacles[Work.TICK] = keeper.obstacle
-    return Runners(runners, obstacles, host.place.tokens, host.catch_up)
+    if crew.keeper is not None:
+        found[Work.TICK] = crew.keeper, crew.keeper.obstacle
+    return Runners(found, host.place.tokens or RunTokens(), host.catch_up)
 
 
 def _commits(context: Context) -> Commits:

@@ -63,6 +63,14 @@ class Context:
     shared: SharedLedger | None = None  # of a cluster, if this machine leads it
     poke: Callable[[], None] = lambda: None  # lets the engine look again
 
+    @property
+    def common(self) -> dict[str, Any]:
+        return {"ledger": self.ledger, "clock": self.clock, "term": self.term}
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        return {"limit": self.config.plan_max_bytes, "most": self.config.plan_max_files}
+
     @cached_property
     def zone_name(self) -> str:
         return self.config.zone or machine_zone().key
@@ -77,8 +85,7 @@ class Context:
 
     @property
     def board(self) -> Board:
-        limit, most = self.config.plan_max_bytes, self.config.plan_max_files
-        return Board.below(self.root, self.tasks, limit=limit, most=most)
+        return Board.below(self.root, self.tasks, **self.limits)
 
     @property
     def readiness(self) -> Readiness:
@@ -90,10 +97,8 @@ class Context:
     def trigger_parts(self, **parts: Any) -> dict[str, Any]:
         return {
             "store": self.trigger_store,
-            "ledger": self.ledger,
-            "clock": self.clock,
+            **self.common,
             "ids": lambda: str(uuid4()),
-            "term": self.term,
             "poke": self.poke,
             "others": lambda: frozenset(each.name for each in self.agents()),
             "ready": self.readiness,

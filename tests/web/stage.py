@@ -238,9 +238,12 @@ async def engine(
             ledger=ledger,
             runner=Runners(
                 {
-                    Work.COMMAND: CommandRunner(processes, place),
-                    Work.PROMPT: PromptRunner(
-                        lambda: AgentHost(registry, processes, place), store, ledger.text
+                    Work.COMMAND: (CommandRunner(processes, place), None),
+                    Work.PROMPT: (
+                        PromptRunner(
+                            lambda: AgentHost(registry, processes, place), store, ledger.text
+                        ),
+                        None,
                     ),
                 }
             ),
