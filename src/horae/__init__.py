@@ -21,57 +21,37 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Cron",
-    "CronError",
-    "HoraeError",
-    "check",
-    "durable",
-    "entries",
-    "parse_rfc3339",
-    "parse_timestamp",
-    "project",
-    "query",
-    "repeat",
-    "run_workflow",
-    "tangle",
-    "upgrade",
+    "Cron", "CronError", "HoraeError", "check", "durable", "entries", "parse_rfc3339",
+    "parse_timestamp", "project", "query", "repeat", "run_workflow", "tangle", "upgrade",
     "validate",
-]
+]  # fmt: skip
 
 # Each name is imported when it is first used, so that the command line starts at once.
-_HOME = {
-    "Cron": "horae.timing.cron",
-    "CronError": "horae.timing.cron",
-    "HoraeError": "horae.errors",
-    "check": "horae.app",
-    "durable": "horae.org.world",
-    "entries": "horae.sources.plans.arming",
-    "parse_rfc3339": "horae.timing.rfc3339",
-    "parse_timestamp": "horae.org.query",
-    "project": "horae.core.project",
-    "query": "horae.org.query",
-    "repeat": "horae.timing.repeater",
-    "run_workflow": "horae.app",
-    "tangle": "horae.org.world",
-    "upgrade": "horae.org.world",
-    "validate": "horae.org.world",
+_HOMES = {
+    "app": ("check", "run_workflow"),
+    "core.project": ("project",),
+    "errors": ("HoraeError",),
+    "org.query": ("parse_timestamp", "query"),
+    "org.world": ("durable", "tangle", "upgrade", "validate"),
+    "sources.plans.arming": ("entries",),
+    "timing.cron": ("Cron", "CronError"),
+    "timing.repeater": ("repeat",),
+    "timing.rfc3339": ("parse_rfc3339",),
 }
 
 
 if not TYPE_CHECKING:  # a checker sees the names above, and no others
 
     def __getattr__(name: str) -> object:
-        """Return a public name from the room where it lives."""
-        home = _HOME.get(name)
+        home = next((module for module, names in _HOMES.items() if name in names), None)
         if home is None:
             raise AttributeError(f"module 'horae' has no attribute {name!r}")
         from importlib import import_module  # only when a name is first used
 
-        value: object = getattr(import_module(home), name)
+        value: object = getattr(import_module(f"horae.{home}"), name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    """Return the public names, those not yet used too."""
     return sorted({*globals(), *__all__})

@@ -65,15 +65,7 @@ from horae.sources.workflows.runner import WorkflowRunner, the_world
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Collection,
-        Coroutine,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from horae.core.engine import Left
     from horae.core.launch import Launch
@@ -369,7 +361,7 @@ class _CrewParts(NamedTuple):
         return None if self.dispatcher is None else self.dispatcher.note_change
 
 
-def _crew_of(context: Context, host: Host, busy: Callable[[], Collection[str]]) -> _CrewParts:
+def _crew_of(context: Context, host: Host, busy: Callable[[], frozenset[str]]) -> _CrewParts:
     config, common = context.config, context.common
     agents = AgentHost(settings_registry(config), host.processes, host.place)
     roster = None if config.crew_def is None else Roster(config.crew_def.absolute())
@@ -512,21 +504,29 @@ async def keep(
     ]
     if dispatcher is not None:
         parts.append(dispatcher.run(engine.offer))
+    try:
+        await first_of(parts)
+    except LedgerError as error:
+        engine.trouble = error  # told now: what runs may go on for a while
+        raise
+    finally:
+        await engine.stop(within=app.config.run_drain)
+    await engine.turn()
+
+
+async def first_of(parts: Sequence[Awaitable[object]]) -> None:
+    """Let parts go on side by side until one ends; end the others, and raise what it raised."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
-            if isinstance(error := task.exception(), LedgerError):
-                engine.trouble = error  # told now: what runs may go on for a while
-            task.result()  # a part that failed ends all of it, and says why
+            task.result()
     finally:
-        left = set(tasks)
+        left = {task for task in tasks if not task.done()}
         while left:  # Python 3.11 can lose a cancellation
             for task in left:
                 task.cancel()
             _, left = await asyncio.wait(left, timeout=1)
-        await engine.stop(within=app.config.run_drain)
-    await engine.turn()
 
 
 async def run_once(app: App, word: str, *, note: str = "") -> Filed:

@@ -36,11 +36,9 @@ class ManualClock:
         self._waits = 0
 
     def now(self) -> datetime:
-        """Return the moment that it shows."""
         return self._now
 
     def elapsed(self) -> timedelta:
-        """Return how much time has passed, however it was set."""
         return self._elapsed
 
     def step(self, by: timedelta) -> None:
@@ -48,7 +46,6 @@ class ManualClock:
         self._now += by
 
     async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
-        """Return when the moment has come or the event is set; either way the event is set."""
         self._waits += 1
         alarm = (self._elapsed + max(timedelta(0), until - self._now), event)
         self._alarms.append(alarm)
@@ -73,13 +70,11 @@ class ManualClock:
         self._pass(end - self._elapsed)
 
     def _pass(self, length: timedelta) -> None:
-        """Move wall and count together; time that has passed does not come back."""
         length = max(timedelta(0), length)
         self._now += length
         self._elapsed += length
 
     async def _settle(self) -> None:
-        """Let everybody go on until all wait again."""
         seen = -1
         while seen != self._waits:
             seen = self._waits
@@ -89,14 +84,11 @@ class ManualClock:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a scripted run ends, and how long after its start."""
-
     outcome: Status = Status.DONE
     after: timedelta = timedelta(0)
 
 
 def at_once(_: Filed) -> Ending:
-    """Return the ending of a run that is done as soon as it starts."""
     return Ending()
 
 
@@ -109,11 +101,9 @@ class ScriptedRunner:
         self.started: list[tuple[datetime, Filed]] = []
 
     async def hold(self, job: Job) -> ScriptedRun:
-        """Make a run that waits for its go."""
         return ScriptedRun(self, job)
 
-    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
-        """Return that nobody knows how it ended."""
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None: ...
 
     def begin(self, filed: Filed) -> Ending:
         """Take note that a run was let go, and return how it is to end."""
@@ -121,13 +111,10 @@ class ScriptedRunner:
         return self._script(filed)
 
     async def pass_by(self, event: asyncio.Event, length: timedelta) -> None:
-        """Return when so much time has passed, or the event is set."""
         await self._clock.wait(event, until=self._clock.now() + length)
 
 
 class ScriptedRun:
-    """One run of a script."""
-
     process = Process(1, 1)
 
     def __init__(self, runner: ScriptedRunner, job: Job) -> None:
@@ -137,15 +124,12 @@ class ScriptedRun:
         self._cancelled = asyncio.Event()
 
     def go(self) -> None:
-        """Let it begin."""
         self._ending = self._runner.begin(self._filed)
 
     def cancel(self, reason: str) -> None:  # noqa: ARG002 - the port's signature
-        """End it."""
         self._cancelled.set()
 
     async def ended(self) -> Ended:
-        """Return how it ended, when its time has passed."""
         ending = self._ending or Ending(Status.KILLED)
         if ending.after and not self._cancelled.is_set():
             await self._runner.pass_by(self._cancelled, ending.after)

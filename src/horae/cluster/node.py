@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from horae import __version__
-from horae.app import App, Host, assemble, keep, open_processes, read_again, run_place, try_reader
+from horae import __version__, app as composition
+from horae.app import App, Host
 from horae.cluster.forward import Porter
 from horae.cluster.lease import NodeDescription as Card, is_trusted, node_data, trusted_until
 from horae.cluster.queue import Carried, Worker
@@ -69,7 +69,7 @@ class LeaseLostError(HoraeError, code="lease_lost", exit_code=Exit.TEMPORARY):
 
 @asynccontextmanager
 async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
-    try_reader()
+    composition.try_reader()
     name = config.cluster_name or socket.gethostname().partition(".")[0] or "member"
     if config.store is None:
         raise ClusterError("a worker needs `store`, the database that all nodes share")
@@ -94,10 +94,10 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
         await _ask_time(clock, ledger)
         flags = {"data": str(data), "store": config.store, "git.local": config.git_local}
         shared = load(str(plan.path), flags=flags, own=config)
-        processes = await stack.enter_async_context(open_processes(shared, data))
+        processes = await stack.enter_async_context(composition.open_processes(shared, data))
         keep_token(data, await ledger.secret(TOKEN, new_token))
         keep_token(data, await ledger.secret(HOST, new_token), HOST)
-        place = run_place(shared, plan.path, data)
+        place = composition.run_place(shared, plan.path, data)
         member = ClusterNode(shared, name, clock, ledger, processes, place, plan)
         member.plan_trouble = trouble or ""
         yield member
@@ -174,7 +174,7 @@ class ClusterNode:
                     log.warning("%s; stopping its runs and joining again", error)
                 except (LedgerBusyError, LedgerWriteError) as error:  # before anything was started
                     log.warning("%s", error)
-                    await self._pause(AGAIN, stop)
+                    await self.clock.wait(stop, until=self.clock.now() + AGAIN)
                 if not stop.is_set():
                     # A new generation counts the runs of the old one as lost: none may be alive.
                     await self.processes.close()
@@ -223,7 +223,7 @@ class ClusterNode:
         if may_lead:
             parts.append(self._lead(stop))
         try:
-            await _first_of(parts)
+            await composition.first_of(parts)
         finally:
             if stop.is_set():
                 reason = Reason(ReasonCode.ENGINE_STOPPED, f"{self.name} was stopped")
@@ -324,7 +324,7 @@ class ClusterNode:
                     await leases.resign(term)
                 except LedgerError as error:
                     log.debug("cannot resign, the lease expires by itself: %s", error)
-            await self._pause(self.lease / 6, stop)
+            await self.clock.wait(stop, until=self.clock.now() + self.lease / 6)
 
     async def _decide(self, term: int, began: timedelta, stop: asyncio.Event) -> None:
         app = self.assemble(self.ledger, term=term)
@@ -336,10 +336,10 @@ class ClusterNode:
         assert self.keys is not None, "a member has its keys before it joins"
         made = await web_app(app, self.keys, nodes=self._nodes)
         beside = (self._listen(app), self._reap(app, term))
-        keeping = keep(app, stop=stop, watch=self._follow_plan, beside=beside)
+        keeping = composition.keep(app, stop=stop, watch=self._follow_plan, beside=beside)
         self.leading, self.web = app, made
         try:
-            await _first_of([keeping, self._renew(term, began)])
+            await composition.first_of([keeping, self._renew(term, began)])
         finally:
             self.leading, self.web = None, None
             for each in beside:
@@ -431,7 +431,7 @@ class ClusterNode:
                 app.notes.extend([note] if note else [])
             if app.engine.commit != self._head:
                 app.engine.commit = self._head
-                await read_again(app)
+                await composition.read_again(app)
             await self._moved.wait()
             self._moved.clear()
         await asyncio.Event().wait()
@@ -505,9 +505,7 @@ class ClusterNode:
                     log.debug("cannot read events: %s", error)
                 yield events
                 if not events:
-                    with suppress(TimeoutError):  # the wait is over
-                        async with asyncio.timeout(LOOK.total_seconds()):
-                            await told.wait()
+                    await self.clock.wait(told, until=self.clock.now() + LOOK)
         finally:
             self._told.remove(told)
             listening.cancel()
@@ -521,16 +519,12 @@ class ClusterNode:
 
         trees = self._trees()
         host = Host(self.processes, self.place, trees, self.name, is_gone, self.catch_up)
-        return assemble(context, host, settings=None if self._own is None else self._own.settings)
+        settings = None if self._own is None else self._own.settings
+        return composition.assemble(context, host, settings=settings)
 
     def _trees(self) -> Trees:
         place, local = self.place, self.config.git_local or ()
         return Trees(place.root, place.data, local, origin=self.plan.url, branch=self.plan.branch)
-
-    async def _pause(self, length: timedelta, stop: asyncio.Event) -> None:
-        with suppress(TimeoutError):  # the wait is over
-            async with asyncio.timeout(length.total_seconds()):
-                await stop.wait()
 
 
 def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:
@@ -540,18 +534,3 @@ def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:
 
 
 _COPYING: Final[set[asyncio.Task[None]]] = set()
-
-
-async def _first_of(parts: list[Coroutine[Any, Any, object]]) -> None:
-    """Let parts go on side by side until one ends; end the others, and raise what it raised."""
-    tasks = [asyncio.ensure_future(part) for part in parts]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        left = {task for task in tasks if not task.done()}
-        while left:  # Python 3.11 can lose a cancellation
-            for task in left:
-                task.cancel()
-            _, left = await asyncio.wait(left, timeout=5)

@@ -158,32 +158,31 @@ class Carried(Launch):
         )
 
 
+@dataclass(eq=False)
 class Worker:
-    def __init__(
-        self,
-        *,
-        name: str,
-        clock: Clock,
-        ledger: Ledger,
-        shared: SharedLedger,
-        runner: Runner,
-        over: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        self.name = name
-        self._shared = shared
-        self._over = over  # hears of each receipt that this machine has no longer
-        self.launch = Launch(clock=clock, ledger=ledger, runner=runner, left=self._leave)
-        self._is_open = True
+    name: str
+    clock: Clock
+    ledger: Ledger
+    shared: SharedLedger
+    runner: Runner
+    over: Callable[[int], None] = lambda _: None  # hears of each receipt that is here no longer
+    _is_open: bool = True
+
+    def __post_init__(self) -> None:
+        def left(number: int, _: Filed | None) -> None:
+            self.over(number)
+
+        self.launch = Launch(self.clock, self.ledger, self.runner, left)
 
     async def take(self, number: int) -> None:
-        filed = await self._shared.receipt(number)
+        filed = await self.shared.receipt(number)
         if filed is None or filed.status is not Status.WAITING or filed.machine != self.name:
             return
         if self._is_open and number not in self.launch.receipts:
             self.launch.start(filed)
 
     async def look(self) -> None:
-        for filed in await self._shared.assigned_to(self.name):
+        for filed in await self.shared.assigned_to(self.name):
             if self._is_open and filed.number not in self.launch.receipts:
                 self.launch.start(filed)
         if self.launch.is_unsure:
@@ -206,6 +205,3 @@ class Worker:
     async def stop(self, *, within: timedelta, reason: Reason) -> None:
         self._is_open = False
         await self.launch.stop(within=within, reason=reason)
-
-    def _leave(self, number: int, _: Filed | None) -> None:
-        self._over(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,43 +30,35 @@ class TrustError(HoraeError, code="settings_trust", exit_code=Exit.UNAUTHORISED)
         super().__init__(f"{actor_words(actor)} cannot confirm settings; only a user can")
 
 
+@dataclass(eq=False)
 class EngineSettings:
     """What counts of the `horae.toml` of a running engine; `notes` say what does not yet."""
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        ledger: Ledger,
-        clock: Clock,
-        term: int,
-        changed: Callable[[], None],
-    ) -> None:
-        self._config = config
-        self.notes: tuple[str, ...] = ()
-        self._ledger = ledger
-        self._clock = clock
-        self._term = term
-        self._changed = changed
-        self._edited: dict[str, timedelta] = {}  # since when what is in no commit is seen
+    config: Config
+    ledger: Ledger
+    clock: Clock
+    term: int
+    changed: Callable[[], None]
+    notes: tuple[str, ...] = ()
+    _edited: dict[str, timedelta] = field(default_factory=dict)  # since when, if in no commit
 
     async def look(self) -> dict[str, Any]:
-        return (await asyncio.to_thread(untrusted, self._config)).data()
+        return (await asyncio.to_thread(untrusted, self.config)).data()
 
     async def trust(self, digest: str) -> dict[str, Any]:
         """Let the settings count that were looked at, and say which of them need a restart."""
         actor = current_actor()
         if actor.startswith("agent:"):
             raise TrustError(actor)
-        found = await asyncio.to_thread(confirm, self._config, digest)
+        found = await asyncio.to_thread(confirm, self.config, digest)
         await self.refresh()
-        self._changed()
+        self.changed()
         names = [each.name for each in found.waiting]
         hot = (*(setting.name for setting in HOT), f"{SECRETS}.")
         facts = {"settings": names, "commits": [*filter(None, (e.commit for e in found.waiting))]}
         if names:
-            now = self._clock.now()
-            await self._ledger.note("settings_trusted", now=now, term=self._term, facts=facts)
+            now = self.clock.now()
+            await self.ledger.note("settings_trusted", now=now, term=self.term, facts=facts)
         return {
             **found.data(),
             "after_restart": [name for name in names if not name.startswith(hot)],
@@ -74,9 +67,9 @@ class EngineSettings:
 
     async def refresh(self) -> list[str]:
         try:
-            found = await asyncio.to_thread(untrusted, self._config)
+            found = await asyncio.to_thread(untrusted, self.config)
             if await self._came_with_commit(found):
-                found = await asyncio.to_thread(untrusted, self._config)
+                found = await asyncio.to_thread(untrusted, self.config)
             said = [str(each) for each in found.waiting]
         except (SettingError, ArrivalsError) as error:  # half an edit, perhaps
             said = [f"{error}; the engine keeps the settings that it started with"]
@@ -85,26 +78,26 @@ class EngineSettings:
 
     @property
     def _is_clone(self) -> bool:
-        return self._config.home != self._config.root
+        return self.config.home != self.config.root
 
     async def _came_with_commit(self, found: Untrusted) -> bool:
         """Remember what another git brought: it stands in a commit as soon as it is seen."""
         unknown = [each for each in found.waiting if not each.commit]
         if not unknown or self._is_clone:
             return False
-        root = self._config.root
+        root = self.config.root
         try:
-            local = tuple(self._config.git_local or ())
+            local = tuple(self.config.git_local or ())
             revision = await Commits(Path(root).resolve(), local).of([FILE])
         except (GitError, OSError):
             revision = None
         if revision is None or FILE not in (revision.files or ()):
-            self._edited.setdefault(found.digest, self._clock.elapsed())
+            self._edited.setdefault(found.digest, self.clock.elapsed())
             return False
         since = self._edited.get(found.digest)
-        if since is not None and self._clock.elapsed() - since > PULLING:
+        if since is not None and self.clock.elapsed() - since > PULLING:
             return False
         known = await asyncio.to_thread(arrivals_at, root)
-        noted = before_pull(self._config.trusted, found.written, known, revision.commit)
+        noted = before_pull(self.config.trusted, found.written, known, revision.commit)
         await asyncio.to_thread(remember, root, after_pull(noted, found.written))
         return True

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 ENGINE: Final = "engine"
 LONGEST: Final = 120  # characters
+_WORDS: Final = {
+    "cli": "NAME, on the command line",
+    "token": "token NAME",
+    "session": "token NAME, from the page",
+    "agent": "agent NAME",
+}
 
 _ACTOR: ContextVar[str] = ContextVar("actor", default=ENGINE)
 current_actor: Final = _ACTOR.get  # the actor on whose behalf the caller acts
@@ -41,17 +47,7 @@ def actor_words(actor: str) -> str:
     ('token ops, from the page', 'ada, on the command line', 'agent triage')
     """
     kind, _, name = actor.partition(":")
-    match kind:
-        case "cli":
-            return f"{name}, on the command line"
-        case "token":
-            return f"token {name}"
-        case "session":
-            return f"token {name}, from the page"
-        case "agent":
-            return f"agent {name}"
-        case _:
-            return "the engine"
+    return _WORDS.get(kind, "the engine").replace("NAME", name)
 
 
 def by_words(done: str, note: str = "", *, actor: str | None = None) -> str:

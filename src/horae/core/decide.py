@@ -171,11 +171,13 @@ def _newest(before: Callable[[datetime], datetime | None], end: datetime) -> Ite
 def _receipts(
     entry: Entry, pending: _Pending, *, now: datetime, blocked: Reason | None
 ) -> tuple[Receipt, ...]:
-    catchup = _catchup(entry)
-    newest = pending.newest
+    catchup, newest = entry.policy.catchup or usual_catchup(entry.rule), pending.newest
     runs = _runs(entry, catchup, newest, now)
     running = newest[len(newest) - runs :]
-    why = blocked if _gives_way(entry, catchup, running, now) else None
+    # Moments that are made good wait for one another, whatever the overlap policy.
+    is_made_good = catchup is CatchUp.ALL and any(now - each.at > GRACE for each in running)
+    gives_way = running and entry.policy.overlap is Overlap.SKIP and not is_made_good
+    why = blocked if gives_way else None
     if why is not None and catchup is CatchUp.LATEST:
         return tuple(_passed(entry, pending, Status.SKIPPED, why))
     then = _running(entry, running, now, catchup=catchup, blocked=why)
@@ -208,12 +210,6 @@ def behind_words(status: Status, reason: str) -> Reason | None:
             return None
 
 
-def _gives_way(entry: Entry, catchup: CatchUp, running: tuple[Moment, ...], now: datetime) -> bool:
-    # Moments that are made good wait for one another, whatever the overlap policy.
-    is_made_good = catchup is CatchUp.ALL and any(now - each.at > GRACE for each in running)
-    return bool(running) and entry.policy.overlap is Overlap.SKIP and not is_made_good
-
-
 def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, Reason]:
     if catchup is CatchUp.NONE:
         words = "the engine was down, and catch-up is none"
@@ -239,10 +235,6 @@ def _runs(entry: Entry, catchup: CatchUp, newest: tuple[Moment, ...], now: datet
             return 1
         case CatchUp.NONE:
             return int(_is_delay(entry) or late <= GRACE)
-
-
-def _catchup(entry: Entry) -> CatchUp:
-    return entry.policy.catchup or usual_catchup(entry.rule)
 
 
 def usual_catchup(rule: Rule) -> CatchUp:

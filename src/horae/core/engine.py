@@ -217,7 +217,10 @@ class Engine:
 
     async def _take_over(self, name: str, scan: Scan, *, patience: timedelta) -> None:
         reader = self._readers[name]
-        was_blank, self.is_blank = self.is_blank, await self._lacks_plan()
+        was_blank, readers = self.is_blank, self._readers.values()
+        has_plan = self.may_be_empty or any(each.is_bare is False for each in readers)
+        bare = [] if has_plan else [name for name, each in self._readers.items() if each.is_bare]
+        self.is_blank = any([await self._ledger.knows(each) for each in bare])
         reader.look_at = None
         if not self.is_blank or scan.is_bare is None:
             reader.look_at = await self._ledger.scan(
@@ -236,12 +239,6 @@ class Engine:
         if was_blank and not self.is_blank:
             for other in self._readers:  # what was read meanwhile was not taken over
                 self.request(other)
-
-    async def _lacks_plan(self) -> bool:
-        bare = [name for name, reader in self._readers.items() if reader.is_bare]
-        if self.may_be_empty or any(reader.is_bare is False for reader in self._readers.values()):
-            return False
-        return any([await self._ledger.knows(name) for name in bare])
 
     async def _note_taken_over(self) -> None:
         self._forget_followers()
@@ -387,7 +384,11 @@ class Engine:
 
     async def _decide_all(self, now: datetime) -> None:
         while due := await self._ledger.due(now=now, limit=BATCH):
-            steps = [await self._step(each, now) for each in due]
+            steps = []
+            for each in due:
+                behind = await self._behind(each) if each.is_busy else None
+                decision = decide(each.entry, now=now, is_busy=each.is_busy, behind=behind)
+                steps.append(EntryStep(each.entry, decision))
             filed = await self._ledger.decide(steps, now=now, term=self._term)
             log.debug("decided: %d entries due, %d receipts", len(due), len(filed))
             admitted = await self._admitted([e for e in filed if e.status is Status.WAITING])
@@ -397,14 +398,13 @@ class Engine:
             if len(due) < BATCH or not any(moved):
                 return
 
-    async def _step(self, due: DueEntry, now: datetime) -> EntryStep:
-        entry, before = due.entry, None
-        if due.is_busy and entry.policy.overlap is Overlap.SKIP:
-            page = await self._ledger.receipts(entry=entry.number, statuses=OPEN, limit=BATCH)
-            planned = [each for each in page.receipts if is_planned(each.receipt.key)]
-            if planned:  # the longest known one is the one that is waited for
-                before = behind_words(planned[-1].status, planned[-1].receipt.reason)
-        return EntryStep(entry, decide(entry, now=now, is_busy=due.is_busy, behind=before))
+    async def _behind(self, due: DueEntry) -> Reason | None:
+        if due.entry.policy.overlap is not Overlap.SKIP:
+            return None
+        page = await self._ledger.receipts(entry=due.entry.number, statuses=OPEN, limit=BATCH)
+        planned = [each for each in page.receipts if is_planned(each.receipt.key)]
+        # The longest known one is the one that is waited for.
+        return behind_words(planned[-1].status, planned[-1].receipt.reason) if planned else None
 
     def _start_all(self, now: datetime) -> None:
         if not self._is_admitting:
@@ -467,7 +467,11 @@ class Engine:
             self.offer([each for each in filed_now if each.status is Status.WAITING])
 
     async def _alerts(self, filed: Filed, now: datetime) -> AsyncIterator[tuple[int, Receipt]]:
-        followers = await self._known_followers()
+        census = self._census
+        followers = self._followers
+        if followers is None:
+            followers = await self._ledger.followers()
+            self._followers = followers if census == self._census else None
         if not followers or followed_by(filed.receipt.key) is not None:
             return
         ledger, key = self._ledger, filed.receipt.key
@@ -491,15 +495,6 @@ class Engine:
                     each.number,
                     Receipt(f"after:{filed.number}", Status.WAITING, reason, now, now),
                 )
-
-    async def _known_followers(self) -> list[Listed]:
-        if self._followers is not None:
-            return self._followers
-        census = self._census
-        found = await self._ledger.followers()
-        if census == self._census:
-            self._followers = found
-        return found
 
     def _forget_followers(self) -> None:
         self._followers = None
