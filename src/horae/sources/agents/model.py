@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from horae.core import tool_policy
 from horae.core.receipt import shown
@@ -25,7 +25,7 @@ from horae.process.masking import disguises
 from horae.sources.agents.tools import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pydantic_ai import Tool
     from pydantic_ai.usage import RunUsage
@@ -61,18 +61,10 @@ class ModelOrder:
     prompt: str
     tools: dict[str, object]
     result: str  # the file for what is known at the end
-    secrets: tuple[str, ...] = ()
+    secrets: Sequence[str] = ()
     steps: int = STEPS
     tokens: int = TOKENS
     retries: int = RETRIES
-
-    def encoded(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def of(cls, data: bytes) -> Self:
-        facts = json.loads(data)
-        return cls(**{**facts, "secrets": tuple(facts["secrets"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +223,7 @@ def main() -> int:
     # Other processes of the same user must not read our variables, where that can be had.
     with suppress(OSError, AttributeError):  # another system than Linux
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    order = ModelOrder.of(sys.stdin.buffer.read())
+    order = ModelOrder(**json.load(sys.stdin.buffer))
 
     def say(line: str) -> None:
         sys.stderr.write(f"{line}\n")

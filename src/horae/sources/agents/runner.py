@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -342,7 +342,7 @@ class AgentHost:
             steps=provider.steps,
             tokens=provider.tokens,
         )
-        return replace(spec, environment=environment, stdin=order.encoded())
+        return replace(spec, environment=environment, stdin=json.dumps(asdict(order)).encode())
 
     async def look_back(self, run: Run, agent: Agent | None = None) -> Ended | Unreleased | None:
         """Return how a run of an earlier engine ended; *agent* is whose secrets are masked."""

@@ -7,6 +7,7 @@ another. The text of a request is the text that its receipt carries.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import KW_ONLY, dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,48 +30,41 @@ _RUN: Final = "run-"
 _PROMPT: Final = "{{task}}"
 
 
+@dataclass(eq=False)
 class AgentRequests:
     """Files what requests want of agents, and tells how it stands."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        clock: Clock,
-        ids: Callable[[], str],
-        poke: Callable[[], None],
-        check: Callable[[str], Awaitable[None]],  # raises for an agent that cannot run
-        zone_name: str = "UTC",
-        term: int = 1,
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._ids = ids
-        self._poke = poke
-        self._check = check
-        self._zone = zone_name
-        self._term = term
+    _: KW_ONLY
+    ledger: Ledger
+    clock: Clock
+    ids: Callable[[], str]
+    poke: Callable[[], None]
+    check: Callable[[str], Awaitable[None]]  # raises for an agent that cannot run
+    zone_name: str = "UTC"
+    term: int = 1
+
+    def __post_init__(self) -> None:
         self._turn = asyncio.Lock()  # what is written for one receipt is not another's
 
     async def begin(self, asked: Mapping[str, Any], *, key: str | None = None) -> str:
         """File a request, and return what its run goes by; the same *key* gives the same one."""
         agent: str = asked["agent"] or ""
-        await self._check(agent)
-        now = self._clock.now()
-        name = f"manual:{self._ids()}" if key is None else f"idem:{key}"
+        await self.check(agent)
+        now = self.clock.now()
+        name = f"manual:{self.ids()}" if key is None else f"idem:{key}"
         reason = Reason(ReasonCode.REQUESTED, by_words("requested"))
         receipt = Receipt(name, Status.WAITING, reason, now, now)
         async with self._turn:
             scan = Scan((self._scanned(agent, asked),), standing=("",))
-            await self._ledger.scan(NAME, scan, now=now, term=self._term)
-            [found] = await self._ledger.find(_address(agent))
-            page = await self._ledger.receipts(entry=found.number, statuses=OPEN, limit=MOST)
+            await self.ledger.scan(NAME, scan, now=now, term=self.term)
+            [found] = await self.ledger.find(_address(agent))
+            page = await self.ledger.receipts(entry=found.number, statuses=OPEN, limit=MOST)
             if len(page.receipts) >= MOST:
                 raise AgentUnavailableError(
                     agent or "agent", f"{MOST} requests are already waiting"
                 )
-            [filed] = await self._ledger.add(found.number, [receipt], now=now, term=self._term)
-        self._poke()
+            [filed] = await self.ledger.add(found.number, [receipt], now=now, term=self.term)
+        self.poke()
         return f"{_RUN}{filed.number}"
 
     async def look(self, run: str) -> dict[str, Any] | None:
@@ -78,7 +72,7 @@ class AgentRequests:
         filed = await self._filed(run)
         if filed is None:
             return None
-        last = next(reversed(await self._ledger.runs_of(filed.number)), None)
+        last = next(reversed(await self.ledger.runs_of(filed.number)), None)
         reason = filed.receipt.reason
         told = {"id": run, "receipt": filed.number, "reason": reason, "reviews": []}
         told["reason_code"] = reason.code or None
@@ -88,25 +82,19 @@ class AgentRequests:
             status = {"status": "running", "live": True, "steps": None}
             return {**told, **status, "standing": filed.status.value}
         facts = {} if last is None else last.facts
-        return {
-            **told,
-            "status": "done",
-            "live": False,
-            "outcome": filed.status.value,
-            "steps": facts.get("steps"),
-            "result": facts.get("text", filed.receipt.reason),
-        }
+        told |= {"status": "done", "live": False, "outcome": filed.status.value}
+        return told | {"steps": facts.get("steps"), "result": facts.get("text", reason)}
 
     async def run_of(self, run: str) -> Run | None:
         filed = await self._filed(run)
-        runs = [] if filed is None else await self._ledger.runs_of(filed.number)
+        runs = [] if filed is None else await self.ledger.runs_of(filed.number)
         return runs[-1] if runs else None
 
     async def _filed(self, run: str) -> Filed | None:
         number = run.removeprefix(_RUN)
         if not run.startswith(_RUN) or not is_number(number):
             return None
-        filed = await self._ledger.receipt(int(number))
+        filed = await self.ledger.receipt(int(number))
         return filed if filed is not None and filed.source == NAME else None
 
     def _scanned(self, agent: str, asked: Mapping[str, Any]) -> Scanned:
@@ -122,7 +110,7 @@ class AgentRequests:
             work=Work.PROMPT,
             agents=(agent,) if agent else (),
             policy=Policy(overlap=Overlap.ALLOW),
-            zone=self._zone,
+            zone=self.zone_name,
             digest=digest,
         )
         return Scanned(Mark(entry.address, title, "", digest), entry, text)

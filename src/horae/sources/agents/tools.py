@@ -13,6 +13,7 @@ import signal
 import stat
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from horae.core import tool_policy
@@ -47,27 +48,21 @@ class ToolError(Exception):
     """A call that cannot be honoured; the model is told, and goes on."""
 
 
+@dataclass(eq=False)
 class Toolbox:
     """The tools for one run, in its working directory, under its policy."""
 
-    def __init__(
-        self,
-        work: Path,
-        policy: tool_policy.ToolPolicy,
-        *,
-        environment: Mapping[str, str],
-        spellings: tuple[bytes, ...] = (),
-        agent: str = "agent",
-        say: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._work = work
-        self._root = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._policy = policy
-        self._environment = environment
-        self._spellings = spellings
-        self._agent = agent
-        self._say = say
-        self.log: list[dict[str, object]] = []
+    work: Path
+    policy: tool_policy.ToolPolicy
+    _: KW_ONLY
+    environment: Mapping[str, str]
+    spellings: tuple[bytes, ...] = ()
+    agent: str = "agent"
+    say: Callable[[str], None] = lambda _: None
+    log: list[dict[str, object]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._root = os.open(self.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def close(self) -> None:
         os.close(self._root)
@@ -137,7 +132,7 @@ class Toolbox:
             await self._run((*_GIT, "add", "--all", "--", "."), seconds=60)
             if "\0" in message:
                 raise ToolError("the message contains a NUL byte")
-            names = (f"user.name={self._agent}", f"user.email={self._agent}@horae.local")
+            names = (f"user.name={self.agent}", f"user.email={self.agent}@horae.local")
             argv = (*_GIT, "-c", names[0], "-c", names[1], "commit", "--no-verify", "--quiet")
             said = await self._run((*argv, f"--message={message}"), seconds=60, fine=(0, 1))
             return said or "committed"
@@ -149,7 +144,7 @@ class Toolbox:
     async def _use(self, tool: str, argument: str, action: Callable[[], Awaitable[str]]) -> str:
         """Do what a call asks for, if it may; return what the model is told, without secrets."""
         began = time.monotonic()
-        answer = tool_policy.decide(self._policy, tool, argument)
+        answer = tool_policy.decide(self.policy, tool, argument)
         is_error = True
         match answer:
             case tool_policy.Answer.DENY:
@@ -178,14 +173,14 @@ class Toolbox:
                     "error": is_error,
                 }
             )
-        self._say(f"{tool} {line}: {answer}" + (f": {shown(told)}" if is_error else ""))
+        self.say(f"{tool} {line}: {answer}" + (f": {shown(told)}" if is_error else ""))
         if len(told) <= MOST_SHOWN:
             return told
         left_out = f"[{len(told) - 2 * _HALF} characters left out]"
         return f"{told[:_HALF]}\n{left_out}\n{told[-_HALF:]}"
 
     def mask(self, text: str) -> str:
-        masker = Masker(self._spellings)
+        masker = Masker(self.spellings)
         data = text.encode("utf-8", "replace")
         return (masker.feed(data) + masker.rest()).decode("utf-8", "replace")
 
@@ -261,8 +256,8 @@ class Toolbox:
         try:
             process = await asyncio.create_subprocess_exec(
                 *argv,
-                cwd=self._work,
-                env=self._environment,
+                cwd=self.work,
+                env=self.environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output.writing,
                 stderr=output.writing,
@@ -294,7 +289,7 @@ class Toolbox:
         """Return what is at an address; each redirect is checked like the first."""
         for _ in range(REDIRECTS + 1):
             if (
-                tool_policy.decide(self._policy, tool_policy.FETCH, url)
+                tool_policy.decide(self.policy, tool_policy.FETCH, url)
                 is not tool_policy.Answer.ALLOW
             ):
                 raise ToolError(
@@ -309,7 +304,7 @@ class Toolbox:
                     url,
                 )
                 is tool_policy.Answer.ALLOW
-                for pattern in self._policy.tools
+                for pattern in self.policy.tools
             )
             text, onward = await asyncio.to_thread(_get, url, allow_private=is_named)
             if onward is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from operator import attrgetter
@@ -112,50 +112,42 @@ class NoCrew:
         pass
 
 
+@dataclass(eq=False)
 class CrewSource:
-    name = "crew"
+    manifest: StrPath
+    rhythm: CrewCadence
+    _: KW_ONLY
+    data: Path | None = None
+    keeper: SingleKeeper | None = None
+    follow_up: Callable[[Filed], Awaitable[None]] | None = None
+    inline: bool = False
+    now: Callable[[], datetime] | None = None
+    is_in_plan: bool = False  # whether the manifest stands beneath the plan root
+    name: str = field(default="crew", init=False)
 
-    def __init__(
-        self,
-        manifest: StrPath,
-        rhythm: CrewCadence,
-        *,
-        data: Path | None = None,
-        keeper: SingleKeeper | None = None,
-        follow_up: Callable[[Filed], Awaitable[None]] | None = None,
-        inline: bool = False,
-        now: Callable[[], datetime] | None = None,
-        is_in_plan: bool = False,
-    ) -> None:
-        self._manifest = os.fspath(manifest)
-        self._rhythm = rhythm
-        self._data = data
-        self._keeper = keeper
+    def __post_init__(self) -> None:
+        self._manifest = os.fspath(self.manifest)
         self._keeper_name = KEEPER  # as its file said when it could be read last
-        self._follow_up = follow_up
-        self._inline = inline
-        self._now = now
-        self._is_in_plan = is_in_plan  # whether the manifest stands beneath the plan root
         # By address: how often it ticks, and when first.
         self._firsts: dict[str, tuple[timedelta, datetime]] = {}
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - one small file
-        return self._look() if self._inline else await asyncio.to_thread(self._look)
+        return self._look() if self.inline else await asyncio.to_thread(self._look)
 
     async def settle(self, receipt: Filed) -> None:
-        if self._follow_up is not None:
-            await self._follow_up(receipt)
+        if self.follow_up is not None:
+            await self.follow_up(receipt)
 
     def _look(self) -> Scan:
         """Read the manifest; while it is there and cannot be read, what is known of it stands."""
-        if self._keeper is not None:
-            self._keeper_name = self._keeper.name() or self._keeper_name
-            return Scan(tuple(self._members(self._keeper.manifest(self._keeper_name))))
-        is_bare = False if self._is_in_plan else None
+        if self.keeper is not None:
+            self._keeper_name = self.keeper.name() or self._keeper_name
+            return Scan(tuple(self._members(self.keeper.manifest(self._keeper_name))))
+        is_bare = False if self.is_in_plan else None
         try:
             content = read_plan(self._manifest)
         except PlanMissingError as error:
-            return Scan((), problems=(error,), is_bare=True if self._is_in_plan else None)
+            return Scan((), problems=(error,), is_bare=True if self.is_in_plan else None)
         except PlanFileError as error:
             return Scan((), standing=("",), problems=(error,), is_bare=is_bare)
         entries = tuple(self._members(content.text))
@@ -171,7 +163,7 @@ class CrewSource:
             address = self._address(member)
             base, first_at = self._firsts[address]
             digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()
-            timeout = member.timeout or self._rhythm.timeout
+            timeout = member.timeout or self.rhythm.timeout
             entry = Entry(
                 address,
                 Origin(self._manifest, member.line),
@@ -191,8 +183,8 @@ class CrewSource:
 
     def _begin(self, members: Sequence[rules.Member]) -> None:
         """Say when each member that is new, or ticks otherwise now, may first tick."""
-        rhythm, before, index = self._rhythm, self._firsts, 0
-        now = rhythm.started_at if self._now is None else self._now()
+        rhythm, before, index = self.rhythm, self._firsts, 0
+        now = rhythm.started_at if self.now is None else self.now()
         self._firsts = {}  # a member that leaves and comes back is new
         for member in members:
             address = self._address(member)
@@ -207,14 +199,14 @@ class CrewSource:
             index += 1
 
     def _address(self, member: rules.Member) -> str:
-        return f"agent:{member.name if self._keeper is None else KEEPER}"
+        return f"agent:{member.name if self.keeper is None else KEEPER}"
 
     def _last_run_at(self, name: str) -> datetime | None:
-        if self._data is None:
+        if self.data is None:
             return None
-        file = rules.last_run_file(name if self._keeper is None else None)
+        file = rules.last_run_file(name if self.keeper is None else None)
         try:
-            return rules.parse_seconds(read_plan(self._data / file, limit=_LONGEST).text)
+            return rules.parse_seconds(read_plan(self.data / file, limit=_LONGEST).text)
         except PlanFileError:
             return None
 
