@@ -140,10 +140,7 @@ async def _answer(
         return text
 
     async with AsyncOpenAI(
-        base_url=order.url,
-        api_key=key or "none",
-        max_retries=order.retries,
-        timeout=CALL_SECONDS,
+        base_url=order.url, api_key=key or "none", max_retries=order.retries, timeout=CALL_SECONDS
     ) as client:
         agent = Agent(
             OpenAIChatModel(order.model, provider=OpenAIProvider(openai_client=client)),
@@ -198,11 +195,7 @@ def _cost(order: ModelOrder, usage: RunUsage) -> float | None:
 
 
 def _words(failure: Exception, order: ModelOrder) -> str:
-    from pydantic_ai.exceptions import (
-        ModelHTTPError,
-        UnexpectedModelBehavior,
-        UsageLimitExceeded,
-    )
+    from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior, UsageLimitExceeded
 
     if isinstance(failure, UsageLimitExceeded):
         is_steps = "request_limit" in str(failure)

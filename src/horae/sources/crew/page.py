@@ -15,14 +15,13 @@ from horae.files.read import read_plan
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.tick import read_memory
-from horae.web.page.sheet import PageView, Sheet
+from horae.web.page.sheet import PageRequest, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from horae.core.ports import Ledger, Listed
     from horae.core.views import AgentLine
-    from horae.web.page.sheet import PageRequest
 
 
 class Node(NamedTuple):

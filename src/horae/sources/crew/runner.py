@@ -20,17 +20,9 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Final
 
+from horae.core import ports
 from horae.core.entry import Wake, Work
-from horae.core.ports import (
-    Ended,
-    HeldBackError,
-    LauncherLostError,
-    LedgerError,
-    Process,
-    RunError,
-    Unreleased,
-)
-from horae.core.receipt import ENDS, ENGINE_EXITED, NEVER_STARTED, Reason, ReasonCode, Status
+from horae.core.receipt import ENDS, ENGINE_EXITED, NEVER_STARTED, Filed, Reason, ReasonCode, Status
 from horae.errors import HoraeError
 from horae.files.edit import EditConflictError, Splice, create, edit
 from horae.files.git.calls import HORAE, GitError
@@ -40,26 +32,23 @@ from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read
 from horae.sources.board.rules import blocked_text, moment
 from horae.sources.crew import briefing, diary, rules, tick
-from horae.sources.crew.lifecycle import parse_lifecycle
+from horae.sources.crew.lifecycle import Lifecycle, State, parse_lifecycle
 from horae.sources.crew.source import Roster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
-    from horae.core.ports import Clock, Held, Job, Ledger, Run
-    from horae.core.receipt import Filed
     from horae.org.plan import Plan
     from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Agent, AgentHost
     from horae.sources.board.tasks import CommittedBoard
-    from horae.sources.crew.lifecycle import Lifecycle, State
 
 log = logging.getLogger(__name__)
 
 MOST: Final = 20  # appointments that an agent is told of
 NOTE_NAME: Final = "tick.json"  # beside the output of a tick: what it began as
-_NOBODY: Final = Process(0, 0)  # a tick that starts no process
+_NOBODY: Final = ports.Process(0, 0)  # a tick that starts no process
 _DELIVERY: Final = "delivery"
 _REST: Final = "rest: "  # how the message of a page's commit begins
 _PAGES: Final = 100  # of one minute; nobody rests more often
@@ -85,8 +74,8 @@ class KeeperRunner:
     agents: AgentHost
     keeping: Keeping
     _: KW_ONLY
-    ledger: Ledger
-    clock: Clock
+    ledger: ports.Ledger
+    clock: ports.Clock
     trees: Trees
     board: CommittedBoard | None = None
     term: int = 1
@@ -100,15 +89,15 @@ class KeeperRunner:
     def _roster(self) -> Roster:
         return Roster(self.keeping.manifest)
 
-    async def hold(self, job: Job) -> Held:
+    async def hold(self, job: ports.Job) -> ports.Held:
         try:
             return await self._hold(job)
-        except (HeldBackError, RunError, LauncherLostError, LedgerError):
+        except (ports.HeldBackError, ports.RunError, ports.LauncherLostError, ports.LedgerError):
             raise
         except (HoraeError, OSError) as error:  # one agent's trouble is not the engine's
-            raise RunError(str(error)) from error
+            raise ports.RunError(str(error)) from error
 
-    async def _hold(self, job: Job) -> Held:
+    async def _hold(self, job: ports.Job) -> ports.Held:
         now = self.clock.now()
         last_run = self._state(rules.last_run_file(self._suffix(_member(job.text))))
         await self._mirror(last_run, rules.seconds_text(now))
@@ -132,7 +121,7 @@ class KeeperRunner:
             await asyncio.to_thread(self._note, job, story)
             return story
         if obstacle is not None:
-            raise HeldBackError(obstacle)
+            raise ports.HeldBackError(obstacle)
         tree = await self.trees.make(member.name)
         if tree.trouble:
             troubles = {**memory.troubles, "tree": tree.trouble}
@@ -147,10 +136,12 @@ class KeeperRunner:
         story.run = await self.agents.hold(agent, told_as, run=job, timeout=timeout)
         return story
 
-    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+    async def look_back(
+        self, filed: Filed, run: ports.Run
+    ) -> ports.Ended | ports.Unreleased | None:
         directory = self._place.directory_of(run)
         found = await self.agents.look_back(run)
-        if isinstance(found, Unreleased):
+        if isinstance(found, ports.Unreleased):
             return found
         text = await asyncio.to_thread(_text_of, directory / NOTE_NAME, most=_LONGEST_NOTE)
         note = tick.read_note(text or "")
@@ -160,11 +151,11 @@ class KeeperRunner:
         try:
             member = _member(says)
             lifecycle = await asyncio.to_thread(self._lifecycle, member)
-        except RunError:
+        except ports.RunError:
             return found
-        how = found or Ended(Status.INTERRUPTED, ENGINE_EXITED)
+        how = found or ports.Ended(Status.INTERRUPTED, ENGINE_EXITED)
         if note.beat in {tick.Beat.GATED, tick.Beat.ASLEEP}:  # there was nothing to interrupt
-            how = Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, note.reason))
+            how = ports.Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, note.reason))
         state = None if lifecycle is None else lifecycle.states.get(note.state)
         story = _Tick(self, member, lifecycle, note.memory, note.beat, state, note.reason)
         return await self.over(story, how)
@@ -180,7 +171,7 @@ class KeeperRunner:
             name = rules.ran_file(story.state.name, self._suffix(story.member))
             await self._mirror(self._state(name), rules.seconds_text(at))
 
-    async def over(self, story: _Tick, how: Ended) -> Ended:
+    async def over(self, story: _Tick, how: ports.Ended) -> ports.Ended:
         facts = dict(how.facts)
         memory = story.memory
         if story.state is not None:
@@ -195,26 +186,26 @@ class KeeperRunner:
         facts.update({"troubles": dict(memory.troubles)} if memory.troubles else {})
         try:  # an edit made while it ran counts already
             day = await asyncio.to_thread(self._lifecycle, story.member)
-        except RunError:
+        except ports.RunError:
             day = story.lifecycle
         memory = tick.ended(memory, story.beat, day, how.outcome, now=self.clock.now())
         memory = tick.mirrored(memory, name=self._suffix(story.member))
         is_counted = how.is_counted and story.beat is not tick.Beat.GATED
         return replace(how, facts=facts, memory=tick.write_memory(memory), is_counted=is_counted)
 
-    async def rest(self, story: _Tick) -> Ended:
+    async def rest(self, story: _Tick) -> ports.Ended:
         """Write the page of a rest from what is known; one in which nothing happened has none."""
         now = self.clock.now()
         facts = await self._facts(story.memory.rested_at, story.told)
         if diary.is_quiet(facts):
             words = "nothing has happened since the last rest"
-            return Ended(Status.NO_WORK, Reason(ReasonCode.REST_QUIET, words))
+            return ports.Ended(Status.NO_WORK, Reason(ReasonCode.REST_QUIET, words))
         text = diary.rest_text(
             facts, agent=story.member.name, now=now, zone_name=self.keeping.zone_name
         )
         words = await self._write_page(diary.rest_file(now), text, f"{_REST}{story.member.name}")
         story.memory = replace(story.memory, carry=diary.carry_of(text))
-        return Ended(Status.DONE, Reason(ReasonCode.REST_WRITTEN, words))
+        return ports.Ended(Status.DONE, Reason(ReasonCode.REST_WRITTEN, words))
 
     async def settle(self, filed: Filed) -> None:
         if filed.work is not Work.TICK or filed.status not in ENDS or not self.keeping.has_files:
@@ -249,7 +240,7 @@ class KeeperRunner:
         return found if now_says is None else await read(now_says)
 
     async def _remembered(
-        self, job: Job, member: rules.Member, lifecycle: Lifecycle | None
+        self, job: ports.Job, member: rules.Member, lifecycle: Lifecycle | None
     ) -> tick.AgentMemory:
         """Return what an agent remembers; what a person wrote into its files is taken over."""
         memory = tick.read_memory("" if job.listed is None else job.listed.memory)
@@ -292,7 +283,7 @@ class KeeperRunner:
         try:
             return parse_lifecycle(read_plan(path).text, str(path)).lifecycle
         except PlanFileError as error:
-            raise RunError(f"the lifecycle cannot be read: {error}") from None
+            raise ports.RunError(f"the lifecycle cannot be read: {error}") from None
 
     async def _told(
         self, member: rules.Member, memory: tick.AgentMemory, now: datetime
@@ -408,11 +399,11 @@ class KeeperRunner:
                 continue
             committed = f"; {made.words}" if made.words else ""
             return f"wrote {each}{committed}"
-        raise RunError(f"{_PAGES} pages of this minute already exist: {name}")
+        raise ports.RunError(f"{_PAGES} pages of this minute already exist: {name}")
 
     # Files of state
 
-    def _note(self, job: Job, story: _Tick) -> None:
+    def _note(self, job: ports.Job, story: _Tick) -> None:
         directory = self._place.directory_of(job.run)
         directory.mkdir(0o700, parents=True, exist_ok=True)
         name = "" if story.state is None else story.state.name
@@ -443,12 +434,12 @@ class _Tick:
     state: State | None
     reason: str
     told: briefing.Handed | None = None
-    run: Held | None = None
+    run: ports.Held | None = None
     is_let_go: bool = False
     is_cancelled: bool = False
 
     @property
-    def process(self) -> Process:
+    def process(self) -> ports.Process:
         return _NOBODY if self.run is None else self.run.process
 
     def go(self) -> None:
@@ -461,9 +452,9 @@ class _Tick:
         if self.run is not None:
             self.run.cancel(reason)
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> ports.Ended:
         if not self.is_let_go:
-            never = Ended(Status.KILLED, NEVER_STARTED)
+            never = ports.Ended(Status.KILLED, NEVER_STARTED)
             return never if self.run is None else await self.run.ended()
         if self.beat in {tick.Beat.WAKE, tick.Beat.REST}:
             await self.keeper.began(self)
@@ -475,9 +466,9 @@ class _Tick:
             try:
                 how = await self.keeper.rest(self)
             except (HoraeError, OSError) as error:
-                how = Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
+                how = ports.Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
         else:
-            how = Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, self.reason))
+            how = ports.Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, self.reason))
         return await self.keeper.over(self, how)
 
 
@@ -498,7 +489,7 @@ def mirror(path: Path, text: str) -> None:
 def _member(text: str) -> rules.Member:
     members = rules.parse_crew(text).members
     if not members:
-        raise RunError("the manifest does not define this member")
+        raise ports.RunError("the manifest does not define this member")
     return members[0]
 
 

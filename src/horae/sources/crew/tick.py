@@ -13,16 +13,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import key_time
-from horae.core.views import AgentState
-from horae.sources.crew.lifecycle import (
-    Position,
-    StateKind,
-    gate,
-    outcome_of,
-    parse_position,
-    standing,
-    step,
-)
+from horae.core.views import AgentState, PositionData
+from horae.sources.crew import lifecycle as days
 from horae.sources.crew.rules import parse_seconds, position_file, ran_file, seconds_text
 from horae.timing.duration import format_duration
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
@@ -31,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from horae.core.receipt import Status
-    from horae.core.views import PositionData
-    from horae.sources.crew.lifecycle import Lifecycle, State
 
 MOST_CARRIED: Final = 4000  # characters
 MOST_SAID: Final = 500  # characters of one trouble
@@ -46,7 +36,7 @@ class AgentMemory:
     tick. Each of `mirrors` is the text that a file has now and, below it, the one before.
     """
 
-    position: Position | None = None
+    position: days.Position | None = None
     kind: str = ""
     following: str = ""
     last_run_at: datetime | None = None  # when it last ticked
@@ -71,23 +61,23 @@ _STILL: Final = frozenset({Beat.GATED, Beat.ASLEEP})
 
 class TickPlan(NamedTuple):
     beat: Beat
-    state: State | None = None
+    state: days.State | None = None
     reason: str = ""
 
 
 def tick(
-    lifecycle: Lifecycle | None, memory: AgentMemory, *, now: datetime, sleeps: bool = False
+    lifecycle: days.Lifecycle | None, memory: AgentMemory, *, now: datetime, sleeps: bool = False
 ) -> TickPlan:
     """Return what a tick does; *sleeps* tells that the agent has nothing to wake up for."""
     state = None
     if lifecycle is not None:
-        here = standing(lifecycle, memory.position)
+        here = days.standing(lifecycle, memory.position)
         state = lifecycle.states[here.state]
-        wait = gate(lifecycle, here, ran_at=memory.began.get(here.state), now=now)
+        wait = days.gate(lifecycle, here, ran_at=memory.began.get(here.state), now=now)
         if wait is not None:
             left = format_duration(timedelta(seconds=max(1, round(wait.total_seconds()))))
             return TickPlan(Beat.GATED, state, f"{here.state} may begin again in {left}")
-        if state.kind is StateKind.REM:
+        if state.kind is days.StateKind.REM:
             return TickPlan(Beat.REST, state)
     if sleeps:
         return TickPlan(Beat.ASLEEP, state, "nothing is due, ready or claimed")
@@ -103,21 +93,26 @@ def begun(memory: AgentMemory, made: TickPlan, *, now: datetime) -> AgentMemory:
 
 
 def ended(
-    memory: AgentMemory, beat: Beat, lifecycle: Lifecycle | None, status: Status, *, now: datetime
+    memory: AgentMemory,
+    beat: Beat,
+    lifecycle: days.Lifecycle | None,
+    status: Status,
+    *,
+    now: datetime,
 ) -> AgentMemory:
     """Return what is remembered after a tick; a tick that did nothing holds its place."""
     if lifecycle is None:
         return replace(memory, kind="", following="")
-    outcome = outcome_of(status)
-    here = standing(lifecycle, memory.position)
+    outcome = days.outcome_of(status)
+    here = days.standing(lifecycle, memory.position)
     if outcome is not None and beat not in _STILL:
-        here = step(lifecycle, here, outcome)
+        here = days.step(lifecycle, here, outcome)
         memory = replace(memory, rested_at=now if beat is Beat.REST else memory.rested_at)
     began = {name: at for name, at in memory.began.items() if name in lifecycle.states}
     return _at(replace(memory, began=began), lifecycle, here)
 
 
-def going(memory: AgentMemory, lifecycle: Lifecycle | None, *, now: datetime) -> AgentMemory:
+def going(memory: AgentMemory, lifecycle: days.Lifecycle | None, *, now: datetime) -> AgentMemory:
     """Return what is known of an agent while it runs: since when, and its position.
 
     Only that: a run that is never let go leaves the gate of its state as it was.
@@ -126,8 +121,10 @@ def going(memory: AgentMemory, lifecycle: Lifecycle | None, *, now: datetime) ->
     return memory if lifecycle is None else _at(memory, lifecycle, memory.position)
 
 
-def _at(memory: AgentMemory, lifecycle: Lifecycle, position: Position | None) -> AgentMemory:
-    here = standing(lifecycle, position)
+def _at(
+    memory: AgentMemory, lifecycle: days.Lifecycle, position: days.Position | None
+) -> AgentMemory:
+    here = days.standing(lifecycle, position)
     state = lifecycle.states[here.state]
     return replace(memory, position=here, kind=state.kind, following=state.next)
 
@@ -156,12 +153,12 @@ class TakenOver(NamedTuple):
     bad: tuple[str, ...] = ()
 
 
-def state_files(lifecycle: Lifecycle, name: str | None) -> list[str]:
+def state_files(lifecycle: days.Lifecycle, name: str | None) -> list[str]:
     return [position_file(name), *(ran_file(state, name) for state in lifecycle.states)]
 
 
 def take_over(
-    memory: AgentMemory, lifecycle: Lifecycle, texts: Mapping[str, str], *, name: str | None
+    memory: AgentMemory, lifecycle: days.Lifecycle, texts: Mapping[str, str], *, name: str | None
 ) -> TakenOver:
     """Return the memory after a look at its files; texts that are not ours count if valid."""
     edited: list[str] = []
@@ -177,7 +174,7 @@ def take_over(
         return understood is not None
 
     file = position_file(name)
-    position = parse_position(texts.get(file, ""))
+    position = days.parse_position(texts.get(file, ""))
     if position is not None and position.state not in lifecycle.states:
         position = None
     place = position if is_news(file, position) else memory.position
@@ -205,7 +202,7 @@ def may_mirror(memory: AgentMemory, file: str, found: str | None) -> bool:
     """Tell whether a file may be written over: what a person put there meanwhile stands."""
     if found is None or _is_ours(memory, file, found):
         return True
-    return parse_position(found) is None and parse_seconds(found) is None
+    return days.parse_position(found) is None and parse_seconds(found) is None
 
 
 def _is_ours(memory: AgentMemory, file: str, text: str) -> bool:
@@ -236,7 +233,7 @@ def read_memory(text: str) -> AgentMemory:
     data = _table(text)
     began = {name: _moment(value) for name, value in _named(data.get("began")).items()}
     return AgentMemory(
-        parse_position(_text(data.get("position"))),
+        days.parse_position(_text(data.get("position"))),
         _text(data.get("kind")),
         _text(data.get("following")),
         began={name: at for name, at in began.items() if at is not None},

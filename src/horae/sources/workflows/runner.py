@@ -34,18 +34,18 @@ from horae.core.receipt import (
 )
 from horae.errors import HoraeError, ScheduleError
 from horae.org.document import read
-from horae.org.world import every, worlds
+from horae.org.world import World, every, worlds
 from horae.process.cgroup import CgroupLimits
 from horae.process.logs import clear
 from horae.process.masking import MASK, Masker, disguises
 from horae.process.processes import LOG_NAME, ProcessLimits, Spec, guessed_secrets
 from horae.process.ready import allowed_environment
-from horae.process.run_settings import facts_of, hidden_bytes, why_held
+from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
 from horae.process.tree import started
 from horae.sources.workflows import record as records
 from horae.sources.workflows.build_cache import BuildCache, BuildError, ToolSettings, line_in
 from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock, oddities
-from horae.sources.workflows.languages import AGENT, filled, language_of, telling
+from horae.sources.workflows.languages import AGENT, InstalledTool, filled, language_of, telling
 from horae.sources.workflows.steps import (
     MIB,
     SHORT,
@@ -66,12 +66,9 @@ if TYPE_CHECKING:
 
     from horae.core.ports import AgentAnswers, Clock, Given, Held, Job, Run
     from horae.org.plan import Plan
-    from horae.org.world import World
     from horae.process.processes import LiveRun, Processes
-    from horae.process.run_settings import RunSettings
     from horae.sources.workflows.build_cache import ReadyBlock
     from horae.sources.workflows.dataflow import Flow, FlowStep
-    from horae.sources.workflows.languages import InstalledTool
 
     Progress = Callable[[records.StepRecord], None]
 
@@ -260,11 +257,7 @@ class _Stage(NamedTuple):
 
 class WorkflowRun:
     def __init__(
-        self,
-        runner: WorkflowRunner,
-        order: WorkflowOrder,
-        given: Given,
-        progress: Progress,
+        self, runner: WorkflowRunner, order: WorkflowOrder, given: Given, progress: Progress
     ) -> None:
         self._order = order
         self._directory = order.directory
