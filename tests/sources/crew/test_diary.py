@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 
 from horae.core.receipt import ENDS, Status
+from horae.files.git.repository import Logged
 from horae.org.document import read
 from horae.sources.crew.briefing import BoardTask, hand, survey
 from horae.sources.crew.diary import (
     MOST_LISTED,
-    Commit,
     DiaryEntry,
     DiaryFacts,
     Ran,
@@ -53,8 +53,8 @@ def facts() -> DiaryFacts:
     handed = hand(surveyed, agent="wren", now=NOW, zone_name="UTC", last_run_at=NOW - 30 * MINUTE)
     return DiaryFacts(
         commits=[
-            Commit(NOW - 20 * MINUTE, "wren", "add: the section on gates"),
-            Commit(NOW - 50 * MINUTE, "moss", "audit: names"),
+            Logged("", NOW - 20 * MINUTE, "wren", "add: the section on gates"),
+            Logged("", NOW - 50 * MINUTE, "moss", "audit: names"),
         ],
         runs=[
             Ran(NOW - 10 * MINUTE, "Deploy", Status.FAILED, "exit code 3"),
@@ -122,7 +122,7 @@ def test_a_page_is_named_by_the_minute_in_utc() -> None:
     [
         (DiaryFacts(), True),
         (DiaryFacts(runs=[Ran(NOW, "wren", Status.NO_WORK)], board={"todo": 9}), True),
-        (DiaryFacts(commits=[Commit(NOW, "wren", "add")]), False),
+        (DiaryFacts(commits=[Logged("", NOW, "wren", "add")]), False),
         *[(DiaryFacts(runs=[Ran(NOW, "x", status)]), False) for status in ENDS - {Status.NO_WORK}],
     ],
 )
@@ -131,7 +131,7 @@ def test_a_rest_after_which_nothing_happened_is_quiet(found: DiaryFacts, quiet: 
 
 
 def test_a_long_list_is_cut_and_says_how_much_is_left_out() -> None:
-    many = [Commit(NOW, "wren", f"add {number}") for number in range(MOST_LISTED + 3)]
+    many = [Logged("", NOW, "wren", f"add {number}") for number in range(MOST_LISTED + 3)]
     lines = rest_text(DiaryFacts(commits=many), agent="wren", now=NOW).splitlines()
     assert sum("add" in line for line in lines) == MOST_LISTED
     assert "- and 3 more" in lines
@@ -143,7 +143,7 @@ def test_no_fact_can_become_a_heading_a_date_or_a_workflow_of_the_plan(
     subject: str, title: str
 ) -> None:
     found = DiaryFacts(
-        commits=[Commit(NOW, subject, subject)],
+        commits=[Logged("", NOW, subject, subject)],
         runs=[Ran(NOW, title, Status.FAILED, subject)],
         coming=[DiaryEntry(NOW, title)],
         board={title: 1},

@@ -16,7 +16,6 @@ from horae.sources.crew.rules import position_file, ran_file, seconds_text
 from horae.sources.crew.tick import (
     AgentMemory,
     Beat,
-    Note,
     TickPlan,
     agent_state,
     begun,
@@ -207,13 +206,13 @@ MEMORIES = st.builds(
 @settings(max_examples=scaled(1000))
 def test_what_is_remembered_is_remembered_as_it_was(memory: AgentMemory) -> None:
     assert read_memory(write_memory(memory)) == memory
-    note = Note(Beat.WAKE, "rem", "why", memory)
-    assert read_note(write_note(note)) == note
+    made = TickPlan(Beat.WAKE, DAY.states["rem"], "why")
+    assert read_note(write_note(made, memory), DAY) == (made, memory)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"beat": 3}', '{"beat": "nap"}', "[" * 10_000])
 def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
-    assert read_note(text) is None
+    assert read_note(text, DAY) is None
     assert read_memory(text) == AgentMemory()
 
 

@@ -14,6 +14,7 @@ from horae.org.document import read
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from horae.files.git.repository import Logged
     from horae.sources.crew.briefing import Handed
 
 FOLDER: Final = "rem"
@@ -22,12 +23,6 @@ MOST_CARRIED: Final = 5  # of each kind
 
 _CARRY: Final = "Carry"
 _NOTHING: Final = "- nothing"
-
-
-class Commit(NamedTuple):
-    at: datetime
-    author: str
-    subject: str
 
 
 class Ran(NamedTuple):
@@ -46,7 +41,7 @@ class DiaryEntry(NamedTuple):
 class DiaryFacts:
     """All that a rest looks at; commits and runs are those since the last rest."""
 
-    commits: Sequence[Commit] = ()
+    commits: Sequence[Logged] = ()
     runs: Sequence[Ran] = ()
     board: Mapping[str, int] = field(default_factory=dict)  # how many tasks in each status
     coming: Sequence[DiaryEntry] = ()

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from errno import EINVAL
 from functools import cached_property, partial
-from itertools import count, islice
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Final
@@ -26,13 +25,13 @@ from horae.core.receipt import ENDS, ENGINE_EXITED, NEVER_STARTED, Filed, Reason
 from horae.errors import HoraeError
 from horae.files.edit import EditConflictError, Splice, create, edit
 from horae.files.git.calls import HORAE, GitError
-from horae.files.git.repository import Git, UpdateRefusal, edit_and_commit, is_repository
+from horae.files.git.repository import Git, Logged, UpdateRefusal, edit_and_commit, is_repository
 from horae.files.git.trees import Trees, why_left
 from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read
 from horae.sources.board.rules import blocked_text, moment
 from horae.sources.crew import briefing, diary, rules, tick
-from horae.sources.crew.lifecycle import Lifecycle, State, parse_lifecycle
+from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 from horae.sources.crew.source import Roster
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class KeeperRunner:
             if name == _DELIVERY or ((left := tick.machine_left(name)) and self.is_gone(left))
         }
         memory = replace(tick.begun(memory, made, now=now), troubles={**kept, **pulled})
-        story = _Tick(self, member, lifecycle, memory, made.beat, made.state, made.reason, told)
+        story = _Tick(self, member, lifecycle, memory, made, told)
         if made.beat is not tick.Beat.WAKE:
             await asyncio.to_thread(self._note, job, story)
             return story
@@ -131,7 +130,9 @@ class KeeperRunner:
         await self.ledger.remember(job.filed.entry, known, term=self.term)
         timeout = member.timeout or agent.definition.timeout
         timeout = timeout or self.keeping.timeout or self._place.timeout
-        told_as = briefing.prompt(told, mode=member.mode or self.keeping.mode, state=story.state)
+        told_as = briefing.prompt(
+            told, mode=member.mode or self.keeping.mode, state=story.made.state
+        )
         agent = replace(agent, directory=tree.path)
         story.run = await self.agents.hold(agent, told_as, run=job, timeout=timeout)
         return story
@@ -144,21 +145,20 @@ class KeeperRunner:
         if isinstance(found, ports.Unreleased):
             return found
         text = await asyncio.to_thread(_text_of, directory / NOTE_NAME, most=_LONGEST_NOTE)
-        note = tick.read_note(text or "")
         says = await self.ledger.text(filed.digest)
-        if note is None or says is None:
-            return found
         try:
-            member = _member(says)
+            member = _member(says or "")
             lifecycle = await asyncio.to_thread(self._lifecycle, member)
         except ports.RunError:
             return found
+        note = tick.read_note(text or "", lifecycle)
+        if note is None:
+            return found
+        made, memory = note
         how = found or ports.Ended(Status.INTERRUPTED, ENGINE_EXITED)
-        if note.beat in {tick.Beat.GATED, tick.Beat.ASLEEP}:  # there was nothing to interrupt
-            how = ports.Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, note.reason))
-        state = None if lifecycle is None else lifecycle.states.get(note.state)
-        story = _Tick(self, member, lifecycle, note.memory, note.beat, state, note.reason)
-        return await self.over(story, how)
+        if made.beat in {tick.Beat.GATED, tick.Beat.ASLEEP}:  # there was nothing to interrupt
+            how = ports.Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, made.reason))
+        return await self.over(_Tick(self, member, lifecycle, memory, made), how)
 
     async def obstacle(self, filed: Filed) -> str | None:
         says = await self.ledger.text(filed.digest)
@@ -166,17 +166,17 @@ class KeeperRunner:
 
     async def began(self, story: _Tick) -> None:
         """Let the file of a state say that it began; its gate counts from here."""
-        at = None if story.state is None else story.memory.began.get(story.state.name)
-        if story.state is not None and at is not None:
-            name = rules.ran_file(story.state.name, self._suffix(story.member))
+        at = None if story.made.state is None else story.memory.began.get(story.made.state.name)
+        if story.made.state is not None and at is not None:
+            name = rules.ran_file(story.made.state.name, self._suffix(story.member))
             await self._mirror(self._state(name), rules.seconds_text(at))
 
     async def over(self, story: _Tick, how: ports.Ended) -> ports.Ended:
         facts = dict(how.facts)
         memory = story.memory
-        if story.state is not None:
-            facts["state"] = story.state.name
-        if story.beat is tick.Beat.WAKE:
+        if story.made.state is not None:
+            facts["state"] = story.made.state.name
+        if story.made.beat is tick.Beat.WAKE:
             brought = await self.trees.deliver(story.member.name)
             facts.update(brought.facts())
             troubles = {name: why for name, why in memory.troubles.items() if name != _DELIVERY}
@@ -188,9 +188,9 @@ class KeeperRunner:
             day = await asyncio.to_thread(self._lifecycle, story.member)
         except ports.RunError:
             day = story.lifecycle
-        memory = tick.ended(memory, story.beat, day, how.outcome, now=self.clock.now())
+        memory = tick.ended(memory, story.made.beat, day, how.outcome, now=self.clock.now())
         memory = tick.mirrored(memory, name=self._suffix(story.member))
-        is_counted = how.is_counted and story.beat is not tick.Beat.GATED
+        is_counted = how.is_counted and story.made.beat is not tick.Beat.GATED
         return replace(how, facts=facts, memory=tick.write_memory(memory), is_counted=is_counted)
 
     async def rest(self, story: _Tick) -> ports.Ended:
@@ -312,17 +312,10 @@ class KeeperRunner:
         for task in cards.tasks:
             assignee = task.text("assignee")
             other = "" if assignee is None or assignee == name else assignee
-            told = briefing.BoardTask(
-                task.id,
-                task.title,
-                task.status,
-                task.numbers("depends_on"),
-                moment(task.scheduled_for),
-                blocked_text(task) or "",
-                task.text("claimed_by") or other,
-                moment(task.text("completed")),
-            )
-            found.append(told)
+            what = (task.id, task.title, task.status, task.numbers("depends_on"))
+            waits = (moment(task.scheduled_for), blocked_text(task) or "")
+            claimed_by, done_at = task.text("claimed_by") or other, moment(task.text("completed"))
+            found.append(briefing.BoardTask(*what, *waits, claimed_by, done_at))
         return found
 
     def _plans(self) -> list[tuple[str, Plan]]:
@@ -342,18 +335,15 @@ class KeeperRunner:
                 continue
             page = await self.ledger.receipts(entry=known.number, limit=1)
             last = page.receipts[0] if page.receipts else None
-            status = "" if last is None else last.status.value
+            what = (known.mark.title, known.item.origin, "" if last is None else last.status.value)
             planned_at = None if last is None else last.receipt.planned_at
-            origin = known.item.origin
-            found.append(
-                briefing.Appointment(known.mark.title, origin, status, planned_at, known.next_at)
-            )
+            found.append(briefing.Appointment(*what, planned_at, known.next_at))
         return found
 
     async def _facts(
         self, since: datetime | None, told: briefing.Handed | None
     ) -> diary.DiaryFacts:
-        commits: list[diary.Commit] = []
+        commits: list[Logged] = []
         if is_repository(self._place.root):
             try:
                 found = await Git(self._place.root).log(since=since)
@@ -361,7 +351,7 @@ class KeeperRunner:
                 log.warning("the briefing names no commits: %s", error)
                 found = []
             commits = [
-                diary.Commit(each.at, each.author, each.subject)
+                each
                 for each in found
                 if not (each.author == HORAE.name and each.subject.startswith(_REST))
             ]
@@ -385,20 +375,16 @@ class KeeperRunner:
     async def _write_page(self, name: str, text: str, message: str) -> str:
         """Write a page into the plan root and commit it alone; one that is there stays."""
         root = self._place.root
-        stem, dot, kind = name.rpartition(".")
-        names = (name if number == 1 else f"{stem}-{number}{dot}{kind}" for number in count(1))
-        for each in islice(names, _PAGES):
+        for number in range(1, _PAGES + 1):
+            each = name if number == 1 else f"{name.removesuffix('.org')}-{number}.org"
             path = root / each
             path.parent.mkdir(exist_ok=True)
-            data = text.encode()
+            write = partial(create, path, text.encode(), root=root)
             try:
-                _, made = await edit_and_commit(
-                    path, partial(create, path, data, root=root), message=lambda _: message
-                )
+                _, made = await edit_and_commit(path, write, message=lambda _: message)
             except EditConflictError:  # another rest of this minute
                 continue
-            committed = f"; {made.words}" if made.words else ""
-            return f"wrote {each}{committed}"
+            return f"wrote {each}; {made.words}" if made.words else f"wrote {each}"
         raise ports.RunError(f"{_PAGES} pages of this minute already exist: {name}")
 
     # Files of state
@@ -406,9 +392,7 @@ class KeeperRunner:
     def _note(self, job: ports.Job, story: _Tick) -> None:
         directory = self._place.directory_of(job.run)
         directory.mkdir(0o700, parents=True, exist_ok=True)
-        name = "" if story.state is None else story.state.name
-        note = tick.Note(story.beat, name, story.reason, story.memory)
-        mirror(directory / NOTE_NAME, tick.write_note(note))
+        mirror(directory / NOTE_NAME, tick.write_note(story.made, story.memory))
 
     async def _mirror(self, path: Path, text: str) -> None:
         if self.keeping.has_files:
@@ -430,9 +414,7 @@ class _Tick:
     member: rules.Member
     lifecycle: Lifecycle | None
     memory: tick.AgentMemory
-    beat: tick.Beat
-    state: State | None
-    reason: str
+    made: tick.TickPlan
     told: briefing.Handed | None = None
     run: ports.Held | None = None
     is_let_go: bool = False
@@ -456,19 +438,19 @@ class _Tick:
         if not self.is_let_go:
             never = ports.Ended(Status.KILLED, NEVER_STARTED)
             return never if self.run is None else await self.run.ended()
-        if self.beat in {tick.Beat.WAKE, tick.Beat.REST}:
+        if self.made.beat in {tick.Beat.WAKE, tick.Beat.REST}:
             await self.keeper.began(self)
         if self.run is not None:
             how = await self.run.ended()
             if self.is_cancelled:  # whatever it says of itself, it holds its place
                 how = replace(how, outcome=Status.KILLED)
-        elif self.beat is tick.Beat.REST:
+        elif self.made.beat is tick.Beat.REST:
             try:
                 how = await self.keeper.rest(self)
             except (HoraeError, OSError) as error:
                 how = ports.Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
         else:
-            how = ports.Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, self.reason))
+            how = ports.Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, self.made.reason))
         return await self.keeper.over(self, how)
 
 

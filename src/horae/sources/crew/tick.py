@@ -247,7 +247,7 @@ def read_memory(text: str) -> AgentMemory:
 def write_memory(memory: AgentMemory) -> str:
     """Return what is to be remembered, as text.
 
-    >>> read_memory(write_memory(AgentMemory(Position("wake_add", 2)))).position
+    >>> read_memory(write_memory(AgentMemory(days.Position("wake_add", 2)))).position
     Position(state='wake_add', hits=2)
     """
     times = {key: getattr(memory, name) for name, key in _TIMES.items()}
@@ -264,30 +264,27 @@ def write_memory(memory: AgentMemory) -> str:
     return json.dumps({name: value for name, value in data.items() if value}, sort_keys=True)
 
 
-class Note(NamedTuple):
-    beat: Beat
-    state: str
-    reason: str
-    memory: AgentMemory
-
-
-def read_note(text: str) -> Note | None:
+def read_note(text: str, lifecycle: days.Lifecycle | None) -> tuple[TickPlan, AgentMemory] | None:
+    """Return what a tick began as; None if its note does not say."""
     data = _table(text)
     try:
         beat = Beat(_text(data.get("beat")))
     except ValueError:
         return None
-    memory = read_memory(_text(data.get("memory")))
-    return Note(beat, _text(data.get("state")), _text(data.get("reason")), memory)
+    state = None if lifecycle is None else lifecycle.states.get(_text(data.get("state")))
+    plan = TickPlan(beat, state, _text(data.get("reason")))
+    return plan, read_memory(_text(data.get("memory")))
 
 
-def write_note(note: Note) -> str:
-    """Return the note about a tick as one line.
+def write_note(made: TickPlan, memory: AgentMemory) -> str:
+    """Return the note about a tick as one line, to be found beside its run after a crash.
 
-    >>> read_note(write_note(Note(Beat.REST, "rem", "", AgentMemory()))).state
-    'rem'
+    >>> read_note(write_note(TickPlan(Beat.REST, reason="quiet"), AgentMemory()), None)[0].reason
+    'quiet'
     """
-    return json.dumps({**note._asdict(), "memory": write_memory(note.memory)})
+    state = "" if made.state is None else made.state.name
+    facts = {"beat": made.beat, "state": state, "reason": made.reason}
+    return json.dumps({**facts, "memory": write_memory(memory)})
 
 
 def _table(text: str) -> dict[str, object]:
