@@ -13,7 +13,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.tool_policy import BASH, GIT, GREP, READ, Mode, Pattern, ToolPolicy
 
@@ -125,15 +125,10 @@ class Result:
 
     def facts(self) -> dict[str, object]:
         counts = [each for each in (self.tokens_in, self.tokens_out) if each is not None]
-        facts = {
-            "tokens": sum(counts) if counts else None,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "cost": self.cost,
-            "steps": self.steps,
-            "model": self.model or None,
-        }
-        return {name: value for name, value in facts.items() if value is not None}
+        names = ("tokens_in", "tokens_out", "cost", "steps", "model")
+        facts: dict[str, object] = {"tokens": sum(counts) if counts else None}
+        facts |= {name: getattr(self, name) for name in names}
+        return {name: value for name, value in facts.items() if value not in {None, ""}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +227,11 @@ def _is_as_asked(command: tuple[str, ...], row: Program) -> bool:
     if form is None or not _has(command, form, row):
         return True
     name, _, value = form.partition("=")
-    spelled = (name, dict(row.short).get(name, name))
     words = " ".join(command)
-    return any(
-        f"{each}={value}" in words.replace(f"{each} ", f"{each}=").split() for each in spelled
-    )
+    for each in (name, dict(row.short).get(name, name)):
+        if f"{each}={value}" in words.replace(f"{each} ", f"{each}=").split():
+            return True
+    return False
 
 
 # Tool policies
@@ -244,30 +239,24 @@ def _is_as_asked(command: tuple[str, ...], row: Program) -> bool:
 
 def _only_reads(policy: ToolPolicy) -> bool:
     """Tell whether a policy is an allow list on which nothing can write, run or call out."""
-    is_list = policy.mode is Mode.ALLOW_LIST
-    return is_list and bool(policy.tools) and {each.tool for each in policy.tools} <= {READ, GREP}
+    tools = {each.tool for each in policy.tools}
+    return policy.mode is Mode.ALLOW_LIST and bool(tools) and tools <= {READ, GREP}
 
 
-def _claude_limits(policy: ToolPolicy) -> Iterator[str]:
-    """Yield the options for Claude Code: which tools there are, and which calls are let pass.
+def _claude_limits(policy: ToolPolicy) -> list[str]:
+    """Return the options for Claude Code: which tools there are, and which calls are let pass.
 
     Settings in the working directory, which an agent can write, do not count; nobody is there to
     be asked, so what is not allowed is denied.
     """
-    yield "--setting-sources=user"
-    yield "--strict-mcp-config"
+    options = ["--setting-sources=user", "--strict-mcp-config"]
+    spelled = [each for pattern in policy.tools for each in _in_claude(pattern)]
     if policy.mode is Mode.DENY_LIST:
-        yield "--disallowedTools"
-        yield from (each for pattern in policy.tools for each in _in_claude(pattern))
-        return
-    listed = policy.tools if policy.mode is Mode.ALLOW_LIST else ()
-    spelled = [each for pattern in listed for each in _in_claude(pattern)]
+        return [*options, "--disallowedTools", *spelled]
+    spelled = spelled if policy.mode is Mode.ALLOW_LIST else []
     names = dict.fromkeys(each.partition("(")[0] for each in spelled)
-    yield f"--tools={','.join(names)}"
-    yield "--permission-mode=dontAsk"
-    if spelled:
-        yield "--allowedTools"
-        yield from spelled
+    options += [f"--tools={','.join(names)}", "--permission-mode=dontAsk"]
+    return [*options, "--allowedTools", *spelled] if spelled else options
 
 
 def _in_claude(pattern: Pattern) -> tuple[str, ...]:
@@ -312,7 +301,8 @@ def _claude(printed: str) -> Result | None:
 def _codex(printed: str) -> Result | None:
     found = Result()
     steps = 0
-    for event in _lines(printed):
+    lines = (line for line in printed.splitlines() if line.startswith('{"'))
+    for event in (_table(_loaded(line)) for line in lines):
         kind, item = _text(event.get("type")), _table(event.get("item"))
         what = _text(item.get("type"))
         if kind == "item.completed" and what in {"agent_message", "assistant_message"}:
@@ -321,18 +311,13 @@ def _codex(printed: str) -> Result | None:
             steps += 1
         elif kind == "turn.completed":
             usage = _table(event.get("usage"))
-            found = replace(
-                found,
-                error="",
-                is_read=True,
-                tokens_in=_sum([found.tokens_in, usage.get("input_tokens")]),
-                tokens_out=_sum([found.tokens_out, usage.get("output_tokens")]),
-            )
+            sent = _sum([found.tokens_in, usage.get("input_tokens")])
+            got = _sum([found.tokens_out, usage.get("output_tokens")])
+            found = replace(found, error="", is_read=True, tokens_in=sent, tokens_out=got)
         elif kind in {"turn.failed", "error"}:
             why = _table(event.get("error")).get("message") or event.get("message")
-            found = replace(
-                found, error=_plain(why) or "the agent reported a failure", is_read=True
-            )
+            said = _plain(why) or "the agent reported a failure"
+            found = replace(found, error=said, is_read=True)
     return replace(found, steps=steps) if found.is_read else None
 
 
@@ -405,18 +390,9 @@ def _llm(printed: str) -> Result | None:
 def _model(printed: str) -> Result | None:
     """Return what our own program knows at the end; a killed one may have said nothing."""
     said = _table(_loaded(printed))
-    if not said:
-        return None
-    return Result(
-        _text(said.get("text")),
-        _text(said.get("error")),
-        is_read=True,
-        tokens_in=_count(said.get("tokens_in")),
-        tokens_out=_count(said.get("tokens_out")),
-        cost=_cost(said.get("cost")),
-        steps=_count(said.get("steps")),
-        model=_text(said.get("model")),
-    )
+    known: dict[str, Any] = {name: _text(said.get(name)) for name in ("text", "error", "model")}
+    known |= {name: _count(said.get(name)) for name in ("tokens_in", "tokens_out", "steps")}
+    return Result(**known, cost=_cost(said.get("cost")), is_read=True) if said else None
 
 
 _READERS: Final[Mapping[Answers, Callable[[str], Result | None]]] = {
@@ -429,16 +405,10 @@ _READERS: Final[Mapping[Answers, Callable[[str], Result | None]]] = {
 }
 
 
-def _lines(printed: str) -> Iterator[Mapping[str, object]]:
-    """Yield the objects that stand on a line of their own; other lines are passed over."""
-    lines = (_loaded(line) for line in printed.splitlines() if line.startswith('{"'))
-    yield from (said for said in lines if isinstance(said, dict))
-
-
 def _last_object(
     printed: str, is_it: Callable[[Mapping[str, object]], bool]
 ) -> Mapping[str, object] | None:
-    """Return the last object that is the one; warnings may stand around it."""
+    # Warnings may stand around it.
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     starts = [found.start() for found in re.finditer(r"^[{\[]", printed, re.MULTILINE)]
     for start in reversed(starts[:1] + starts[1:][-_CANDIDATES:]):
@@ -483,8 +453,8 @@ def _count(value: object) -> int | None:
     """Return a number of things from a stranger; None if it is none."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 13:
         value = int(value)
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_number and isinstance(value, int) and 0 <= value <= _MOST else None
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
+    return value if is_count and isinstance(value, int) else None
 
 
 def _sum(values: Iterator[object] | list[object]) -> int | None:
@@ -494,11 +464,9 @@ def _sum(values: Iterator[object] | list[object]) -> int | None:
 
 def _cost(value: object) -> float | None:
     """Return an amount of money from a stranger; None if it is none."""
-    if not isinstance(value, int | float | str) or isinstance(value, bool):
-        return None
     try:
-        amount = float(value)
-    except (ValueError, OverflowError):
+        amount = float("" if isinstance(value, bool) else value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
         return None
     return round(amount, 6) if math.isfinite(amount) and 0 <= amount <= _MOST else None
 

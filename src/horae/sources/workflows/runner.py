@@ -14,7 +14,7 @@ import re
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from horae.core.command import call_of
 from horae.core.headline import agent_blocks
@@ -86,6 +86,7 @@ _NO_AGENT: Final = (
     " or :AGENT: NAME in the drawer of its workflow"
 )
 _SIZE: Final = re.compile(r"([0-9]{1,6})\s*([KMG])(?:i?B)?", re.IGNORECASE)
+_BAD: Final = frozenset({records.StepStatus.FAILED, records.StepStatus.KILLED})
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -100,7 +101,6 @@ class WorkflowOrder:
     run: int | str
     directory: Path
     work: Path  # the directory of the plan
-    root: Path
     timeout: timedelta
     environment: Mapping[str, str] = field(default_factory=dict)
     input: bytes = b""
@@ -141,7 +141,6 @@ class WorkflowRunner:
             run=run.number,
             directory=place.directory_of(run),
             work=place.work_of(filed),
-            root=place.root,
             timeout=timeout,
             environment=facts_of(job, place, timeout=timeout),
             is_timed=filed.receipt.key.startswith(_TIMED),
@@ -177,7 +176,6 @@ class WorkflowRunner:
             run=run,
             directory=place.data / "runs" / f"{now:%Y-%m-%d}" / run,
             work=(place.root / name).parent,
-            root=place.root,
             timeout=place.timeout,
             # A run inside a run rides in its parent's slot, so it must know of it.
             environment={key: place.environ[key] for key in ("HORAE_RUN",) if key in place.environ},
@@ -245,15 +243,6 @@ class _Step:
     def at(self) -> int:
         return self.flow.component.at
 
-    @property
-    def is_bad(self) -> bool:
-        return self.note.status in {records.StepStatus.FAILED, records.StepStatus.KILLED}
-
-
-class _Stage(NamedTuple):
-    flow: Flow
-    steps: list[_Step]
-
 
 class WorkflowRun:
     def __init__(
@@ -266,13 +255,12 @@ class WorkflowRun:
         self._clock = runner.clock
         self._progress = progress
         self.record, self._stages = _staged(order)
-        self._steps = [step for stage in self._stages for step in stage.steps]
+        self._steps = [step for _, steps in self._stages for step in steps]
         self._agents = dict(agent_blocks(order.plan))
         # Packages of JavaScript: beside the plan and above it, up to the root.
         above = (each / "node_modules" for each in (order.work, *order.work.parents))
-        packages = [
-            str(each) for each in above if each.is_relative_to(order.root) and each.is_dir()
-        ]
+        root = runner.place.root
+        packages = [str(each) for each in above if each.is_relative_to(root) and each.is_dir()]
         self._environment = {
             **allowed_environment(runner.place.environ),
             **given.variables,
@@ -335,8 +323,8 @@ class WorkflowRun:
             if len(self._order.input) > SHORT:
                 records.put(self._input.path, self._order.input)
             await self._make_ready()
-            for stage in self._stages:
-                await self._run_stage(stage)
+            for flow, steps in self._stages:
+                await self._run_stage(Course(flow), steps)
             await self._folders.cleared()
             self._end.set_result(self._finish())
         except asyncio.CancelledError:  # the loop is closing, and what runs dies with it
@@ -363,10 +351,8 @@ class WorkflowRun:
 
         await asyncio.gather(*(lane() for _ in range(self._bounds.at_once)))
         bad = next((each.note for each in self._steps if each.note.error is not None), None)
-        if bad is None:
-            return
         for step in self._steps:
-            if step.note.error is None:
+            if bad is not None and step.note.error is None:
                 reason = f"not run, because {bad.name} ({bad.where}) cannot run"
                 self._say(step, records.StepStatus.SKIPPED, reason)
 
@@ -387,13 +373,13 @@ class WorkflowRun:
                     raise RunError(_NO_AGENT)
                 await self._runner.agent.check(note.tool)
             else:
-                ask = ToolSettings(self._live, spec, order.root, self._tools)
+                ask = ToolSettings(self._live, spec, self._runner.place.root, self._tools)
                 program, component = self._directory / f"{step.at}.bin", step.flow.component
                 step.ready = await self._runner.cache.ready(component, language, program, ask)
                 tool = step.ready.found
                 note.tool = " ".join(filter(None, (tool.path, tool.version)))
         except BuildError as error:
-            note.stderr = self._masked(error.said[-TAIL:])
+            note.stderr = _text(self._masked(error.said[-TAIL:]))
             self._place_error(step, error.line)
             self._fail(step, error.reason)
         except HoraeError as error:
@@ -415,12 +401,12 @@ class WorkflowRun:
 
     # The steps of one workflow.
 
-    async def _run_stage(self, stage: _Stage) -> None:
-        course, most = Course(stage.flow), self._bounds.at_once
+    async def _run_stage(self, course: Course, steps: list[_Step]) -> None:
+        most = self._bounds.at_once
         running: dict[asyncio.Task[None], int] = {}
         while True:
             while len(running) < most and (number := course.take()) is not None:
-                running[asyncio.create_task(self._run_step(stage.steps[number]))] = number
+                running[asyncio.create_task(self._run_step(steps[number]))] = number
             if not running:
                 return
             # If there was room and nothing for it, then whatever comes next follows from one step.
@@ -429,7 +415,7 @@ class WorkflowRun:
             for task in done:
                 number = running.pop(task)
                 task.result()
-                step, note = stage.steps[number], stage.steps[number].note
+                step, note = steps[number], steps[number].note
                 if not note.status.is_good:
                     for each in step.followers:  # a run of one may wait for its input
                         waiting, each.run = each.run, None
@@ -437,9 +423,9 @@ class WorkflowRun:
                             waiting.cancel("its input was not produced")
                             await waiting.ended()
                 for later in course.end(number, is_good=note.status.is_good):
-                    if stage.steps[later].note.error is None:
+                    if steps[later].note.error is None:
                         reason = f"depends on {note.name} ({note.where}), which was {note.status}"
-                        self._say(stage.steps[later], records.StepStatus.SKIPPED, reason)
+                        self._say(steps[later], records.StepStatus.SKIPPED, reason)
 
     async def _run_step(self, step: _Step) -> None:
         note = step.note
@@ -517,7 +503,7 @@ class WorkflowRun:
             case _:
                 self._place_error(step, line_in(said, last=True))
                 last = output.part(max(0, output.size - TAIL), TAIL)
-                step.words = said if said.strip() else self._masked(last)
+                step.words = said if said.strip() else _text(self._masked(last))
                 words = shown(telling(step.words))
                 reason = f"{ended.reason}: {words}" if words else ended.reason
                 self._say(step, records.StepStatus.FAILED, reason)
@@ -609,20 +595,17 @@ class WorkflowRun:
         if note.persist:
             output.keep()
         # A little more than is shown, so that no secret is cut in two and shown in part.
-        beginning = self._without_secrets(output.part(0, records.SHOWN + _BEYOND))[: records.SHOWN]
+        beginning = self._masked(output.part(0, records.SHOWN + _BEYOND))[: records.SHOWN]
         note.take_output(beginning, output.size, is_cut=output.size > records.SHOWN)
         note.sum, note.output = output.sum, output.path.name
         self._say(step, status)
 
     def _reuse(self, step: _Step) -> bool:
         """Take the output of an earlier run, from the same text and input, if there is one."""
-        kept = self._before.get((step.note.name, step.note.digest or ""))
-        if kept is None:
-            return False
         target = self._directory / f"{step.at}.out"
         try:
-            os.link(kept, target)
-        except OSError:
+            os.link(self._before[step.note.name, step.note.digest or ""], target)
+        except (KeyError, OSError):
             return False
         data = target.read_bytes()
         output = StepOutput(target, len(data), sha256(data).hexdigest())
@@ -655,10 +638,7 @@ class WorkflowRun:
 
     # Secrets.
 
-    def _masked(self, data: bytes) -> str:
-        return _text(self._without_secrets(data))
-
-    def _without_secrets(self, data: bytes) -> bytes:
+    def _masked(self, data: bytes) -> bytes:
         masker = Masker(self._spellings)
         return masker.feed(data) + masker.rest()
 
@@ -680,8 +660,8 @@ class WorkflowRun:
         record, directory = self.record, self._directory
         self._write_log()
         record.world.settle()
-        bad = next((step for step in self._steps if step.is_bad), None)
-        outcome, reason, code = self._outcome(bad)
+        bad = next((step for step in self._steps if step.note.status in _BAD), None)
+        outcome, reason, code = self._outcome(None if bad is None else bad.note)
         record.outcome, record.reason, record.exit_code = outcome, reason, code
         record.finished_at = self._clock.now()
         kept = set()
@@ -707,9 +687,8 @@ class WorkflowRun:
             facts["tail"] = "\n".join(last_lines(bad.words))
         return Ended(outcome, reason, code, facts)
 
-    def _outcome(self, failed: _Step | None) -> tuple[Status, Reason, int | None]:
-        """Return what the ends of the steps mean for all of it; *failed* is the first bad one."""
-        bad = None if failed is None else failed.note
+    def _outcome(self, bad: records.StepRecord | None) -> tuple[Status, Reason, int | None]:
+        """Return what the ends of the steps mean for all of it; *bad* is the first bad one."""
         if self._live.reason:
             return Status.KILLED, Reason(ReasonCode.CANCELLED, self._live.reason), None
         if self._is_late:
@@ -720,7 +699,7 @@ class WorkflowRun:
             return Status.FAILED, reason, bad.exit_code
         sinks = [step.output for step in self._steps if not step.followers]
         if len(sinks) == 1 and sinks[0] is not None:
-            line = self._masked(sinks[0].part(0, 4096)).lstrip().partition("\n")[0]
+            line = _text(self._masked(sinks[0].part(0, 4096))).lstrip().partition("\n")[0]
             found = verdict(RunFinish(EndCause.EXIT, code=0, first=line))
             return found.status, found.reason, 0
         words = f"{len(self._steps)} steps" if self._steps else "no steps"
@@ -748,9 +727,9 @@ class WorkflowRun:
             log.warning("cannot write the output in %s: %s", self._directory, error)
 
 
-def _staged(order: WorkflowOrder) -> tuple[records.Record, list[_Stage]]:
+def _staged(order: WorkflowOrder) -> tuple[records.Record, list[tuple[Flow, list[_Step]]]]:
     """Return the record before a run, and its workflows, parents first; a loop is a RunError."""
-    stages: list[_Stage] = []
+    stages: list[tuple[Flow, list[_Step]]] = []
     notes: list[str] = []
     lines = [order.line + place.line - 1 for place in order.plan.places()]
 
@@ -769,7 +748,7 @@ def _staged(order: WorkflowOrder) -> tuple[records.Record, list[_Stage]]:
             step.before = None if step.flow.after is None else steps[step.flow.after]
         found = [step.note for step in steps]
         record = records.WorldRecord(world.name, world.schedule, world.exports, found, [])
-        stages.append(_Stage(flow, steps))
+        stages.append((flow, steps))
         for child in world.workflows:
             if order.is_timed and has_own_clock(child):
                 left = records.WorldRecord(child.name, child.schedule, child.exports, [], [])
