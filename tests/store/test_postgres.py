@@ -975,7 +975,7 @@ class TestMoving:
         put = moving._put
 
         def careless(wire: Any, table: Any, names: str, rows: Any) -> None:
-            put(wire, table, names, rows[:-1] if table.name == "event" else rows)
+            put(wire, table, names, rows[:-1] if table == "event" else rows)
 
         monkeypatch.setattr(moving, "_put", careless)
         async with opened(url) as target:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from horae.core import access
 from horae.core.access import Session, Token
 from horae.core.scope import OPERATOR, Scope, parse_scopes, scope_words
 from horae.store.codec import moment, plain
+from horae.store.database import looking_into
 from horae.store.ledger import ANYBODY
 from horae.store.sql import theme
 
@@ -120,10 +121,8 @@ class BookSessions:
 
 def digests_in(path: Path) -> list[str] | None:
     """Return the digests of the tokens of a ledger; None: it cannot be read."""
-    with suppress(sqlite3.Error):  # the caller gets None
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            return [str(row[0]) for row in connection.execute(_RESTORE["digests"])]
+    with suppress(sqlite3.Error), looking_into(path) as connection:  # the caller gets None
+        return [str(row[0]) for row in connection.execute(_RESTORE["digests"])]
     return None
 
 

@@ -6,9 +6,10 @@ To sync the disk takes far longer than to write, and no longer for many writes t
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import groupby
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
@@ -26,45 +27,28 @@ T = TypeVar("T")
 MOST: Final = 256  # calls in one commit: the first is not to wait for an endless line
 
 
+@dataclass(slots=True, eq=False)
 class QueuedCall(Generic[T]):
-    """What somebody wants read, or written in a term, and what came of it.
+    """What is to be read, or written in a term, and what came of it.
 
     Without *keep* it only tries. One that is *alone* takes long, and delays no answer but
     its own. A *worker* writes of its own runs, whatever the term.
     """
 
-    __slots__ = (
-        "actor",
-        "error",
-        "future",
-        "is_alone",
-        "keep",
-        "loop",
-        "result",
-        "term",
-        "work",
-        "worker",
-    )
+    work: Callable[[Book], T]
+    term: int = 0
+    keep: bool = True
+    is_alone: bool = False
+    worker: NodeJoin | None = None
+    result: T | None = None
+    error: BaseException | None = None
+    # Not in the thread that writes: its context is another.
+    actor: str = field(default_factory=lambda: plain(current_actor()))
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    future: asyncio.Future[T] = field(init=False)
 
-    def __init__(
-        self,
-        work: Callable[[Book], T],
-        *,
-        term: int = 0,
-        keep: bool = True,
-        is_alone: bool = False,
-        worker: NodeJoin | None = None,
-    ) -> None:
-        self.work = work
-        self.actor = plain(current_actor())  # not in the thread that writes: its context is another
-        self.term = term
-        self.keep = keep
-        self.is_alone = is_alone
-        self.worker = worker
-        self.result: T | None = None
-        self.error: BaseException | None = None
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[T] = self.loop.create_future()
+    def __post_init__(self) -> None:
+        self.future = self.loop.create_future()
 
     def do(self, book: Book) -> None:
         """Do it alone."""
@@ -117,13 +101,9 @@ class CallQueue:
             except BaseException as error:  # a bug, of which whoever waits must hear
                 for call in calls:
                     call.error = call.error or error
-            waiting: defaultdict[asyncio.AbstractEventLoop, list[QueuedCall[Any]]] = defaultdict(
-                list
-            )
-            for call in calls:
-                waiting[call.loop].append(call)
-            for loop, some in waiting.items():
+            for loop in {call.loop for call in calls}:
                 # At once, so that those who go on to write stand in line together again.
+                some = [call for call in calls if call.loop is loop]
                 with suppress(RuntimeError):  # nobody waits in a loop that is closed
                     loop.call_soon_threadsafe(_answer, some)
 
@@ -163,7 +143,11 @@ def _answer(calls: Sequence[QueuedCall[Any]]) -> None:
 
 def do_all(calls: Sequence[QueuedCall[Any]], book: Book) -> None:
     """Do what several calls ask for, those at once that stand together and want the same."""
-    for (many, actor, worker), some in groupby(calls, key=_kind):
+    # What does a call together with others of its kind, if anything does, and for whom.
+    kinds = groupby(
+        calls, key=lambda call: (getattr(call.work, "all", None), call.actor, call.worker)
+    )
+    for (many, actor, worker), some in kinds:
         same = [*some]
         book.actor, book.worker = actor, worker
         if many is None:
@@ -172,8 +156,3 @@ def do_all(calls: Sequence[QueuedCall[Any]], book: Book) -> None:
             found = many(book, [cast("Batch[Any]", call.work).given for call in same])
         for call, result in zip(same, found, strict=True):
             call.result = result
-
-
-def _kind(call: QueuedCall[Any]) -> tuple[Any, str, NodeJoin | None]:
-    """Return what does a call together with others of its kind, if anything does, and for whom."""
-    return getattr(call.work, "all", None), call.actor, call.worker

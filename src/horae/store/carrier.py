@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -50,12 +52,12 @@ def enqueue(connection: psycopg.Connection[Any], machine: str, receipt: int) -> 
     SyncQueries(SyncPsycopgDriver(connection), qbq=queue).enqueue(machine, b"%d" % receipt)
 
 
+@dataclass(frozen=True, slots=True)
 class Carrier:
     """The messages for one machine."""
 
-    def __init__(self, address: DatabaseAddress, machine: str) -> None:
-        self._address = address
-        self._machine = machine
+    address: DatabaseAddress
+    machine: str
 
     async def run(self, take: Callable[[int], Awaitable[None]]) -> None:
         """Hand on each message, for ever; a connection that is lost is made again."""
@@ -68,17 +70,15 @@ class Carrier:
             await asyncio.sleep(AGAIN)
 
     async def _run(self, take: Callable[[int], Awaitable[None]]) -> None:
-        from datetime import timedelta
-
         async with (
-            await connect(self._address, NAME) as connection,
-            await connect(self._address, NAME) as ears,
+            await connect(self.address, NAME) as connection,
+            await connect(self.address, NAME) as ears,
         ):
             settings = _settings()
             driver = _Driver(connection, ears)
             manager = QueueManager(_queries(driver, settings), channel=settings.channel)
 
-            @manager.entrypoint(self._machine)
+            @manager.entrypoint(self.machine)
             async def told(job: Job) -> None:
                 await take(int(job.payload or b"0"))
 
@@ -94,11 +94,7 @@ class Carrier:
 
 
 class _Driver(PsycopgDriver):
-    """A driver that listens on a connection of its own.
-
-    Who listens keeps a connection for a second at a time, and a message that has just been
-    told of would wait for it.
-    """
+    """A driver that listens on another connection, which listening keeps for a second at a time."""
 
     def __init__(
         self, connection: psycopg.AsyncConnection[Any], ears: psycopg.AsyncConnection[Any]
@@ -107,11 +103,9 @@ class _Driver(PsycopgDriver):
         self._ears = PsycopgDriver(ears)
 
     async def add_listener(self, channel: str, callback: NotifyCallback) -> None:
-        """Tell somebody of what comes through a channel."""
         await self._ears.add_listener(channel, callback)
 
     async def remove_listener(self, channel: str, callback: NotifyCallback) -> None:
-        """Tell somebody no longer."""
         await self._ears.remove_listener(channel, callback)
 
     async def __aenter__(self) -> Self:

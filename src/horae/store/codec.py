@@ -40,7 +40,7 @@ from horae.timing.repeater import RepeaterKind, parse_repeater
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from horae.core.entry import Rule
 
@@ -48,10 +48,6 @@ _Read = TypeVar("_Read")
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TINY: Final = timedelta(microseconds=1)
-ENTRY: Final = (
-    "spec", "address", "file", "line", "title", "digest", "number", "accounted_to", "ended_at",
-    "ticks", "streak", "failures",
-)  # the columns of an entry, as `read_entry` wants them  # fmt: skip
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
 
 
@@ -119,11 +115,6 @@ def write_policy(policy: Policy) -> str:
 
 @lru_cache(maxsize=1024)
 def read_policy(text: str) -> Policy:
-    """Return the policy that was written down.
-
-    >>> read_policy('{"overlap":"queue"}').overlap
-    <Overlap.QUEUE: 'queue'>
-    """
     return _policy(json.loads(text))
 
 
@@ -144,43 +135,11 @@ def write_entry(entry: Entry) -> str:
     return compact(data)
 
 
-def read_entry(row: Sequence[Any]) -> Entry:
-    """Return the entry that was written down, with what is known of it.
-
-    The row has what is in `ENTRY`, in that order, and perhaps more.
-    """
-    text, address, file, line, title, digest, number, accounted_to, ended_at, *counts = row[:12]
-    spec = _read_spec(text)
-    rule = spec.rule
-    if isinstance(rule, CadenceRule):
-        rule = CadenceRule(rule.base, rule.first_at, *counts)
-    return Entry(
-        address,
-        Origin(file, line),
-        title,
-        rule,
-        spec.work,
-        spec.agents,
-        spec.policy,
-        spec.zone,
-        spec.deadline,
-        digest,
-        number,
-        moment(accounted_to),
-        moment(ended_at),
-    )
-
-
 def read_rule(text: str) -> Rule:
     return _read_spec(text).rule
 
 
 def write_agents(agents: tuple[str, ...]) -> str:
-    """Return the names of agents as text.
-
-    >>> write_agents(("iris", "hermes"))
-    '["iris","hermes"]'
-    """
     return _ENCODER.encode(agents) if agents else "[]"
 
 
@@ -354,14 +313,35 @@ def item_of(row: sqlite3.Row) -> Entry | Unarmed:
 
 @_read("entry")
 def entry_of(row: sqlite3.Row) -> Entry:
-    return read_entry([row[name] for name in ENTRY])
+    spec = _read_spec(row["spec"])
+    rule = spec.rule
+    if isinstance(rule, CadenceRule):
+        rule = CadenceRule(rule.base, rule.first_at, *_counts(row))
+    return Entry(
+        row["address"],
+        Origin(row["file"], row["line"]),
+        row["title"],
+        rule,
+        spec.work,
+        spec.agents,
+        spec.policy,
+        spec.zone,
+        spec.deadline,
+        row["digest"],
+        row["number"],
+        moment(row["accounted_to"]),
+        moment(row["ended_at"]),
+    )
+
+
+def _counts(row: sqlite3.Row) -> tuple[int, int, int]:
+    return row["ticks"], row["streak"], row["failures"]
 
 
 def numbered(entry: Entry, row: sqlite3.Row) -> Entry:
     rule = entry.rule
     if isinstance(rule, CadenceRule):
-        counts = {name: row[name] for name in ("ticks", "streak", "failures")}
-        rule = replace(rule, **counts)
+        rule = CadenceRule(rule.base, rule.first_at, *_counts(row))
     return replace(
         entry,
         rule=rule,
@@ -399,10 +379,8 @@ def counts_from_end(rule: Rule) -> bool:
     return False
 
 
-@_read("entry")
 def due_of(row: sqlite3.Row) -> DueEntry:
-    """Return what has come due, from a row that has the columns of an entry in their order."""
-    return DueEntry(read_entry(row), bool(row[-1]))
+    return DueEntry(entry_of(row), bool(row["is_busy"]))
 
 
 @_read("receipt")

@@ -57,22 +57,15 @@ _RESTORE: Final = "restore a backup with `horae restore FILE`"
 _FRESH: Final = "start with a new ledger: `horae up --fresh-ledger`"
 
 
-class sqlite_errors:  # noqa: N801 - used as a word: with sqlite_errors(place)
-    """Turns what SQLite says within it into what a person can act on."""
-
-    __slots__ = ("_place",)
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        if isinstance(error, Exception) and (said := meant(self._place, error)) is not error:
-            raise said from error
+@contextmanager
+def sqlite_errors(place: str) -> Iterator[None]:
+    """Turn what SQLite says within it into what a person can act on."""
+    try:
+        yield
+    except Exception as error:
+        if (said := meant(place, error)) is error:
+            raise
+        raise said from error
 
 
 def meant(place: str, error: Exception) -> Exception:
@@ -80,18 +73,12 @@ def meant(place: str, error: Exception) -> Exception:
     # An extended code has its kind in the lowest byte.
     kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if kind in _BUSY:
-        return LedgerBusyError(
-            place,
-            "another process is writing to the ledger; nothing was recorded",
-            remedy="try again, or stop that process",
-        )
+        reason = "another process is writing to the ledger; nothing was recorded"
+        return LedgerBusyError(place, reason, remedy="try again, or stop that process")
     if kind in _REFUSED or isinstance(error, OSError):
         why = error.strerror if isinstance(error, OSError) else error
-        return LedgerWriteError(
-            place,
-            f"cannot be written ({why})",
-            remedy="free disk space or make it writable, and try again",
-        )
+        remedy = "free disk space or make it writable, and try again"
+        return LedgerWriteError(place, f"cannot be written ({why})", remedy=remedy)
     return _damaged(place, f"the ledger is damaged ({error})") if kind in _BROKEN else error
 
 
@@ -141,12 +128,9 @@ def open_writer(
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
         connection = _connect(str(path), patience)
         try:
-            check(
-                connection,
-                str(path),
-                may_be_empty=not (directory / MARK).exists(),
-                is_thorough=not check_later,
-            )
+            if not check_later:
+                _check_pages(connection, str(path))
+            check(connection, str(path), may_be_empty=not (directory / MARK).exists())
             connection.execute("PRAGMA journal_mode = WAL")
             migrate(connection, seal=seal)
             _write_once(directory, MARK)
@@ -215,16 +199,8 @@ class Checkup:
                 self.damage = error
 
 
-def check(
-    connection: sqlite3.Connection,
-    place: str,
-    *,
-    may_be_empty: bool = False,
-    is_thorough: bool = True,
-) -> None:
-    """Raise an error unless the database is whole, is a ledger, and is not newer than we are."""
-    if is_thorough:
-        _check_pages(connection, place)
+def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = False) -> None:
+    """Raise an error unless the database is a ledger, and is not newer than we are."""
     application, version = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("application_id", "user_version")
@@ -236,16 +212,13 @@ def check(
     if application != APPLICATION:
         raise _damaged(place, "not a ledger of horae, but another database")
     if version > len(migrations()):
-        raise LedgerNewerError(
-            place,
-            f"the schema has version {version}, and this horae supports {len(migrations())}",
-            remedy="use the newer horae that wrote it",
-        )
+        reason = f"the schema has version {version}, and this horae supports {len(migrations())}"
+        raise LedgerNewerError(place, reason, remedy="use the newer horae that wrote it")
 
 
-def _check_pages(connection: sqlite3.Connection, place: str) -> None:
+def _check_pages(connection: sqlite3.Connection, place: str, how: str = "quick_check") -> None:
     """Raise an error unless all pages of a database fit together."""
-    problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    problem = connection.execute(f"PRAGMA {how}(1)").fetchone()[0]
     if problem != "ok":
         raise _damaged(place, f"the ledger is damaged ({problem})")
 
@@ -304,17 +277,18 @@ def copy_into(connection: sqlite3.Connection, target: Path) -> None:
 
 def verify(path: Path) -> None:
     """Raise an error unless a file is a ledger that could be used as it is."""
+    place = str(path)
     if not path.is_file() or path.stat().st_size == 0:
-        raise LedgerDamagedError(
-            str(path), "not a backup: the file is empty", remedy="name another backup"
-        )
-    with sqlite_errors(str(path)):
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            check(connection, str(path))
-            problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            if problem != "ok":
-                raise _damaged(str(path), f"the ledger is damaged ({problem})")
+        reason = "not a backup: the file is empty"
+        raise LedgerDamagedError(place, reason, remedy="name another backup")
+    with sqlite_errors(place), looking_into(path) as connection:
+        _check_pages(connection, place)
+        check(connection, place)
+        _check_pages(connection, place, "integrity_check")
+
+
+def looking_into(path: Path) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True))
 
 
 def draft_of(backup: Path | None, directory: Path, *, seal: Seal) -> Path:
@@ -327,8 +301,7 @@ def draft_of(backup: Path | None, directory: Path, *, seal: Seal) -> Path:
         _create(draft)
         with closing(sqlite3.connect(draft, isolation_level=None)) as target:
             if backup is not None:
-                uri = f"{backup.absolute().as_uri()}?mode=ro"
-                with closing(sqlite3.connect(uri, uri=True)) as source:
+                with looking_into(backup) as source:
                     source.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")
             migrate(target, seal=seal)

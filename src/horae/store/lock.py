@@ -34,6 +34,7 @@ _NETWORK: Final = frozenset({
     "fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs", "smb3",
     "smbfs",
 })  # fmt: skip
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 # struct flock, for asking who has the lock: type, whence, start, length, pid.
@@ -42,8 +43,6 @@ _HELD: Final[dict[tuple[int, int], int]] = {}  # file -> the process that holds 
 
 
 class DataLockedError(HoraeError):
-    """A data directory that another engine has."""
-
     code = "data_locked"
     exit_code = Exit.CONFLICT
 
@@ -85,14 +84,17 @@ class Lock:
         refuse_network_disk(directory)
         path = directory / NAME
         _refuse_our_own(path)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = os.open(path, _FLAGS, 0o600)
         try:
             _lock(descriptor, path)
         except BaseException:
             os.close(descriptor)
             raise
-        _sign(descriptor, now)
+        # Who holds it: only the name of the program, as what follows it may hold a secret.
+        command = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+        said = {"pid": os.getpid(), "command": command, "since": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(said).encode() + b"\n", 0)
         _HELD[_file(os.fstat(descriptor))] = os.getpid()
         return cls(descriptor)
 
@@ -102,11 +104,13 @@ class Lock:
         People remove a lock that they take for one that was left, and a second engine could start.
         """
         path = directory / NAME
-        if self._descriptor is None or _is_at(path, self._descriptor):
+        if self._descriptor is None:
             return
+        with suppress(OSError):  # it is not there
+            if _file(path.lstat()) == _file(os.fstat(self._descriptor)):
+                return
         with suppress(OSError):  # something else stands there, which keeps others out as well
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(path, flags, 0o600)
+            descriptor = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600)
             try:
                 _lock(descriptor, path)
                 os.pwrite(descriptor, os.pread(self._descriptor, 4096, 0), 0)
@@ -190,21 +194,13 @@ def writer_of(path: Path) -> int | None:
 def _refuse_our_own(path: Path) -> None:
     """Raise an error if this very process holds the lock; opening the file would drop it."""
     with suppress(OSError):  # what cannot be looked at is not ours
-        if _HELD.get(_file(path.stat())) == os.getpid():
-            raise DataLockedError(
-                str(path.parent), pid=os.getpid(), command="this process", since=""
-            )
+        pid, place = os.getpid(), str(path.parent)
+        if _HELD.get(_file(path.stat())) == pid:
+            raise DataLockedError(place, pid=pid, command="this process", since="")
 
 
 def _file(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return _file(path.lstat()) == _file(os.fstat(descriptor))
-    except OSError:
-        return False
 
 
 def _lock(descriptor: int, path: Path) -> None:
@@ -225,12 +221,8 @@ def _held_by(descriptor: int, path: Path) -> DataLockedError:
     # The file may hold nonsense, or still tell of a holder before this one.
     if not isinstance(said, dict) or pid not in {None, said.get("pid")}:
         said = {}
-    return DataLockedError(
-        str(path.parent),
-        pid=pid,
-        command=str(said.get("command", "")),
-        since=str(said.get("since", "")),
-    )
+    command, since = str(said.get("command", "")), str(said.get("since", ""))
+    return DataLockedError(str(path.parent), pid=pid, command=command, since=since)
 
 
 def _holder(descriptor: int) -> int | None:
@@ -241,12 +233,3 @@ def _holder(descriptor: int) -> int | None:
         ask = struct.pack(_FLOCK, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
         _, _, pid, kind, _ = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, ask))
     return None if kind == fcntl.F_UNLCK or pid <= 0 else pid
-
-
-def _sign(descriptor: int, now: datetime) -> None:
-    """Write down who holds the lock, for whoever comes next."""
-    # Only the name of the program: what follows it may hold a secret.
-    command = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
-    said = {"pid": os.getpid(), "command": command, "since": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(said).encode() + b"\n", 0)

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from horae.core.ports import LedgerError
 from horae.store import database
@@ -33,26 +33,18 @@ _CHUNK: Final = 5000  # rows in one statement: none is to take long
 _NUMBERS: Final = theme("restore")["last_numbers"]
 
 
-class _Table(NamedTuple):
-    """A table that is moved, and by what its rows are put in order."""
-
-    name: str
-    order: str
-    is_rowid_kept: bool = False
-
-
-# Each after those that it refers to.
-_TABLES: Final = (
-    _Table("entry", "number"),
-    _Table("known_file", "source, file"),
-    _Table("receipt", "number"),
-    _Table("run", "number"),
-    _Table("event", "number"),
-    _Table("text", "digest"),
-    _Table("trigger", "rowid", is_rowid_kept=True),
-    _Table("token", "name"),
-    _Table("session", "digest"),
-)
+# The tables that are moved, each after those that it refers to, and what puts its rows in order.
+_TABLES: Final = {
+    "entry": "number",
+    "known_file": "source, file",
+    "receipt": "number",
+    "run": "number",
+    "event": "number",
+    "text": "digest",
+    "trigger": "rowid",  # which is kept
+    "token": "name",
+    "session": "digest",
+}
 _SEQUENCES: Final = {
     "run": "run_number_seq",
     "event": "event_number_seq",
@@ -101,10 +93,17 @@ def _copy_all(
     source: sqlite3.Connection, wire: PostgresConnection, tell: Callable[[str], object]
 ) -> list[Moved]:
     """Copy every table, and the numbers that were given."""
-    _refuse_used(wire)
+    for table in _TABLES:
+        row = wire.execute(f"SELECT EXISTS (SELECT 1 FROM {table})").fetchone()  # noqa: S608
+        if row is not None and row[0]:
+            raise LedgerError(
+                wire.address.place,
+                f"the database is not empty (rows in {table}); nothing was migrated",
+                remedy="use an empty database, or another schema",
+            )
     moved = []
     for table in _TABLES:
-        tell(table.name)
+        tell(table)
         moved.append(_copy(source, wire, table))
     given = {str(row[0]): int(row[1]) for row in source.execute(_NUMBERS)}
     for name in ("entry", "receipt"):
@@ -118,54 +117,38 @@ def _copy_all(
     return moved
 
 
-def _refuse_used(wire: PostgresConnection) -> None:
-    """Raise an error unless a ledger is empty."""
-    for table in _TABLES:
-        row = wire.execute(f"SELECT EXISTS (SELECT 1 FROM {table.name})").fetchone()  # noqa: S608
-        if row is not None and row[0]:
-            raise LedgerError(
-                wire.address.place,
-                f"the database is not empty (rows in {table.name}); nothing was migrated",
-                remedy="use an empty database, or another schema",
-            )
-
-
-def _copy(source: sqlite3.Connection, wire: PostgresConnection, table: _Table) -> Moved:
+def _copy(source: sqlite3.Connection, wire: PostgresConnection, table: str) -> Moved:
     """Copy one table, read it back, and compare."""
-    columns = [row["name"] for row in source.execute(f"PRAGMA table_info({table.name})")]
-    if table.is_rowid_kept:
-        columns = ["rowid", *columns]
-    names = ", ".join(columns)
-    select = f"SELECT {names} FROM {table.name} ORDER BY {table.order}"  # noqa: S608
-    there = _Digest()
+    columns = [row["name"] for row in source.execute(f"PRAGMA table_info({table})")]
+    order = _TABLES[table]
+    names = ", ".join(["rowid", *columns] if order == "rowid" else columns)
+    select = f"SELECT {names} FROM {table} ORDER BY {order}"  # noqa: S608
+    there, here = _Digest(), _Digest()
     for rows in _chunks(source.execute(select)):
         there.add(rows)
         _put(wire, table, names, rows)
-    here = _Digest()
     with wire.raw.cursor("moving") as cursor:
         cursor.itersize = _CHUNK
         cursor.execute(select.encode())
         for rows in _chunks(cursor):
             here.add(rows)
     if (there.rows, there.hex) != (here.rows, here.hex):
-        reason = f"{table.name} differs after the copy; nothing was migrated"
+        reason = f"{table} differs after the copy; nothing was migrated"
         raise LedgerError(wire.address.place, reason, remedy="please report this")
-    return Moved(table.name, here.rows, here.hex)
+    return Moved(table, here.rows, here.hex)
 
 
-def _put(
-    wire: PostgresConnection, table: _Table, names: str, rows: Iterable[tuple[Any, ...]]
-) -> None:
+def _put(wire: PostgresConnection, table: str, names: str, rows: Iterable[tuple[Any, ...]]) -> None:
     from psycopg import DataError
 
     try:
         with wire.raw.cursor() as cursor:
-            query = f"COPY {table.name} ({names}) FROM STDIN"
+            query = f"COPY {table} ({names}) FROM STDIN"
             with cursor.copy(query.encode()) as copy:
                 for row in rows:
                     copy.write_row(row)
     except DataError as error:
-        reason = f"the database rejects a row of {table.name} ({wire.address.masked(error)})"
+        reason = f"the database rejects a row of {table} ({wire.address.masked(error)})"
         remedy = "correct this row in the SQLite ledger"
         raise LedgerError(wire.address.place, reason, remedy=remedy) from None
 
@@ -187,13 +170,12 @@ class _Digest:
     def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for row in rows:
             self.rows += 1
-            plain = [["bytes", bytes(each).hex()] if _is_bytes(each) else each for each in row]
-            self._hash.update(json.dumps(plain).encode() + b"\n")
+            self._hash.update(json.dumps(row, default=_bytes).encode() + b"\n")
 
     @property
     def hex(self) -> str:
         return self._hash.hexdigest()
 
 
-def _is_bytes(value: object) -> bool:
-    return isinstance(value, bytes | memoryview)
+def _bytes(value: bytes | memoryview) -> list[str]:
+    return ["bytes", bytes(value).hex()]

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from horae.store.database import looking_into
 from horae.store.sql import theme
 
 if TYPE_CHECKING:
@@ -57,10 +58,8 @@ def highest(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def given_by(path: Path) -> dict[str, int]:
-    with suppress(sqlite3.Error):  # a damaged ledger gives none
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            return _read(connection)
+    with suppress(sqlite3.Error), looking_into(path) as connection:  # a damaged ledger gives none
+        return _read(connection)
     return {}
 
 

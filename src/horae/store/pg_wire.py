@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, lru_cache
@@ -31,7 +31,7 @@ from horae.core.ports import (
 from horae.store.sql import migrations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 
     from psycopg.cursor import Cursor
 
@@ -44,7 +44,7 @@ _SECOND: Final = timedelta(seconds=1)
 _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]+)|%")
 _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _IN_TRANSACTION: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
-_TRY_AGAIN: Final = "try again when the database answers"
+_WRITE_LIKE: Final = "write it like postgresql://user@host:5432/database"
 _LOCK: Final = 0x486F7261  # "Hora": whoever changes a schema holds it
 _WAIT: Final = 5.0  # seconds in which a server must let a listener in, and answer
 _ALIVE: Final[dict[str, Any]] = {
@@ -85,11 +85,8 @@ class DatabaseAddress:
             parts = conninfo_to_dict(url)
         except psycopg.Error:
             # What libpq says about it quotes it.
-            raise LedgerError(
-                "postgresql",
-                "the address of the database cannot be read",
-                remedy="write it like postgresql://user@host:5432/database",
-            ) from None
+            reason = "the address of the database cannot be read"
+            raise LedgerError("postgresql", reason, remedy=_WRITE_LIKE) from None
         if not _SCHEMA.fullmatch(schema):
             raise LedgerError(
                 "postgresql",
@@ -302,106 +299,86 @@ class PostgresConnection:
             connection.adapters.register_dumper(int, Int8Dumper)
             connection.adapters.register_dumper(str, _StrDumper)
             connection.execute(self._settings(), prepare=False)
-            if self._is_read_only:
-                self._refuse_newer(connection)
+            if self._is_read_only:  # another member may have changed it; who writes asks each time
+                row = connection.execute("SELECT version FROM term").fetchone()
+                refuse_newer(self.address, 0 if row is None else row[0])
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _refuse_newer(self, connection: _Connection) -> None:
-        """Raise an error if another member has changed the schema; who writes asks each time."""
-        row = connection.execute("SELECT version FROM term").fetchone()
-        refuse_newer(self.address, 0 if row is None else row[0])
-
-    def _settings(self) -> sql.Composed:
-        times = self.timeouts
+    def _settings(self) -> sql.SQL:
         limits = {
-            "statement_timeout": times.statement,
-            "lock_timeout": times.lock,
-            "idle_in_transaction_session_timeout": times.idle,
+            "statement_timeout": self.timeouts.statement,
+            "lock_timeout": self.timeouts.lock,
+            "idle_in_transaction_session_timeout": self.timeouts.idle,
         }
         parts = [
-            sql.SQL("SET search_path TO {}").format(sql.Identifier(self.address.schema)),
-            sql.SQL("SET timezone TO 'UTC'"),
-            sql.SQL("SET client_min_messages TO error"),
-            *(
-                sql.SQL("SET {} TO {}").format(sql.Identifier(name), sql.Literal(_millis(limit)))
-                for name, limit in limits.items()
-            ),
+            f'SET search_path TO "{self.address.schema}"',
+            "SET timezone TO 'UTC'",
+            "SET client_min_messages TO error",
+            *(f"SET {name} TO {_millis(limit)}" for name, limit in limits.items()),
             # What was acknowledged must be kept, however the server is set up.
-            sql.SQL(
+            (
                 "SELECT set_config('synchronous_commit', 'on', false)"
                 " WHERE current_setting('synchronous_commit') = 'off'"
             ),
         ]
         if self._is_read_only:
-            parts.append(sql.SQL("SET default_transaction_read_only TO on"))
-        return sql.SQL("; ").join(parts)
+            parts.append("SET default_transaction_read_only TO on")
+        return sql.SQL("; ".join(parts))
 
 
 def _millis(length: timedelta) -> int:
     return max(1, round(length / timedelta(milliseconds=1)))
 
 
-class postgres_errors:  # noqa: N801 - used as a word: with postgres_errors(address)
-    """Turns what PostgreSQL says within it into what a person can act on."""
-
-    __slots__ = ("_address", "_is_commit")
-
-    def __init__(self, address: DatabaseAddress, *, is_commit: bool = False) -> None:
-        self._address = address
-        self._is_commit = is_commit
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        if isinstance(error, Exception):
-            said = meant(self._address, error, is_commit=self._is_commit)
-            if said is not error:
-                # Without what libpq says: that may hold what is secret.
-                raise said from None
+@contextmanager
+def postgres_errors(address: DatabaseAddress, *, is_commit: bool = False) -> Iterator[None]:
+    """Turn what PostgreSQL says within it into what a person can act on."""
+    try:
+        yield
+    except Exception as error:
+        if (said := meant(address, error, is_commit=is_commit)) is error:
+            raise
+        raise said from None  # without what libpq says: that may hold what is secret
 
 
-_BUSY: Final = {
-    errors.LockNotAvailable: "another node is writing to the ledger",
-    errors.QueryCanceled: "the query timed out",
-    errors.DeadlockDetected: "two nodes deadlocked",
-    errors.SerializationFailure: "another node wrote first",
-    errors.TooManyConnections: "the database has no free connection",
-}
-_REFUSED: Final = (
-    errors.DiskFull,
-    errors.OutOfMemory,
-    errors.InsufficientPrivilege,
-    errors.ReadOnlySqlTransaction,
-)
-_BROKEN: Final = (errors.DataCorrupted, errors.IndexCorrupted)
-_GONE: Final = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)
 _LOST: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     errors.IdleInTransactionSessionTimeout,
     errors.FeatureNotSupported,  # what was prepared is of a schema that has been changed since
 )
-# While it lets nobody in, a server gives no code, only words.
-_NOT_IN: Final = re.compile(
-    r"FATAL: +(database .* does not exist|role .* does not exist|password authentication failed"
-    r"|no pg_hba\.conf entry)"
+# What is said of an error, by its kinds or its words, the first that fits. While it lets nobody
+# in, a server gives no code, only words.
+# fmt: off
+_MEANINGS: Final[tuple[tuple[tuple[type, ...], str, type[LedgerError], str, str], ...]] = (
+    ((errors.LockNotAvailable,), "", LedgerBusyError, "another node is writing to the ledger", ""),
+    ((errors.QueryCanceled,), "", LedgerBusyError, "the query timed out", ""),
+    ((errors.DeadlockDetected,), "", LedgerBusyError, "two nodes deadlocked", ""),
+    ((errors.SerializationFailure,), "", LedgerBusyError, "another node wrote first", ""),
+    ((errors.TooManyConnections,), "", LedgerBusyError, "the database has no free connection", ""),
+    ((errors.InvalidPassword, errors.InvalidAuthorizationSpecification, errors.InvalidCatalogName),
+     (r"FATAL: +(database .* does not exist|role .* does not exist|password authentication failed"
+     r"|no pg_hba\.conf entry)"),
+     LedgerError, "the database rejects the login", "check the address, user and password"),
+    ((), (r"certificate verify failed|does not match host name|root certificate"
+     r"|server does not support SSL"),
+     LedgerError, "the server cannot be verified",
+     "check the certificate, or sslmode and sslrootcert in the address"),
+    ((), r"invalid [a-z_ ]*value|invalid port|invalid URI|connection option",
+     LedgerError, "the address of the database is not valid", _WRITE_LIKE),
+    ((errors.DiskFull, errors.OutOfMemory, errors.InsufficientPrivilege,
+      errors.ReadOnlySqlTransaction),
+     "", LedgerWriteError, "the ledger cannot be written",
+     "free disk space or let the role write, and try again"),
+    ((errors.DataCorrupted, errors.IndexCorrupted),
+     "", LedgerDamagedError, "the ledger is damaged", "restore a backup"),
+    ((errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn),
+     "", LedgerDamagedError, "the tables do not match the schema", "restore a backup"),
 )
-_NOT_SECURE: Final = re.compile(
-    r"certificate verify failed|does not match host name|root certificate"
-    r"|server does not support SSL"
-)
-_NOT_READ: Final = re.compile(r"invalid [a-z_ ]*value|invalid port|invalid URI|connection option")
-_UNKNOWN_USER: Final = (
-    errors.InvalidPassword,
-    errors.InvalidAuthorizationSpecification,
-    errors.InvalidCatalogName,
-)
+# fmt: on
 
 
 def meant(address: DatabaseAddress, error: Exception, *, is_commit: bool = False) -> Exception:
@@ -409,41 +386,18 @@ def meant(address: DatabaseAddress, error: Exception, *, is_commit: bool = False
     if not isinstance(error, psycopg.Error):
         return error
     place, why = address.place, address.masked(error)
-    for kind, reason in _BUSY.items():
-        if isinstance(error, kind):
-            return LedgerBusyError(place, f"{reason}; nothing was recorded", remedy="try again")
-    if isinstance(error, _UNKNOWN_USER) or _NOT_IN.search(why):
-        return LedgerError(
-            place,
-            f"the database rejects the login ({why})",
-            remedy="check the address, user and password",
-        )
-    if _NOT_SECURE.search(why):
-        remedy = "check the certificate, or sslmode and sslrootcert in the address"
-        return LedgerError(place, f"the server cannot be verified ({why})", remedy=remedy)
-    if _NOT_READ.search(why):
-        remedy = "write it like postgresql://user@host:5432/database"
-        return LedgerError(
-            place, f"the address of the database is not valid ({why})", remedy=remedy
-        )
-    if isinstance(error, _REFUSED):
-        remedy = "free disk space or let the role write, and try again"
-        return LedgerWriteError(place, f"the ledger cannot be written ({why})", remedy=remedy)
-    if isinstance(error, _BROKEN):
-        return LedgerDamagedError(
-            place, f"the ledger is damaged ({why})", remedy="restore a backup"
-        )
-    if isinstance(error, _GONE):
-        reason = f"the tables do not match the schema ({why})"
-        return LedgerDamagedError(place, reason, remedy="restore a backup")
+    for kinds, words, meaning, reason, remedy in _MEANINGS:
+        if isinstance(error, kinds) or (words and re.search(words, why)):
+            if meaning is LedgerBusyError:
+                return meaning(place, f"{reason}; nothing was recorded", remedy="try again")
+            return meaning(place, f"{reason} ({why})", remedy=remedy)
     if not isinstance(error, _LOST):
         return error
     if is_commit:
         reason = f"the connection was lost during a commit ({why}); the result is not known"
         return LedgerWriteError(place, reason, remedy="check again when the database answers")
-    return LedgerWriteError(
-        place, f"the database cannot be reached ({why}); nothing was recorded", remedy=_TRY_AGAIN
-    )
+    reason = f"the database cannot be reached ({why}); nothing was recorded"
+    return LedgerWriteError(place, reason, remedy="try again when the database answers")
 
 
 def refuse_newer(address: DatabaseAddress, version: int) -> None:

@@ -40,6 +40,7 @@ from horae.store.pg_wire import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
 
@@ -278,7 +279,7 @@ class PostgresLedger(BookLedger):
                 log.debug("not told of changes, trying again in %s: %s", _AGAIN, error)
             await asyncio.sleep(_AGAIN.total_seconds())
 
-    def _errors(self) -> postgres_errors:
+    def _errors(self) -> AbstractContextManager[None]:
         return postgres_errors(self.address)
 
     def _ask(self, work: Callable[[], T]) -> T:

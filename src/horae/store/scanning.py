@@ -6,7 +6,7 @@ what stands at the addresses that were found. So a scan costs what has changed.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.decide import Decision
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from horae.store.book import Book
 
 _AT_ONCE: Final = 1000  # new entries in one statement
+_GOOD: Final = ("digest", "spec", "unarmed", "commit_id")  # what stays as it was while broken
 
 
 def scan(
@@ -46,37 +47,34 @@ def scan(
     matched = match(known, [each.mark for each in chosen])
     doubles = frozenset(matched.doubles)
     winners: dict[str, str] = {}
-    new = _NewEntries(book, source, now=now)
+    taking = _Taking(book, source, now, [])
     for place, (each, number) in enumerate(zip(chosen, matched.numbers, strict=True)):
         if place in doubles:
             continue
         winners[each.mark.address] = each.file
         commit = None if revision is None else revision.of(each.item.origin.file)
         if number is None:
-            new.add(each, commit)
+            taking.add(each, commit)
         else:
-            _stay(book, rows[number], each, new, now=now, commit=commit)
-    new.write()
+            taking.stay(rows[number], each, commit)
+    taking.write()
     for row in book.rows_in(source, [plain(file) for file in scan.broken]):
-        _break_with_file(book, row, plain(scan.broken[row["file"]]), now=now)
+        taking.break_with_file(row, plain(scan.broken[row["file"]]))
     if revision is not None and revision.files is not None:
-        stand = [file for file in book.loose(source) if ground.is_as_it_was(file)]
-        book.change_all(
-            "entry.commit_file",
-            [
-                {"source": source, "file": file, "commit_id": revision.commit}
-                for file in stand
-                if file in revision.files
-            ],
-        )
+        commits = [
+            {"source": source, "file": file, "commit_id": revision.commit}
+            for file in book.loose(source)
+            if ground.is_as_it_was(file) and file in revision.files
+        ]
+        book.change_all("entry.commit_file", commits)
     behind = [chosen[place] for place in doubles]
     unsure |= {each.file for each in behind if each.file != winners[each.mark.address]}
-    missed = [rows[number] for number in matched.gone if _is_missed(rows[number], ground)]
-    looks = [_miss(book, row, now=now, patience=patience) for row in missed]
+    gone = [rows[number] for number in matched.gone]
+    looks = [taking.miss(row, patience) for row in gone if ground.misses(row)]
     if scan.problems:
-        # What these stand in is there, and cannot be read.
-        hidden = [number for number in matched.gone if _is_hidden(rows[number], ground)]
-        book.change_all("entry.unmiss", [{"number": number} for number in hidden])
+        # A file that is there and cannot be read hides its own.
+        hidden = [row for row in gone if row["missing_at"] is not None and not ground.misses(row)]
+        book.change_all("entry.unmiss", [{"number": row["number"]} for row in hidden])
     index = {file: name for file, name in ground.index.items() if file not in unsure}
     changed = [
         {"source": source, "file": file, "known_as": known_as}
@@ -114,7 +112,6 @@ class _ScanScope:
         self.was = was
         index = ((plain(file), plain(known_as)) for file, known_as in scan.index.items())
         self.index = {file: known_as for file, known_as in index if known_as}
-        self.is_all_read = not names
 
     def stands(self, file: str) -> bool:
         return file in self._files or file.startswith(self._folders)
@@ -124,9 +121,14 @@ class _ScanScope:
         known_as = self.was.get(file)
         return known_as is not None and known_as == self.index.get(file) and self.stands(file)
 
+    def misses(self, row: sqlite3.Row) -> bool:
+        """Tell whether an entry should have been seen: a file that cannot be read hides its own."""
+        file = row["file"]
+        return row["gone_at"] is None and (not self.stands(file) or self.is_as_it_was(file))
+
     def read_files(self, book: Book, source: str) -> list[str] | None:
         """Return the files with entries that were read, or are gone; None is all of them."""
-        if self.is_all_read:
+        if not self._files:
             return None
         if "" in self._folders:
             return []
@@ -142,17 +144,15 @@ def _choose(
     in a file that has not changed comes before all. The file of one that has to stand back is
     read again by the next scan, as it is what is left if the other goes.
     """
-    rows = {
-        row["number"]: row
-        for some in (
-            book.rows_in(source, ground.read_files(book, source)),
-            book.rows("entry.missing", source=source),
-        )
-        for row in some
-    }
+    read = book.rows_in(source, ground.read_files(book, source))
+    rows = {row["number"]: row for row in (*read, *book.rows("entry.missing", source=source))}
     addresses = {each.mark.address for each in found}
     others = book.rows_at(source, addresses - {row["address"] for row in rows.values()})
-    sure = {row["address"]: row for row in others if _is_sure(row, ground)}
+    sure = {
+        row["address"]: row
+        for row in others
+        if row["gone_at"] is None and ground.is_as_it_was(row["file"])
+    }
     armed = {each.mark.address: each.file for each in found if isinstance(each.item, Entry)}
     chosen, unsure = [], set()
     for each in found:
@@ -171,56 +171,27 @@ def _choose(
     return chosen, rows, unsure
 
 
-def _is_sure(row: sqlite3.Row, ground: _ScanScope) -> bool:
-    """Tell whether an entry that was not scanned is certainly there."""
-    return row["gone_at"] is None and ground.is_as_it_was(row["file"])
+@dataclass(slots=True)
+class _Taking:
+    """Takes entries over; those that are new are written together, before whatever else is."""
 
-
-def _is_missed(row: sqlite3.Row, ground: _ScanScope) -> bool:
-    """Tell whether an entry should have been seen: a file that cannot be read hides its own."""
-    file = row["file"]
-    return row["gone_at"] is None and (not ground.stands(file) or ground.is_as_it_was(file))
-
-
-def _is_hidden(row: sqlite3.Row, ground: _ScanScope) -> bool:
-    """Tell whether an entry that was missing stands in a file that is there and cannot be read."""
-    return row["missing_at"] is not None and not _is_missed(row, ground)
-
-
-def _miss(book: Book, row: sqlite3.Row, *, now: datetime, patience: timedelta) -> datetime | None:
-    """Note that a scan misses an entry; return when it would be gone, or None if it now is."""
-    seen: int | None = row["missing_at"]
-    # One that is missing since a moment to come is missing since a clock ran ahead.
-    since = now if seen is None else min(now, moment(seen))
-    if now - since >= patience:
-        _leave(book, listed(row), now=now)
-        return None
-    if seen != micros(since):
-        book.change("entry.miss", number=row["number"], now=since)
-    return since + patience
-
-
-class _NewEntries:
-    """New entries that are taken in together, before whatever else is written."""
-
-    def __init__(self, book: Book, source: str, *, now: datetime) -> None:
-        self._book = book
-        self._source = source
-        self._now = now
-        self._new: list[tuple[dict[str, Any], str | None]] = []
+    book: Book
+    source: str
+    now: datetime
+    new: list[tuple[dict[str, Any], str | None]]
 
     def add(self, found: _ScannedEntry, commit: str | None) -> None:
         item = found.item
-        facts = {**_facts(found, commit), "source": self._source}
-        facts |= {"accounted_to": micros(self._now), "ended_at": None, "next_at": None}
+        facts = {**_facts(found, commit), "source": self.source}
+        facts |= {"accounted_to": micros(self.now), "ended_at": None, "next_at": None}
         facts |= {"ticks": 0, "streak": 0, "failures": 0}
         if not isinstance(item, Entry):
-            self._new.append((facts, None))
+            self.new.append((facts, None))
             return
         entry, rule = item, item.rule
         if item.accounted_to is not None or item.ended_at is not None:
             entry = replace(item, accounted_to=None, ended_at=None)
-        begun = beginning(entry, now=self._now)
+        begun = beginning(entry, now=self.now)
         facts |= {
             "accounted_to": micros(begun.accounted_to),
             "ended_at": micros(begun.ended_at),
@@ -228,56 +199,113 @@ class _NewEntries:
         }
         if isinstance(rule, CadenceRule):
             facts |= {"ticks": rule.ticks, "streak": rule.streak, "failures": rule.failures}
-        self._new.append((facts, found.scanned.text if item.digest else None))
+        self.new.append((facts, found.scanned.text if item.digest else None))
         if begun.receipts:
             entry = replace(entry, number=self.write()[-1])
-            self._book.account(entry, first_seen(self._book, entry, now=self._now), now=self._now)
-        elif len(self._new) >= _AT_ONCE:  # or a server would take us for frozen
+            self.book.account(entry, first_seen(self.book, entry, now=self.now), now=self.now)
+        elif len(self.new) >= _AT_ONCE:  # or a server would take us for frozen
             self.write()
 
     def write(self) -> list[int]:
-        new, self._new = self._new, []
-        return self._book.insert_entries(new, now=self._now) if new else []
+        new, self.new = self.new, []
+        return self.book.insert_entries(new, now=self.now) if new else []
 
-
-def _stay(
-    book: Book,
-    row: sqlite3.Row,
-    found: _ScannedEntry,
-    new: _NewEntries,
-    *,
-    now: datetime,
-    commit: str | None,
-) -> None:
-    """Take over what has become of an entry that is known."""
-    mark, item = found.mark, found.item
-    facts = _facts(found, commit)
-    if row["digest"] == facts["digest"]:
-        facts["commit_id"] = row["commit_id"] or commit  # the first in which it stands
-    if facts["broken"] and _was_good(row):
-        _keep_good(book, row, {**facts, **_good(row)}, now=now)
-        return
-    is_seen = row["gone_at"] is None and row["missing_at"] is None
-    if is_seen and _stands(row, facts):
-        return
-    new.write()  # events are told in the order in which things were found
-    # One that is back may have outlived its text.
-    if row["digest"] != facts["digest"] or row["gone_at"] is not None:
-        _keep_text(book, found, now=now)
-    entry = codec.numbered(item, row) if isinstance(item, Entry) else None
-    book.update_entry(row["number"], facts, entry)
-    was = listed(row)
-    _tell_change(book, was, mark, now=now)
-    if was.broken_at is not None:
-        book.tell("entry_mended", now=now, entry=was.number, facts={"title": mark.title})
-    if entry is None:
-        if isinstance(was.item, Entry):
+    def stay(self, row: sqlite3.Row, found: _ScannedEntry, commit: str | None) -> None:
+        """Take over what has become of an entry that is known."""
+        book, now, mark, item = self.book, self.now, found.mark, found.item
+        facts = _facts(found, commit)
+        if row["digest"] == facts["digest"]:
+            facts["commit_id"] = row["commit_id"] or commit  # the first in which it stands
+        if facts["broken"] and _was_good(row):
+            self._keep_good(row, facts)
+            return
+        is_seen = row["gone_at"] is None and row["missing_at"] is None
+        if is_seen and _stands(row, facts):
+            return
+        self.write()  # events are told in the order in which things were found
+        entry = codec.numbered(item, row) if isinstance(item, Entry) else None
+        # One that is back may have outlived its text.
+        is_other = row["digest"] != facts["digest"] or row["gone_at"] is not None
+        if entry is not None and entry.digest and is_other:
+            book.keep_text(entry.digest, found.scanned.text, now=now)
+        book.update_entry(row["number"], facts, entry)
+        was = listed(row)
+        names = ("address", "title", "rule")
+        changes = {name: [row[name], getattr(mark, name)] for name in names}
+        told = {name: pair for name, pair in changes.items() if pair[0] != pair[1]}
+        if was.gone_at is not None or told:  # what a person would call a change
+            kind = "entry_changed" if was.gone_at is None else "entry_back"
+            book.tell(kind, now=now, entry=was.number, facts=told)
+        if was.broken_at is not None:
+            book.tell("entry_mended", now=now, entry=was.number, facts={"title": mark.title})
+        if entry is not None:
+            self._change(was, mark, entry)
+        elif isinstance(was.item, Entry):
             end_rule(book, was, now=now, reason=_unarmed(str(facts["unarmed"])))
-    else:
-        _change(book, was, mark, entry, now=now)
 
+    def miss(self, row: sqlite3.Row, patience: timedelta) -> datetime | None:
+        """Note that a scan misses an entry; return when it would be gone, or None if it now is."""
+        seen: int | None = row["missing_at"]
+        # One that is missing since a moment to come is missing since a clock ran ahead.
+        since = self.now if seen is None else min(self.now, moment(seen))
+        if self.now - since < patience:
+            if seen != micros(since):
+                self.book.change("entry.miss", number=row["number"], now=since)
+            return since + patience
+        was = listed(row)
+        end_rule(self.book, was, now=self.now, reason=_unarmed(GONE))
+        self.book.mark_gone(was.number, now=self.now)
+        facts = {"address": was.mark.address, "title": was.mark.title}
+        self.book.tell("entry_gone", now=self.now, entry=was.number, facts=facts)
+        return None
 
-_GOOD: Final = ("digest", "spec", "unarmed", "commit_id")  # what stays as it was while broken
+    def break_with_file(self, row: sqlite3.Row, why: str) -> None:
+        if not _was_good(row):
+            return
+        # A task has several entries, and is said to be broken once: by the one that a clock drives.
+        is_clock = isinstance(entry_of(row).rule, CronRule | RepeaterRule | CadenceRule)
+        if is_clock or row["source"] == "trigger":
+            names = ("address", "title", "file", "line", "rule", "body")
+            self._keep_good(row, {**{name: row[name] for name in names}, "broken": why})
+
+    def _keep_good(self, row: sqlite3.Row, facts: dict[str, object]) -> None:
+        """Let an entry whose text can no longer be read go on as it was; the first time, say so."""
+        since = row["broken_at"]
+        facts |= {name: row[name] for name in _GOOD}
+        facts["broken_at"] = micros(self.now) if since is None else since
+        if row["missing_at"] is None and _stands(row, facts):
+            return
+        entry = entry_of(row)
+        self.book.update_entry(row["number"], facts, entry)
+        if since is None:
+            why = str(facts["broken"])
+            told = {"title": facts["title"], "reason": why}
+            self.book.tell("entry_broken", now=self.now, entry=entry.number, facts=told)
+            receipts = (broken_receipt(why, now=self.now),)
+            origin = Origin(str(facts["file"]), int(str(facts["line"])))
+            decision = Decision(receipts, entry.accounted_to, entry.ended_at)
+            self.book.account(replace(entry, origin=origin), decision, now=self.now)
+
+    def _change(self, was: Listed, mark: Mark, entry: Entry) -> None:
+        """Close what an entry was and begin what it is, as far as that is another thing."""
+        book, now = self.book, self.now
+        old = was.item if isinstance(was.item, Entry) else None
+        if was.gone_at is not None:
+            words = f"the entry was not in the plan from {key_time(was.gone_at)} to {key_time(now)}"
+            reason = Reason(ReasonCode.ENTRY_REMOVED, words)
+            begin_afresh(book, old, entry, now=now, reason=reason)
+        elif old is None:
+            begin_rule(book, entry, now=now)
+        elif _is_other_rule(was, mark, old, entry):
+            reason = Reason(ReasonCode.RULE_CHANGED, "the rule was changed")
+            begin_afresh(book, old, entry, now=now, reason=reason)
+        elif (
+            # A cadence that has neither a next tick nor a run whose end would give it one.
+            isinstance(entry.rule, CadenceRule)
+            and next_at(entry) is None
+            and book.row("receipt.has_open", entry=entry.number) is None
+        ):
+            begin_rule(book, entry, now=now)
 
 
 def _was_good(row: sqlite3.Row) -> bool:
@@ -286,66 +314,8 @@ def _was_good(row: sqlite3.Row) -> bool:
     return is_armed and (row["broken"] is None or row["broken_at"] is not None)
 
 
-def _good(row: sqlite3.Row) -> dict[str, object]:
-    return {name: row[name] for name in _GOOD}
-
-
 def _stands(row: sqlite3.Row, facts: Mapping[str, object]) -> bool:
     return all(row[name] == value for name, value in facts.items())
-
-
-def _break_with_file(book: Book, row: sqlite3.Row, why: str, *, now: datetime) -> None:
-    if not _was_good(row):
-        return
-    # A task has several entries, and is said to be broken once: by the one that a clock drives.
-    is_clock = isinstance(entry_of(row).rule, CronRule | RepeaterRule | CadenceRule)
-    if is_clock or row["source"] == "trigger":
-        place = {name: row[name] for name in ("address", "title", "file", "line", "rule", "body")}
-        _keep_good(book, row, {**place, **_good(row), "broken": why}, now=now)
-
-
-def _keep_good(book: Book, row: sqlite3.Row, facts: dict[str, object], *, now: datetime) -> None:
-    """Let an entry whose text can no longer be read go on as it was; the first time, say so."""
-    since = row["broken_at"]
-    facts["broken_at"] = micros(now) if since is None else since
-    if row["missing_at"] is None and _stands(row, facts):
-        return
-    entry = entry_of(row)
-    book.update_entry(row["number"], facts, entry)
-    if since is None:
-        why = str(facts["broken"])
-        told = {"title": facts["title"], "reason": why}
-        book.tell("entry_broken", now=now, entry=entry.number, facts=told)
-        receipt = broken_receipt(why, now=now)
-        book.account(
-            replace(entry, origin=Origin(str(facts["file"]), int(str(facts["line"])))),
-            Decision((receipt,), entry.accounted_to, entry.ended_at),
-            now=now,
-        )
-
-
-def _change(book: Book, was: Listed, mark: Mark, entry: Entry, *, now: datetime) -> None:
-    """Close what an entry was and begin what it is, as far as that is another thing."""
-    old = was.item if isinstance(was.item, Entry) else None
-    if was.gone_at is not None:
-        words = f"the entry was not in the plan from {key_time(was.gone_at)} to {key_time(now)}"
-        reason = Reason(ReasonCode.ENTRY_REMOVED, words)
-        begin_afresh(book, old, entry, now=now, reason=reason)
-    elif old is None:
-        begin_rule(book, entry, now=now)
-    elif _is_other_rule(was, mark, old, entry):
-        reason = Reason(ReasonCode.RULE_CHANGED, "the rule was changed")
-        begin_afresh(book, old, entry, now=now, reason=reason)
-    elif _is_idle(book, entry):
-        begin_rule(book, entry, now=now)
-
-
-def _is_idle(book: Book, entry: Entry) -> bool:
-    """Tell whether a cadence has neither a next tick nor a run whose end would give it one."""
-    is_cadence = isinstance(entry.rule, CadenceRule)
-    if not is_cadence or next_at(entry) is not None:
-        return False
-    return book.row("receipt.has_open", entry=entry.number) is None
 
 
 def _is_other_rule(was: Listed, mark: Mark, old: Entry, new: Entry) -> bool:
@@ -359,14 +329,6 @@ def _is_other_rule(was: Listed, mark: Mark, old: Entry, new: Entry) -> bool:
     return was.mark.rule != mark.rule
 
 
-def _leave(book: Book, was: Listed, *, now: datetime) -> None:
-    """Note that an entry is gone; what came up to now is closed, what waits is skipped."""
-    end_rule(book, was, now=now, reason=_unarmed(GONE))
-    book.mark_gone(was.number, now=now)
-    facts = {"address": was.mark.address, "title": was.mark.title}
-    book.tell("entry_gone", now=now, entry=was.number, facts=facts)
-
-
 def _unarmed(why: str) -> Reason:
     """Return why what waits of an entry is skipped that can no longer run."""
     if why == GONE:
@@ -374,33 +336,8 @@ def _unarmed(why: str) -> Reason:
     return Reason(ReasonCode.NOT_ARMED, f"not armed: {why}")
 
 
-def _tell_change(book: Book, was: Listed, mark: Mark, *, now: datetime) -> None:
-    """Write down what is different about an entry, if a person would call it so."""
-    names = ("address", "title", "rule")
-    old, new = ((each.address, each.title, each.rule) for each in (was.mark, mark))
-    facts: dict[str, object] = {
-        name: [before, after]
-        for name, before, after in zip(names, old, new, strict=True)
-        if before != after
-    }
-    if was.gone_at is not None:
-        book.tell("entry_back", now=now, entry=was.number, facts=facts)
-    elif facts:
-        book.tell("entry_changed", now=now, entry=was.number, facts=facts)
-
-
-def _keep_text(book: Book, found: _ScannedEntry, *, now: datetime) -> None:
-    item = found.item
-    if isinstance(item, Entry) and item.digest:
-        book.keep_text(item.digest, found.scanned.text, now=now)
-
-
 def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, object]:
     mark, item = found.mark, found.item
-    if isinstance(item, Entry):
-        what = {"digest": item.digest, "spec": codec.write_entry(item), "unarmed": None}
-    else:
-        what = {"digest": "", "spec": None, "unarmed": plain(item.reason)}
     return {
         "address": mark.address,
         "title": mark.title,
@@ -411,7 +348,9 @@ def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, object]:
         "commit_id": commit,
         "broken": plain(found.scanned.broken) or None,
         "broken_at": None,
-        **what,
+        "digest": item.digest if isinstance(item, Entry) else "",
+        "spec": codec.write_entry(item) if isinstance(item, Entry) else None,
+        "unarmed": None if isinstance(item, Entry) else plain(item.reason),
     }
 
 

@@ -34,6 +34,7 @@ from horae.store.lock import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
 
@@ -165,7 +166,7 @@ class SqliteLedger(BookLedger):
         else:
             database.close_writer(self._writer, self._path.parent)
 
-    def _errors(self) -> database.sqlite_errors:
+    def _errors(self) -> AbstractContextManager[None]:
         return database.sqlite_errors(self.place)
 
     def _ask(self, work: Callable[[], T]) -> T:
