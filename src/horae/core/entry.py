@@ -430,11 +430,4 @@ class Unarmed:
         return self.reason[:1] in {"'", '"'} and self.reason.endswith((COMMENTED, ARCHIVED))
 
 
-def key_time(moment: datetime) -> str:
-    """Return a moment as it stands in keys: whole seconds of UTC.
-
-    >>> from datetime import datetime
-    >>> key_time(datetime.fromisoformat("2026-04-01T11:00:00.7+02:00"))
-    '2026-04-01T09:00:00Z'
-    """
-    return format_rfc3339(moment)
+key_time: Final = format_rfc3339  # a moment as it stands in keys: whole seconds of UTC

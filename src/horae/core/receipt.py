@@ -150,12 +150,7 @@ HELD_BACK: Final = frozenset({ReasonCode.NOT_READY, ReasonCode.SECRET_UNREADABLE
 
 
 class Reason(str):
-    """A reason in words that carries its code; what is made of the words alone has none.
-
-    >>> why = Reason(ReasonCode.PAUSED, "paused by ada")
-    >>> why, str(why.code)
-    ('paused by ada', 'paused')
-    """
+    """A reason in words that carries its code; what is made of the words alone has none."""
 
     __slots__ = ("code",)
 
@@ -279,37 +274,14 @@ class NextStatus(NamedTuple):
 
 
 def may_become(status: Status, then: Status, *, has_retry: bool = False) -> bool:
-    """Tell whether a receipt may go from one status to another.
-
-    >>> may_become(Status.WAITING, Status.STARTING)
-    True
-    >>> may_become(Status.DONE, Status.WAITING)
-    False
-
-    What ran may only wait again if a retry is left.
-
-    >>> may_become(Status.RUNNING, Status.WAITING), may_become(
-    ...     Status.RUNNING, Status.WAITING, has_retry=True
-    ... )
-    (False, True)
-    """
+    """Tell whether a receipt may change its status so; what ran only waits again for a retry."""
     if status is Status.RUNNING and then is Status.WAITING:
         return has_retry
     return then in _NEXT.get(status, frozenset())
 
 
 def after_end(outcome: Status, *, attempts: int, retry: Retry | None, now: datetime) -> NextStatus:
-    """Return what a receipt becomes when its run, the *attempts*-th, has ended.
-
-    >>> from horae.core.entry import Retry
-    >>> now, twice = datetime(2026, 4, 1), Retry(2, timedelta(seconds=30))
-    >>> for attempts in (1, 2, 3):
-    ...     then = after_end(Status.FAILED, attempts=attempts, retry=twice, now=now)
-    ...     print(then.status, then.start_at)
-    waiting 2026-04-01 00:00:30
-    waiting 2026-04-01 00:01:00
-    failed None
-    """
+    """Return what a receipt becomes when its run, the *attempts*-th, has ended."""
     if outcome not in BAD or retry is None or attempts > retry.attempts:
         return NextStatus(outcome)
     # Clamp before doubling: a hundred doublings would overflow timedelta.
@@ -318,33 +290,20 @@ def after_end(outcome: Status, *, attempts: int, retry: Retry | None, now: datet
 
 
 def broken_receipt(why: str, *, now: datetime) -> Receipt:
-    """Return the receipt of an edit that an entry did not survive: alerts follow it.
-
-    >>> from datetime import UTC
-    >>> broken_receipt(":TIMEOUT: soon: write 15m", now=datetime(2026, 4, 1, 9, tzinfo=UTC)).key
-    'broken:2026-04-01T09:00:00Z'
-    """
+    """Return the receipt of an edit that an entry did not survive: alerts follow it."""
     words = f"the edited entry cannot be read; its last valid version stays armed: {why}"
     reason = Reason(ReasonCode.ENTRY_BROKEN, words)
     return Receipt(f"{BROKEN}{key_time(now)}", Status.SKIPPED, reason, now, now)
 
 
 def followed_by(key: str) -> int | None:
-    """Return the number of the receipt that an alert's key names, if it is one.
-
-    >>> followed_by("after:17"), followed_by("manual:7")
-    (17, None)
-    """
+    """Return the number of the receipt that an alert's key names, if it is one."""
     kind, _, number = key.partition(":")
     return int(number) if kind == "after" and number.isdecimal() else None
 
 
 def is_planned(key: str) -> bool:
-    """Tell whether a key stands for a moment of the entry's own rule, not for a request.
-
-    >>> is_planned("cron:2026-04-01T09:00:00Z"), is_planned("manual:7")
-    (True, False)
-    """
+    """Tell whether a key stands for a moment of the entry's own rule, not for a request."""
     return key.startswith(_PLANNED)
 
 
@@ -386,14 +345,8 @@ def verdict(finish: RunFinish) -> Verdict:
 
     >>> verdict(RunFinish(EndCause.EXIT, code=0, first="no-work: all swept"))
     Verdict(status=<Status.NO_WORK: 'no_work'>, reason='no-work: all swept')
-    >>> verdict(RunFinish(EndCause.EXIT, code=3)).reason
-    'exit code 3'
-    >>> verdict(RunFinish(EndCause.EXIT, code=3, last="tar: /srv: not found")).reason
-    'exit code 3: tar: /srv: not found'
     >>> verdict(RunFinish(EndCause.EXIT, code=3, first="FAILED: no disk")).reason
     'no disk (exit code 3)'
-    >>> verdict(RunFinish(EndCause.TIMEOUT, limit=timedelta(minutes=15))).reason
-    'exceeded the time limit of 15m'
     """
     match finish.why:
         case EndCause.EXIT:
@@ -419,20 +372,10 @@ def timed_out(limit: timedelta, last: str = "") -> Reason:
     return Reason(ReasonCode.TIME_LIMIT, words)
 
 
-def with_output(reason: str, last: str) -> str:
-    """Return why a run was ended, with the last lines that it had printed.
-
-    >>> with_output("exceeded the time limit of 5s", "waiting for the lock")
-    'exceeded the time limit of 5s; last output: waiting for the lock'
-    """
+def with_output(reason: str, last: str, between: str = "; last output: ") -> str:
+    """Return why a run was ended, with the last lines that it had printed."""
     words = last_words(last)
-    return f"{reason}; last output: {words}" if words else reason
-
-
-def with_last_words(reason: str, last: str) -> str:
-    """Return why a run failed, with the last lines that it printed."""
-    words = last_words(last)
-    return f"{reason}: {words}" if words else reason
+    return f"{reason}{between}{words}" if words else reason
 
 
 def last_words(text: str) -> str:
@@ -473,7 +416,7 @@ def shown(text: str, most: int = SHOWN) -> str:
 def _after_exit(finish: RunFinish) -> Verdict:
     if finish.signal:
         signal = f"signal {_SIGNALS.get(finish.signal, finish.signal)}"
-        words = with_last_words(signal, finish.last)
+        words = with_output(signal, finish.last, ": ")
         return Verdict(Status.FAILED, Reason(ReasonCode.SIGNAL, words))
     words = shown(finish.first)
     if finish.code != 0:
@@ -481,7 +424,7 @@ def _after_exit(finish: RunFinish) -> Verdict:
         said = words.removeprefix(_FAILED).strip() if words.startswith(_FAILED) else ""
         if said:
             return Verdict(Status.FAILED, Reason(ReasonCode.REPORTED, f"{said} ({code})"))
-        words = with_last_words(code, finish.last)
+        words = with_output(code, finish.last, ": ")
         return Verdict(Status.FAILED, Reason(ReasonCode.EXIT_CODE, words))
     if _NO_WORK.match(finish.first):
         return Verdict(Status.NO_WORK, Reason(ReasonCode.NO_WORK, words))

@@ -33,7 +33,7 @@ def pause(
     was = book.entry(number)
     assert was is not None, "it was just paused"
     words = by_words("paused", note, actor=book.actor)
-    if isinstance(was.item, Entry) and not is_delay(was.item):
+    if isinstance(was.item, Entry) and _delay_of(was.item) is None:
         # These times are before the pause: without an engine, nothing has decided them yet.
         passed = Reason(ReasonCode.PAUSED, f"did not run before the entry was {words}")
         book.account(was.item, close(was.item, now=now, reason=passed), now=now)
@@ -117,7 +117,8 @@ def begin_afresh(
     since: datetime | None = None,
 ) -> None:
     """Close the old rule with one receipt and begin the new one, now or *since* a moment."""
-    if old is not None and not _is_same_delay(old, new):
+    # One delay stays the same, perhaps with another time.
+    if old is not None and (_delay_of(old) is None or _delay_of(old) != _delay_of(new)):
         closed = close(old, now=since or now, reason=reason)
         book.account(old, closed, now=now)
         new = replace(new, accounted_to=closed.accounted_to, ended_at=closed.ended_at)
@@ -162,9 +163,9 @@ def first_seen(book: Book, entry: Entry, *, now: datetime) -> Decision:
     return replace(begun, receipts=tuple(receipts))
 
 
-def is_delay(entry: Entry) -> bool:
-    """Tell whether an entry is due until its key has a receipt."""
-    return isinstance(entry.rule, OnceRule) and entry.rule.delay is not None
+def _delay_of(entry: Entry) -> str | None:
+    """Return the id of a delay, which is due until its key has a receipt."""
+    return entry.rule.delay if isinstance(entry.rule, OnceRule) else None
 
 
 def pause_if_failing(book: Book, number: int, *, now: datetime) -> None:
@@ -189,7 +190,7 @@ def _set_back(book: Book, row: sqlite3.Row, *, now: datetime) -> bool:
         values = {"accounted_to": min(row["accounted_to"], most), "ended_at": ended}
         book.change("entry.account", number=row["number"], next_at=None, **values)
         return True
-    if is_delay(item):
+    if _delay_of(item) is not None:
         if not _is_still_due(book, item):
             return False
         begun = begin(replace(item, accounted_to=None), now=now)
@@ -202,17 +203,7 @@ def _set_back(book: Book, row: sqlite3.Row, *, now: datetime) -> bool:
     return True
 
 
-def _is_same_delay(old: Entry, new: Entry) -> bool:
-    """Tell whether two rules are one delay, perhaps with another time."""
-    match old.rule, new.rule:
-        case OnceRule(_, str(one)), OnceRule(_, str(other)):
-            return one == other
-    return False
-
-
 def _is_still_due(book: Book, entry: Entry) -> bool:
     """Tell whether an entry is a delay whose key has no receipt."""
-    rule = entry.rule
-    if not isinstance(rule, OnceRule) or rule.delay is None:
-        return False
-    return book.receipt_of(entry.number, f"delay:{rule.delay}") is None
+    delay = _delay_of(entry)
+    return delay is not None and book.receipt_of(entry.number, f"delay:{delay}") is None

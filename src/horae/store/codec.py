@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, wraps
 from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, assert_never, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, assert_never, overload
 
 from horae.core.entry import (
     PROPERTIES,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from horae.core.entry import Rule
+
+    _Spec = tuple[Rule, Work, tuple[str, ...], Policy, str, datetime | None]
 
 _Read = TypeVar("_Read")
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
@@ -136,7 +138,7 @@ def write_entry(entry: Entry) -> str:
 
 
 def read_rule(text: str) -> Rule:
-    return _read_spec(text).rule
+    return _read_spec(text)[0]
 
 
 def write_agents(agents: tuple[str, ...]) -> str:
@@ -153,22 +155,12 @@ def clock_of(entry: Entry) -> tuple[object, ...]:
     return entry.zone, *(each.of(entry.policy) for each in PROPERTIES if each.decides_times)
 
 
-class _RuleSpec(NamedTuple):
-    """What an entry is, apart from where it stands and what it is called."""
-
-    rule: Rule
-    work: Work
-    agents: tuple[str, ...]
-    policy: Policy
-    zone: str
-    deadline: datetime | None
-
-
 # A loop reads the same entries again and again, and most plans use few rules.
 @lru_cache(maxsize=65_536)
-def _read_spec(text: str) -> _RuleSpec:
+def _read_spec(text: str) -> _Spec:
+    """Return rule, work, agents, policy, zone and deadline."""
     data = json.loads(text)
-    return _RuleSpec(
+    return (
         _rule(data["rule"]),
         Work(data.get("work", Work.WORKFLOW)),
         tuple(data.get("agents", ())),
@@ -188,7 +180,7 @@ def _rule_data(rule: Rule) -> dict[str, object]:
         case OnceRule(at, delay):
             return {"once": micros(at), "delay": delay}
         case CadenceRule(base, first_at):
-            return {"cadence": base // _TINY, "first": micros(first_at)}
+            return {"cadence": _micros_of(base), "first": micros(first_at)}
         case OnDemandRule():
             return {}
         case AfterRule(occasions, of):
@@ -206,7 +198,7 @@ def _rule(data: dict[str, Any]) -> Rule:
         case {"once": at, "delay": delay}:
             return OnceRule(moment(int(at)), delay)
         case {"cadence": base, "first": first}:
-            return CadenceRule(timedelta(microseconds=base), moment(int(first)))
+            return CadenceRule(_length(base), moment(int(first)))
         case {"after": occasions, "of": of}:
             return AfterRule(tuple(map(Occasion, occasions)), of)
         case _:
@@ -219,34 +211,38 @@ def _cron(text: str, zone: str) -> Cron:
     return Cron(text, zone=zone)
 
 
-def _policy_data(policy: Policy) -> dict[str, object]:
-    values = ((each, each.of(policy)) for each in PROPERTIES)
-    return {each.option: _plain(value) for each, value in values if value != each.default}
+def _micros_of(length: timedelta) -> int:
+    return length // _TINY
 
 
-def _plain(value: object) -> object:
-    match value:
-        case timedelta():
-            return value // _TINY
-        case datetime():
-            return micros(value)
-        case Retry(attempts, wait):
-            return [attempts, wait // _TINY]
-    return value
+def _length(number: int) -> timedelta:
+    return timedelta(microseconds=number)
 
 
-_READ: Final[Mapping[object, Callable[[Any], object]]] = {
-    timedelta: lambda number: timedelta(microseconds=number),
-    datetime: moment,
-    Retry: lambda pair: Retry(pair[0], timedelta(microseconds=pair[1])),
+# How values of a type are written, and read; others are written as they are.
+_VALUES: Final[Mapping[object, tuple[Callable[[Any], object], Callable[[Any], object]]]] = {
+    timedelta: (_micros_of, _length),
+    datetime: (micros, moment),
+    Retry: (
+        lambda retry: [retry.attempts, _micros_of(retry.wait)],
+        lambda pair: Retry(pair[0], _length(pair[1])),
+    ),
 }
+
+
+def _policy_data(policy: Policy) -> dict[str, object]:
+    data = {}
+    for each in PROPERTIES:
+        if (value := each.of(policy)) != each.default:
+            data[each.option] = _VALUES[each.type][0](value) if each.type in _VALUES else value
+    return data
 
 
 def _policy(data: dict[str, Any]) -> Policy:
     values: dict[str, Any] = {}
     for each in PROPERTIES:
         if (value := data.get(each.option)) is not None:
-            read: Callable[[Any], object] = _READ.get(each.type, each.type)
+            read = _VALUES[each.type][1] if each.type in _VALUES else each.type
             values[each.name] = read(value)
     return Policy(**values)
 
@@ -314,7 +310,7 @@ def item_of(row: sqlite3.Row) -> Entry | Unarmed:
 @_read("entry")
 def entry_of(row: sqlite3.Row) -> Entry:
     spec = _read_spec(row["spec"])
-    rule = spec.rule
+    rule = spec[0]
     if isinstance(rule, CadenceRule):
         rule = CadenceRule(rule.base, rule.first_at, *_counts(row))
     return Entry(
@@ -322,11 +318,7 @@ def entry_of(row: sqlite3.Row) -> Entry:
         Origin(row["file"], row["line"]),
         row["title"],
         rule,
-        spec.work,
-        spec.agents,
-        spec.policy,
-        spec.zone,
-        spec.deadline,
+        *spec[1:],
         row["digest"],
         row["number"],
         moment(row["accounted_to"]),

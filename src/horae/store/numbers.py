@@ -1,9 +1,8 @@
 """The numbers that a data directory has given: after a restore none of them is given again.
 
-A backup knows only the numbers up to its own moment, and an empty ledger none. Those given since
-are known to the ledger that is replaced, if that can still be read, to the backups beside it, and,
-of runs, to the directories of their output. A small file keeps
-where each restore let the numbers begin, for when nothing else can be read.
+Those given since a backup are known to the ledger that is replaced, if that can still be read, to
+the backups beside it, and, of runs, to the directories of their output. A small file keeps where
+each restore let the numbers begin, for when nothing else can be read.
 """
 
 from __future__ import annotations
@@ -41,7 +40,10 @@ def go_on(connection: sqlite3.Connection, given: Mapping[str, int]) -> dict[str,
 def given_in(directory: Path) -> dict[str, int]:
     """Return the highest numbers that anything in a data directory knows of."""
     ledgers = [*directory.glob("*.db"), *(directory / "backups").glob("*.db")]
-    return highest([_begun(directory), _ran(directory), *map(given_by, sorted(ledgers))])
+    # The output of a run is in a directory of its number.
+    ran = [int(each.name) for each in directory.glob("runs/*/*") if each.name.isdecimal()]
+    run = {"run": max(ran, default=0)}
+    return highest([_begun(directory), run, *map(given_by, sorted(ledgers))])
 
 
 def highest(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -74,12 +76,6 @@ def keep(directory: Path, last: Mapping[str, int]) -> None:
     finally:
         os.close(descriptor)
     part.replace(target)  # the names in the directory are made durable with the ledger's own
-
-
-def _ran(directory: Path) -> dict[str, int]:
-    """Return the last run that has left its output, which is in a directory of its number."""
-    found = [int(each.name) for each in directory.glob("runs/*/*") if each.name.isdecimal()]
-    return {"run": max(found, default=0)}
 
 
 def _begun(directory: Path) -> dict[str, int]:

@@ -114,9 +114,13 @@ def _seal_one(connection: sqlite3.Connection, put: Callable[[str, str], str]) ->
                 connection.execute(change, (compact(spec), number))
     had_some = "SELECT EXISTS (SELECT 1 FROM entry WHERE source = 'trigger')"
     if rows or connection.execute(had_some).fetchone()[0]:
-        # Written anew: what was deleted is in none of its pages, nor in its log.
-        connection.execute("VACUUM")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        _rewrite(connection)
+
+
+def _rewrite(connection: sqlite3.Connection) -> None:
+    """Write all of a database anew: what was deleted is in none of its pages, nor in its log."""
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _specs(connection: sqlite3.Connection) -> Iterator[tuple[int, str, dict[str, Any]]]:
