@@ -101,7 +101,6 @@ class BookSessions:
         )
 
     async def all(self, *, now: datetime) -> list[Session]:
-        """Return every session that lasts, the last used one first."""
         return await self._ledger.read(lambda book: book.every(_session, "session.all", now=now))
 
     async def end(self, session: str | None, *, now: datetime) -> list[Session]:

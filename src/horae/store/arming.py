@@ -59,7 +59,6 @@ def resume(book: Book, number: int, *, now: datetime) -> bool:
 
 
 def wake(book: Book, *, now: datetime) -> list[int]:
-    """Resume every entry that has rested as long as it should."""
     return [number for number in book.rested(now=now) if resume(book, number, now=now)]
 
 
@@ -169,7 +168,6 @@ def _delay_of(entry: Entry) -> str | None:
 
 
 def pause_if_failing(book: Book, number: int, *, now: datetime) -> None:
-    """Pause an entry that failed as often in a row as its policy allows."""
     was = book.entry(number)
     if was is None or not isinstance(was.item, Entry) or not was.is_armed:
         return

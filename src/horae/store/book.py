@@ -197,7 +197,6 @@ class Book:
         return moment(min(coming)) if coming else None
 
     def rested(self, *, now: datetime) -> list[int]:
-        """Return the entries that have rested as long as they should."""
         return [row[0] for row in self.rows("entry.rested", now=now)]
 
     def files(self, source: str) -> list[str]:
@@ -450,7 +449,6 @@ class Book:
         return begun
 
     def running_all(self, asked: Sequence[tuple[int, Process, datetime]]) -> list[bool]:
-        """Note which processes runs are."""
         stands = self._stand_all("standing_of_runs", [number for number, _, _ in asked])
         moves, known, is_noted = [], [], []
         for number, process, now in asked:
@@ -680,7 +678,6 @@ class Book:
     def _file(
         self, drafts: Sequence[_Draft], now: datetime, *, actor: str, parent: int | None = None
     ) -> list[Filed]:
-        """File receipts whose keys are free, and tell of them."""
         if not drafts:
             return []
         at = micros(now)

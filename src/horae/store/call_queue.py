@@ -51,7 +51,6 @@ class QueuedCall(Generic[T]):
         self.future = self.loop.create_future()
 
     def do(self, book: Book) -> None:
-        """Do it alone."""
         book.actor, book.worker = self.actor, self.worker
         self.result = self.work(book)
 
@@ -94,7 +93,6 @@ class CallQueue:
         self._pool.shutdown(wait=True)
 
     def _serve_all(self, serve: Callable[[Sequence[QueuedCall[Any]]], None]) -> None:
-        """Serve until nobody waits."""
         while calls := self._take():
             try:
                 serve(calls)

@@ -58,11 +58,6 @@ def micros(moment: datetime) -> int: ...
 @overload
 def micros(moment: datetime | None) -> int | None: ...
 def micros(moment: datetime | None) -> int | None:
-    """Return a moment as it is written down.
-
-    >>> micros(datetime(1970, 1, 2, tzinfo=UTC))
-    86400000000
-    """
     return None if moment is None else (moment - _EPOCH) // _TINY
 
 
@@ -71,11 +66,6 @@ def moment(number: int) -> datetime: ...
 @overload
 def moment(number: int | None) -> datetime | None: ...
 def moment(number: int | None) -> datetime | None:
-    """Return the moment that was written down.
-
-    >>> str(moment(-1))
-    '1969-12-31 23:59:59.999999+00:00'
-    """
     return None if number is None else _EPOCH + timedelta(microseconds=number)
 
 
@@ -107,11 +97,6 @@ def compact_words(**words: str) -> str:
 # Thousands of entries have one policy, and many have one rule.
 @lru_cache(maxsize=1024)
 def write_policy(policy: Policy) -> str:
-    """Return a policy as text.
-
-    >>> write_policy(Policy(retry=Retry(3, timedelta(seconds=30))))
-    '{"retry":[3,30000000]}'
-    """
     return compact(_policy_data(policy))
 
 
@@ -300,7 +285,6 @@ def mark_of(row: sqlite3.Row) -> Mark:
 
 
 def item_of(row: sqlite3.Row) -> Entry | Unarmed:
-    """Return what the row says that is to happen, or why nothing is."""
     if row["spec"] is None:
         origin = Origin(row["file"], row["line"])
         return Unarmed(row["address"], origin, row["title"], row["unarmed"])

@@ -31,6 +31,7 @@ MEMORY: Final = ":memory:"
 # Never deferred: one that reads first and then writes fails at once when it meets another.
 BEGIN: Final = "BEGIN IMMEDIATE"
 DATABASE: Final = "ledger.db"
+DRAFT: Final = f"{DATABASE}.new"
 MARK: Final = "HORAE"  # says that there was a ledger here, whatever became of it
 APPLICATION: Final = 0x486F7261  # "Hora"
 IN_USE: Final = f"{DATABASE}-open"  # there from the first write to the last; a kill leaves it
@@ -87,11 +88,10 @@ def prepare(directory: Path) -> None:
     with sqlite_errors(str(directory)):
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except FileExistsError as error:
-            reason = "not a directory"
-            raise LedgerWriteError(str(directory), reason, remedy="move or remove it") from error
-        except (FileNotFoundError, PermissionError) as error:
+        except (FileExistsError, FileNotFoundError, PermissionError) as error:
             reason, remedy = f"cannot be created ({error.strerror})", "use another directory"
+            if isinstance(error, FileExistsError):
+                reason, remedy = "not a directory", "move or remove it"
             raise LedgerWriteError(str(directory), reason, remedy=remedy) from error
         if directory.stat().st_mode & 0o077:
             directory.chmod(0o700)
@@ -217,7 +217,6 @@ def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = Fa
 
 
 def _check_pages(connection: sqlite3.Connection, place: str, how: str = "quick_check") -> None:
-    """Raise an error unless all pages of a database fit together."""
     problem = connection.execute(f"PRAGMA {how}(1)").fetchone()[0]
     if problem != "ok":
         raise _damaged(place, f"the ledger is damaged ({problem})")
@@ -247,7 +246,6 @@ def statements(script: str) -> Iterator[str]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Do all of it or nothing."""
     connection.execute(BEGIN)
     try:
         yield
@@ -291,27 +289,28 @@ def looking_into(path: Path) -> closing[sqlite3.Connection]:
     return closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True))
 
 
-def draft_of(backup: Path | None, directory: Path, *, seal: Seal) -> Path:
-    """Return a ledger of our version in a data directory, not yet in its place.
+@contextmanager
+def draft_of(backup: Path | None, directory: Path, *, seal: Seal) -> Iterator[sqlite3.Connection]:
+    """Make a ledger of our version that is not yet in its place: a copy of the backup, or empty.
 
-    It is a copy of the backup, or without one it is empty.
+    What is written into it is all there at the end, or none.
     """
-    draft = directory / f"{DATABASE}.new"
-    with sqlite_errors(str(draft)):
-        _create(draft)
-        with closing(sqlite3.connect(draft, isolation_level=None)) as target:
+    path = directory / DRAFT
+    with sqlite_errors(str(path)):
+        _create(path)
+        with closing(connect_draft(path)) as draft:
             if backup is not None:
                 with looking_into(backup) as source:
-                    source.backup(target)
-            target.execute("PRAGMA journal_mode = DELETE")
-            migrate(target, seal=seal)
-    return draft
+                    source.backup(draft)
+            draft.execute("PRAGMA journal_mode = DELETE")
+            migrate(draft, seal=seal)
+            with transaction(draft):
+                yield draft
 
 
-def put_in_place(draft: Path, directory: Path, *, aside: str) -> Path:
-    """Let a draft be the ledger; return where the old one, whatever its state, was put."""
-    path = directory / DATABASE
-    old = directory / aside
+def put_in_place(directory: Path, *, aside: str) -> Path:
+    """Let the draft be the ledger; return where the old one, whatever its state, was put."""
+    path, draft, old = directory / DATABASE, directory / DRAFT, directory / aside
     _sync(draft)
     # The database first: killed after it, there is none, and that is seen at the next start.
     # Its log must be away before the draft comes, which would take it for its own.
@@ -381,12 +380,10 @@ def refuse_loss(path: Path, *, was_there: bool) -> None:
     in_use = path.with_name(IN_USE)
     if in_use.exists() and not Path(f"{path}-wal").exists():
         merged = f"remove {in_use.name} if sqlite3 has already merged the log"
-        raise LedgerDamagedError(
-            str(path),
-            "the ledger was not closed, and its log (ledger.db-wal) with the last writes"
-            " is missing",
-            remedy=f"{_RESTORE}, or {merged}, or {_FRESH}",
+        lost = (
+            "the ledger was not closed, and its log (ledger.db-wal) with the last writes is missing"
         )
+        raise LedgerDamagedError(str(path), lost, remedy=f"{_RESTORE}, or {merged}, or {_FRESH}")
 
 
 def _refuse_short(path: Path) -> None:

@@ -39,14 +39,11 @@ class LeaseOverError(StaleTermError):
 
 
 class Leases:
-    """The leader's lease, and those of the members."""
-
     def __init__(self, wire: PostgresConnection) -> None:
         self._wire = wire
         self._line = CallQueue("ledger-leases")
 
     async def now(self) -> datetime:
-        """Return this moment by the database's clock."""
         moment: datetime = (await self._one("now"))[0]
         return moment
 
@@ -65,7 +62,6 @@ class Leases:
         return await self._change("renew_lead", term=term, lease=lease)
 
     async def resign(self, term: int) -> None:
-        """Let somebody else lead at once."""
         await self._change("resign", term=term)
 
     async def leader(self) -> Leader | None:
@@ -124,7 +120,6 @@ class Leases:
         return await self._change("forget", name=name)
 
     async def close(self) -> None:
-        """Close the connection; leases end by themselves."""
         await self._line.do(self._wire.close)
         self._line.rest()
 

@@ -66,8 +66,7 @@ class BookLedger(ABC):
     _read_queue: CallQueue | InlineQueue
 
     @abstractmethod
-    async def close(self) -> None:
-        """Finish what is under way."""
+    async def close(self) -> None: ...
 
     @abstractmethod
     async def backup(self, target: Path) -> None:
@@ -78,16 +77,14 @@ class BookLedger(ABC):
         """Turn what the database says into what a person can act on."""
 
     @abstractmethod
-    def _ask(self, work: Callable[[], T]) -> T:
-        """Do what reads."""
+    def _ask(self, work: Callable[[], T]) -> T: ...
 
     @abstractmethod
     def _begin(self, calls: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
         """Begin to write when nobody else does; return what checks whether a call still may."""
 
     @abstractmethod
-    def _say(self, statement: str) -> None:
-        """Say something about the transaction that is open."""
+    def _say(self, statement: str) -> None: ...
 
     @abstractmethod
     def _undone(self, error: Exception) -> Exception:

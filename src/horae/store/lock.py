@@ -18,7 +18,7 @@ import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from horae.errors import Exit, HoraeError
 
@@ -120,6 +120,12 @@ class Lock:
             self.release()
             self._descriptor = descriptor
             _HELD[_file(os.fstat(descriptor))] = os.getpid()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         if self._descriptor is None:

@@ -108,8 +108,6 @@ class DatabaseAddress:
 
 
 class PostgresRow(tuple[Any, ...]):
-    """A row whose values are found by place and by name."""
-
     __slots__ = ()
     places: dict[str, int]
 
@@ -146,8 +144,6 @@ class _StrDumper(StrDumperUnknown):
 
 
 class _Connection(psycopg.Connection[PostgresRow]):
-    """A connection that gives a silent server up."""
-
     beats: int = 0
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - ours are shorter
@@ -261,7 +257,6 @@ class PostgresConnection:
         return row[0], row[1]
 
     def script(self, text: str) -> Cursor[PostgresRow]:
-        """Do several statements without values in one go."""
         cursor: Cursor[PostgresRow] = self.raw.cursor()
         # It is ours, and has no values in it.
         cursor.execute(sql.SQL(text), prepare=False)

@@ -211,7 +211,6 @@ class _Taking:
         return self.book.insert_entries(new, now=self.now) if new else []
 
     def stay(self, row: sqlite3.Row, found: _ScannedEntry, commit: str | None) -> None:
-        """Take over what has become of an entry that is known."""
         book, now, mark, item = self.book, self.now, found.mark, found.item
         facts = _facts(found, commit)
         if row["digest"] == facts["digest"]:

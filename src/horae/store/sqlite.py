@@ -82,8 +82,7 @@ class SqliteLedger(BookLedger):
 
         def opened() -> SqliteLedger:
             with ExitStack() as undo:
-                lock = _locked(directory, now=now)
-                undo.callback(lock.release)
+                lock = undo.enter_context(_locked(directory, now=now))
                 is_later = database.may_check_later(directory)
                 open_writer = partial(
                     database.open_writer, directory, patience=patience, seal=_sealing(directory)
@@ -271,11 +270,8 @@ def _restore(directory: Path, backup: Path, now: datetime) -> Path:
         arming.close_the_past(book, now=now, reason=reason)
         book.tell("restored", now=now, facts={"backup": backup.name})
 
-    lock = _locked(directory, now=now)
-    try:
+    with _locked(directory, now=now):
         return _replace(directory, backup, write, now=now)
-    finally:
-        lock.release()
 
 
 async def start_afresh(directory: Path, *, now: datetime) -> Path | None:
@@ -288,9 +284,8 @@ async def start_afresh(directory: Path, *, now: datetime) -> Path | None:
 
 
 def _start_afresh(directory: Path, now: datetime) -> Path | None:
-    lock = _locked(directory, now=now)
-    try:
-        path = directory / database.DATABASE
+    path = directory / database.DATABASE
+    with _locked(directory, now=now):
         lost = database.loss_of(directory)
         if lost is None and path.exists():
             raise LedgerWholeError(str(path))
@@ -301,8 +296,6 @@ def _start_afresh(directory: Path, now: datetime) -> Path | None:
             directory, None, lambda book: book.tell(FRESH_LEDGER, now=now, facts=facts), now=now
         )
         return old if old.exists() else None
-    finally:
-        lock.release()
 
 
 def _replace(
@@ -310,19 +303,14 @@ def _replace(
 ) -> Path:
     """Let a backup, or an empty ledger, be the ledger; return where the old one is put aside."""
     given = numbers.given_in(directory)
-    draft = database.draft_of(backup, directory, seal=_sealing(directory))
-    with (
-        database.sqlite_errors(str(draft)),
-        closing(database.connect_draft(draft)) as connection,
-        database.transaction(connection),
-    ):
+    with database.draft_of(backup, directory, seal=_sealing(directory)) as connection:
         # First of all: what is written here needs numbers, too.
         last = numbers.go_on(connection, given)
         write(Book(connection, actor=current_actor()))
     with database.sqlite_errors(str(directory)):
         numbers.keep(directory, last)
         aside = f"ledger-before-{now:%Y%m%dT%H%M%SZ}.db"
-        return database.put_in_place(draft, directory, aside=aside)
+        return database.put_in_place(directory, aside=aside)
 
 
 def _sealing(directory: Path) -> database.Seal:
@@ -336,6 +324,5 @@ def _locked(directory: Path, *, now: datetime) -> Lock:
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copy a database through a connection of its own."""
     with closing(database.open_reader(path, patience=PATIENCE)) as connection:
         database.copy_into(connection, target)
