@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from horae.config import Config
-    from horae.context import Context
     from horae.core.ports import Clock
     from horae.store.ledger import BookLedger
 
@@ -61,12 +59,23 @@ def keys_of(config: Config, data: Path, *, clock: Clock, ledger: BookLedger, **p
 
 
 async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIApp:
+
+    async def ready(name: str) -> None:
+        """Raise an error unless the agent of a name exists and can run; "" has no name."""
+        context = app.context
+        if name and await context.trigger_store.agent(name) is None:
+            (await asyncio.to_thread(context.agents)).get(name)
+        facts = context.readiness
+        why = await facts.of_agent(name) if name else facts.of_nobody()
+        if why is not None:
+            raise CannotRunError(name or "the request", why)
+
     agents = AgentRequests(
         ledger=app.ledger,
         clock=app.clock,
         ids=new_id,
         poke=app.engine.note_change,
-        check=partial(_refuse_unready, app.context),
+        check=ready,
         zone_name=app.context.zone_name,
         term=app.context.term,
     )
@@ -102,16 +111,6 @@ async def web_app(app: App, keys: Keys, *, nodes: Nodes | None = None) -> ASGIAp
         is_public=app.config.server_public,
     )
     return asgi_app(front, pages=routes(front, app.root, most_plans=app.config.plan_max_files))
-
-
-async def _refuse_unready(context: Context, name: str) -> None:
-    """Raise an error unless the agent of a name exists and can run; "" is an agent without one."""
-    if name and await context.trigger_store.agent(name) is None:
-        (await asyncio.to_thread(context.agents)).get(name)
-    ready = context.readiness
-    why = await ready.of_agent(name) if name else ready.of_nobody()
-    if why is not None:
-        raise CannotRunError(name or "the request", why)
 
 
 class WebServer:

@@ -44,11 +44,9 @@ _CYCLE: Final = 14  # years; after them a yearly rule has met all the dates it c
 
 # Hours are written out: many programs do not know such a recurrence.
 _FREQUENCIES: Final = {
-    Unit.DAY: "FREQ=DAILY",
-    Unit.WEEK: "FREQ=WEEKLY",
-    Unit.MONTH: "FREQ=MONTHLY",
-    Unit.YEAR: "FREQ=YEARLY",
-}
+    Unit.DAY: "FREQ=DAILY", Unit.WEEK: "FREQ=WEEKLY",
+    Unit.MONTH: "FREQ=MONTHLY", Unit.YEAR: "FREQ=YEARLY",
+}  # fmt: skip
 
 # Some programs end a line at U+0085, U+2028 and the like, too.
 _LINE_END: Final = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -77,9 +75,8 @@ def calendar(
     shown = [entry for entry in entries if _is_shown(entry, start, end)]
     clocks = {each: _clock(each, year) for each in sorted({entry.zone for entry in shown})}
     own = clocks.get(zone_name) or _clock(zone_name, year)
-
-    yield from ("BEGIN:VCALENDAR\r\n", "VERSION:2.0\r\n", "PRODID:-//Horae//Horae//EN\r\n")
-    yield "CALSCALE:GREGORIAN\r\n"
+    head = ("BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//Horae//Horae//EN", "CALSCALE:GREGORIAN")
+    yield from map(folded, head)
     yield folded(f"X-WR-CALNAME:{escaped(name)}")
     yield folded(f"X-WR-TIMEZONE:{zone_name}")
     # A calendar must not be empty; its own zone does no harm.
@@ -88,7 +85,7 @@ def calendar(
     for entry in shown:
         lines = _events(entry, clocks[entry.zone], own, start=start, end=end, now=now)
         yield from map(folded, lines)
-    yield "END:VCALENDAR\r\n"
+    yield folded("END:VCALENDAR")
 
 
 def is_cut(entry: Entry, *, start: datetime, end: datetime, zone_name: str = "UTC") -> bool:
@@ -145,7 +142,8 @@ def _events(
     """Yield the events of an entry: one that recurs, or each of its moments, which take no time."""
     # Programs pass a UID on, also where they hide the rest: so only a hash of the address.
     uid = sha256(entry.address.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    about = _about(entry)
+    said = words(entry.rule, zone_name=entry.zone)
+    facts = (str(entry.origin), f"{_as_written(entry)} ({entry.zone})", said, entry.address)
     moments = project(entry, start, end)
     first = next(moments)
     recurrence = _recurrence(entry, first.at, clock, own)
@@ -155,10 +153,16 @@ def _events(
         yield "BEGIN:VEVENT"
         yield f"UID:{uid}@horae" if is_one else f"UID:{uid}-{_utc(moment.at)}@horae"
         yield f"DTSTAMP:{_utc(now)}"
-        yield f"DTSTART{_when(moment.at, clock)}"
+        # On the wall, where that is plain, else in UTC.
+        wall = local(moment.at, clock.place)
+        is_plain = not clock.is_utc and not is_fold(wall, clock.place)
+        when = f";TZID={clock.name}:{_stamp(wall)}" if is_plain else f":{_utc(moment.at)}"
+        yield f"DTSTART{when}"
         if recurrence is not None:
             yield f"RRULE:{recurrence}"
-        yield from about
+        yield f"SUMMARY:{escaped(entry.title or str(entry.origin))}"
+        yield "DESCRIPTION:" + r"\n".join(map(escaped, facts))
+        yield f"CATEGORIES:{entry.work}"
         is_estimate = moment.is_estimate and not is_one
         yield f"STATUS:{'TENTATIVE' if is_estimate else 'CONFIRMED'}"
         yield "TRANSP:TRANSPARENT"
@@ -170,16 +174,6 @@ def _events(
         yield "END:VEVENT"
 
 
-def _about(entry: Entry) -> tuple[str, ...]:
-    said = words(entry.rule, zone_name=entry.zone)
-    facts = (str(entry.origin), f"{_as_written(entry)} ({entry.zone})", said, entry.address)
-    return (
-        f"SUMMARY:{escaped(entry.title or str(entry.origin))}",
-        "DESCRIPTION:" + r"\n".join(map(escaped, facts)),
-        f"CATEGORIES:{entry.work}",
-    )
-
-
 def _as_written(entry: Entry) -> str:
     match entry.rule:
         case CronRule(crons):
@@ -189,9 +183,6 @@ def _as_written(entry: Entry) -> str:
         case OnceRule(at):
             return f"<{wall_text(local(at, zone(entry.zone)))}>"
     return ""
-
-
-# Recurrence
 
 
 def _recurrence(entry: Entry, first: datetime, clock: _IcsZone, own: _IcsZone) -> str | None:
@@ -232,13 +223,9 @@ def _of_repeater(rule: RepeaterRule, wall: datetime) -> str | None:
     """Return how often a repeater comes that counts days, or months that all have its day."""
     repeater = rule.repeater
     frequency = _FREQUENCIES.get(repeater.unit)
-    if (
-        frequency is None
-        or repeater.kind is RepeaterKind.RESTART
-        or wall.time() != rule.anchor.time()
-    ):
-        return None
-    if repeater.unit in {Unit.MONTH, Unit.YEAR} and wall.day > _EVERY_MONTH:
+    is_moved = repeater.kind is RepeaterKind.RESTART or wall.time() != rule.anchor.time()
+    is_late = repeater.unit in {Unit.MONTH, Unit.YEAR} and wall.day > _EVERY_MONTH
+    if frequency is None or is_moved or is_late:
         return None
     return frequency if repeater.count == 1 else f"{frequency};INTERVAL={repeater.count}"
 
@@ -252,9 +239,6 @@ def _is_touched(at: time, clock: _IcsZone, since: datetime) -> bool:
         if (wall if wall >= low else wall + _DAY) < high:
             return True
     return False
-
-
-# Zones
 
 
 class _IcsZone(NamedTuple):
@@ -368,17 +352,6 @@ def _days_left(onset: datetime) -> int:
     (1, 306)
     """
     return (date(onset.year, 12, 31) - onset.date()).days + 1
-
-
-# Values
-
-
-def _when(at: datetime, clock: _IcsZone) -> str:
-    """Return a moment as a parameter and a value: on the wall, where that is plain, else in UTC."""
-    wall = local(at, clock.place)
-    if clock.is_utc or is_fold(wall, clock.place):
-        return f":{_utc(at)}"
-    return f";TZID={clock.name}:{_stamp(wall)}"
 
 
 def _utc(moment: datetime) -> str:

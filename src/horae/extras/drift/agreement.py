@@ -249,19 +249,15 @@ def _keeps_rhythm(every: Often, whole: SpokenTime, facts: RuleFacts) -> bool:
         case Period.MONTH if whole.days and max(whole.days) > 28:
             return True  # who says so knows that some months have no such day
         case Period.MONTH:
-            return _keeps_months(count, facts, is_single=len(whole.days) < 2)
+            months = Counter(day.year * 12 + day.month for day in facts.days)
+            if len(whole.days) < 2 and usual(months.values()) != 1:
+                return False
+            # Four weeks are a month to many, and their days wander through it.
+            is_near = 28 * count <= facts.day_gap <= 31 * count
+            return is_near or usual(gaps(list(months))) == count
         case _:
             years = [day.year for day in facts.days]
             return len(set(years)) == len(years) and usual(gaps(years)) in (count, None)
-
-
-def _keeps_months(count: int, facts: RuleFacts, *, is_single: bool) -> bool:
-    months = Counter(day.year * 12 + day.month for day in facts.days)
-    if is_single and usual(months.values()) != 1:
-        return False
-    # Four weeks are a month to many, and their days wander through it.
-    is_near = 28 * count <= facts.day_gap <= 31 * count
-    return is_near or usual(gaps(list(months))) == count
 
 
 def _keeps_count(often: Often, whole: SpokenTime, facts: RuleFacts) -> bool:

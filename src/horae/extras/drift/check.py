@@ -13,7 +13,7 @@ from horae.extras.drift import agreement
 from horae.extras.drift.context import heard_in
 from horae.extras.drift.phrase import Rule as SpokenRule, Stamped, TimeClaim, sentences_of
 from horae.org.check.finding import shown
-from horae.org.plan import Diagnostic, Headline, Severity
+from horae.org.plan import Diagnostic, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from horae.timing.cron import Cron
 
 # Around a sentence: the start of a line or the end of another one; a zone and the end of it.
-_BEFORE: Final = r"(?:^[ \t]*|(?<=[.!?;:])[ \t]+)"
+_BEFORE: Final = r"(?im)(?:^[ \t]*|(?<=[.!?;:])[ \t]+)"
 _BEHIND: Final = r"(?=[ \t]*(?:\([\w/+-]+\)[ \t]*)?(?:[.;]|\r?$))"
 
 
@@ -62,7 +62,8 @@ def drift(text: str, rule: SpokenRule, *more: SpokenRule, own: Collection[str] =
     every = [*each, agreement.together(each)] if more else each
     keeps = agreement.is_kept_by
     is_kept = cache(lambda when, whole: any(keeps(when, whole, said, facts) for facts in every))
-    spans = _spans(text, own)
+    forms = (_BEFORE + r"\s+".join(map(re.escape, each.split())) + _BEHIND for each in own)
+    spans = [found.span() for form in forms for found in re.finditer(form, text)]
     is_own = [any(a <= claim.start and claim.end <= b for a, b in spans) for claim in spoken]
     lost = [
         not (ours or is_kept(claim.when, wholes[claim]))
@@ -81,18 +82,6 @@ def drift(text: str, rule: SpokenRule, *more: SpokenRule, own: Collection[str] =
     ]
 
 
-def _spans(text: str, sentences: Collection[str]) -> list[tuple[int, int]]:
-    return [
-        found.span()
-        for sentence in sentences
-        for found in re.finditer(
-            _BEFORE + r"\s+".join(map(re.escape, sentence.split())) + _BEHIND,
-            text,
-            re.IGNORECASE | re.MULTILINE,
-        )
-    ]
-
-
 def claims(text: str) -> list[TimeClaim]:
     """Return what a text claims about its own schedule, in order.
 
@@ -106,9 +95,14 @@ def claims(text: str) -> list[TimeClaim]:
 
 def check_drift(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:
     headline = workflow.headline
-    spoken = _spoken_of(headline, rule)
-    if not spoken:
-        return
+    spoken: tuple[Cron | Stamped, ...]
+    match rule:
+        case CronRule(crons) if not any(cron.never for cron in crons):
+            spoken = crons
+        case RepeaterRule(anchor, repeater) if headline.scheduled is not None:
+            spoken = (Stamped(anchor, "T" in headline.scheduled.at, repeater),)
+        case _:
+            return
     own = sayings(rule, zone_name=workflow.zone)
     # A title that names the program says what runs, not when: /usr/bin/daily.
     named = headline.title and headline.title in headline.props.get("COMMAND", "")
@@ -119,14 +113,3 @@ def check_drift(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:
         fix = f"these words mean {found.suggestion}" if found.suggestion else None
         width = found.end - found.start
         yield workflow.found(found.start, "drift", Severity.WARNING, message, fix=fix, width=width)
-
-
-def _spoken_of(headline: Headline, rule: Rule) -> tuple[Cron | Stamped, ...]:
-    stamp = headline.scheduled
-    match rule:
-        case CronRule(crons) if not any(cron.never for cron in crons):
-            return crons
-        case RepeaterRule(anchor, repeater) if stamp is not None:
-            return (Stamped(anchor, "T" in stamp.at, repeater),)
-        case _:
-            return ()

@@ -84,13 +84,19 @@ def _opening(sentence: Sentence) -> int:
 
 
 def _manner(place: PhrasePlace) -> ClaimManner | None:
-    left = _unlabelled(place)
+    left = place.left
+    if ":" in left:
+        cut = len(left) - left[::-1].index(":")
+        is_label = cut > 1 and left[cut - 2] in lexicon.LABELS
+        if not is_label and (not place.sentence.is_title or _is_blocked(left[:cut])):
+            return None
+        left = left[cut:]
     is_arrow = place.after in ("-", "=") and place.sentence.low(place.end + 1) == ">"
     is_hedged = is_arrow or place.after in lexicon.HEDGES or place.before in ("or", "nor")
-    if left is None or place.sentence.is_question or is_hedged or _is_blocked(left):
+    if place.sentence.is_question or is_hedged or _is_blocked(left):
         return None
     # The marks and fillers they begin with say nothing.
-    left = list(dropwhile(lambda low: not _is_word(low) or low in lexicon.FILLERS, left))
+    left = list(dropwhile(_is_mute, left))
     if place.kind is Manner.ADVERB:
         return _manner_of_adverb(place, left)
     if not left:
@@ -99,15 +105,8 @@ def _manner(place: PhrasePlace) -> ClaimManner | None:
     return ClaimManner.SAID if is_said else None
 
 
-def _unlabelled(place: PhrasePlace) -> list[str] | None:
-    left = place.left
-    if ":" not in left:
-        return left
-    cut = len(left) - left[::-1].index(":")
-    is_label = cut > 1 and left[cut - 2] in lexicon.LABELS
-    if not is_label and (not place.sentence.is_title or _is_blocked(left[:cut])):
-        return None
-    return left[cut:]
+def _is_mute(low: str) -> bool:
+    return low in lexicon.FILLERS or not (low[0].isalnum() or low == MASK)
 
 
 def _is_blocked(left: list[str]) -> bool:
@@ -117,10 +116,6 @@ def _is_blocked(left: list[str]) -> bool:
         or (low.endswith(("'s", "s'")) and low not in ("it's", "let's"))
         for low in left
     )
-
-
-def _is_word(low: str) -> bool:
-    return low[0].isalnum() or low == MASK
 
 
 def _leads(place: PhrasePlace) -> bool:
@@ -144,12 +139,8 @@ def _is_own_clause(sentence: Sentence, index: int) -> bool:
     """Whether what follows `Every Monday` is done here: `send it`, but not `the shop closes`."""
     rest = [word.low for word in sentence.words[index : index + 8]] or [""]
     opener, follower = rest[0], rest[1] if len(rest) > 1 else ""
-    if (
-        not opener[:1].isalnum()
-        or opener == "we"
-        or opener in lexicon.SELF
-        or follower in lexicon.SELF
-    ):
+    is_self = opener == "we" or opener in lexicon.SELF or follower in lexicon.SELF
+    if is_self or not opener[:1].isalnum():
         return True
     if opener in lexicon.FOLLOWING and opener not in lexicon.DETERMINERS | lexicon.STRANGERS:
         return True
@@ -168,11 +159,8 @@ def _is_own_clause(sentence: Sentence, index: int) -> bool:
 def _is_passive(low: str, before: str) -> bool:
     if before not in ("is", "are", "be", "gets", "get") or low in lexicon.QUALITIES:
         return False
-    return (
-        low in lexicon.DONE
-        or low.removesuffix("ed") in lexicon.VERBS
-        or low.removesuffix("d") in lexicon.VERBS
-    )
+    stems = low.removesuffix("ed"), low.removesuffix("d")
+    return low in lexicon.DONE or any(stem in lexicon.VERBS for stem in stems)
 
 
 def _may_follow(place: PhrasePlace, left: list[str]) -> bool:
@@ -333,12 +321,9 @@ def _is_order(left: list[str]) -> bool:
     last = left[-1]
     if any(low in lexicon.STRANGERS or low == "we" for low in left[1:]):
         return False
-    is_participle = last in lexicon.PARTICIPLES or (
-        last.endswith("ed") and not last.endswith("eed")
-    )
-    return not (is_participle and len(left) > 1) and not any(
-        low in lexicon.FINITE for low in left[1:]
-    )
+    is_past = last.endswith("ed") and not last.endswith("eed")
+    is_participle = len(left) > 1 and (is_past or last in lexicon.PARTICIPLES)
+    return not is_participle and not any(low in lexicon.FINITE for low in left[1:])
 
 
 def _is_title(left: list[str]) -> bool:

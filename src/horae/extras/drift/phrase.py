@@ -461,8 +461,15 @@ def join(one: SpokenTime, other: SpokenTime | None) -> SpokenTime | None:
 def _agreed(when: SpokenTime) -> SpokenTime | None:
     """Return what is said without what it says twice; None if it does not add up."""
     period = when.every.period if when.every else None
-    if when.times_per:
-        return None if when.every or when.part else _counted(when, when.times_per)
+    if when.times_per:  # `twice a week on Mondays and Fridays` is the days alone
+        count, unit = when.times_per
+        named = {Period.DAY: when.times, Period.WEEK: when.weekdays, Period.MONTH: when.days}
+        if when.every or when.part:
+            return None
+        if said := named.get(unit):
+            return replace(when, times_per=None) if len(said) == count else None
+        is_within = unit in SHORT | {Period.DAY}
+        return when if not when.times and (is_within or not when.names_days) else None
     if period in SHORT and (when.times or when.part):
         return None
     if (period is Period.MONTH and when.months) or (period is Period.YEAR and len(when.days) > 1):
@@ -473,15 +480,6 @@ def _agreed(when: SpokenTime) -> SpokenTime | None:
         return when if period is Period.WEEK and len(when.weekdays) == 1 else None
     is_monthly = period in (None, Period.MONTH, Period.YEAR)
     return when if is_monthly or not (when.days or when.nth) else None
-
-
-def _counted(when: SpokenTime, times_per: Often) -> SpokenTime | None:
-    named = {Period.DAY: when.times, Period.WEEK: when.weekdays, Period.MONTH: when.days}
-    said = named.get(times_per.period)
-    if said:
-        return replace(when, times_per=None) if len(said) == times_per.n else None
-    is_within = times_per.period in SHORT | {Period.DAY}
-    return when if not when.times and (is_within or not when.names_days) else None
 
 
 _ZONE: Final = re.compile(

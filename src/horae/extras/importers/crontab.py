@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
 from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading
-from horae.extras.importers.rule import Dialect, ForeignRule, IsDay, UnfitError, fires_of, numbers
+from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from datetime import date
 
 
 _dialect = partial(Dialect, has_open_step=False)
@@ -234,33 +235,23 @@ def foreign_rule(texts: tuple[str, ...], dialects: tuple[Dialect, ...] = DIALECT
     minutes, hours, days, months, weekdays = (
         numbers(text, dialect) for text, dialect in zip(texts, dialects, strict=True)
     )
-    is_starred = "*" in (texts[0][0], texts[1][0])
-    return ForeignRule(
-        frozenset({0}),
-        minutes,
-        hours,
-        days_of(texts[2], texts[4], days, weekdays),
-        foreign.Gap.SKIPPED if is_starred else foreign.Gap.AFTER,
-        foreign.Fold.BOTH if is_starred else foreign.Fold.FIRST,
-        months,
-    )
-
-
-def days_of(
-    day_text: str, weekday_text: str, days: frozenset[int], weekdays: frozenset[int]
-) -> IsDay:
-    """Return on which days cron fires: on either, unless one field begins with a star."""
     sundays_first = {each % 7 for each in weekdays}
-    if "*" not in (day_text[0], weekday_text[0]):
-        return lambda day: day.day in days or day.isoweekday() % 7 in sundays_first
-    if len(days) < 31 and len(sundays_first) < 7:
-        what = f"weekday {weekday_text!r} and day {day_text!r} must both match"
+    needed = all if "*" in (texts[2][0], texts[4][0]) else any
+
+    def is_day(day: date) -> bool:
+        return needed((day.day in days, day.isoweekday() % 7 in sundays_first))
+
+    if needed is all and len(days) < 31 and len(sundays_first) < 7:
+        what = f"weekday {texts[4]!r} and day {texts[2]!r} must both match"
         remedy = (
             "cron needs both if a field begins with *, and horae runs if either matches; list "
             "the days without *, or test the other field in the command"
         )
         raise UnfitError(what, remedy)
-    return lambda day: day.day in days and day.isoweekday() % 7 in sundays_first
+    clock = foreign.Gap.AFTER, foreign.Fold.FIRST
+    if "*" in (texts[0][0], texts[1][0]):
+        clock = foreign.Gap.SKIPPED, foreign.Fold.BOTH
+    return ForeignRule(frozenset({0}), minutes, hours, is_day, *clock, months)
 
 
 def plain_days(texts: Sequence[str], dialects: tuple[Dialect, ...] = DIALECTS) -> list[str]:

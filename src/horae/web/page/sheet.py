@@ -90,8 +90,7 @@ class PageTime:
         return f"{local(moment, self.place):%H:%M}"
 
     def away(self, moment: datetime) -> str:
-        far = abs(moment - self.now)
-        said = rough(far)
+        said = rough(abs(moment - self.now))
         return f"in {said}" if moment > self.now else f"{said} ago"
 
     def begin(self, day: date) -> datetime:
@@ -264,8 +263,8 @@ def templates(views: Sequence[PageView]) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"rough": rough, "long": length_text, "path": _path, "say": say}
-    made.filters["actor"] = actor_words
+    made.filters |= {"rough": rough, "long": length_text, "say": say, "actor": actor_words}
+    made.filters["path"] = lambda text: quote(str(text), safe="/")
     made.globals["nav_items"] = [(each.name, each.path, each.word) for each in views if each.word]
     return made
 
@@ -275,10 +274,6 @@ def _shown(value: object) -> object:
     if not isinstance(value, str) or not CONTROLS.search(value):
         return value
     return type(value)(harmless(value))
-
-
-def _path(text: object) -> str:
-    return quote(str(text), safe="/")
 
 
 def endpoint_of(house: PageContext, show: Show) -> Callable[[Request], Awaitable[Response]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from functools import lru_cache
 from itertools import islice
@@ -44,16 +43,16 @@ def firing(found: Listed) -> Entry | None:
 
 def count(entry: Entry, start: datetime, end: datetime) -> int:
     """Return how many moments an entry has after *start*, up to *end*, mostly without a walk."""
-    return sum(_count(*each) for each in stretches(entry, start, end))
-
-
-def _count(entry: Entry, start: datetime, end: datetime) -> int:
-    match entry.rule:
-        case CronRule(crons):
-            return _count_crons(crons, start, end)
-        case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
-            return repeater.how_many(anchor, start, end, zone=zone(entry.zone))
-    return sum(1 for _ in islice(project(entry, start, end), 10_000))
+    found = 0
+    for each, low, high in stretches(entry, start, end):
+        match each.rule:
+            case CronRule(crons):
+                found += _count_crons(crons, low, high)
+            case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
+                found += repeater.how_many(anchor, low, high, zone=zone(each.zone))
+            case _:
+                found += sum(1 for _ in islice(project(each, low, high), 10_000))
+    return found
 
 
 @lru_cache(maxsize=1 << 16)
@@ -152,12 +151,11 @@ _LONGEST_SPAN: Final = timedelta(days=366)
 _SHORTEST_SPAN: Final = timedelta(minutes=1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     number: int
     title: str
     said: str  # the whole row in words
-    marks: list[TimelineMark] = field(default_factory=list)
+    marks: list[TimelineMark]
 
 
 class _TimelineFilter(NamedTuple):
@@ -247,8 +245,7 @@ def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: PageTime) ->
                 for each in moments
             ]
     was = Counter(say(each.status) for each in filed)
-    told = [f"{number} {word}" for word, number in was.items()]
-    told.append(f"{ahead:,} upcoming")
+    told = [*(f"{number} {word}" for word, number in was.items()), f"{ahead:,} upcoming"]
     return _Row(found.number, found.mark.title, f"{found.mark.title}: {', '.join(told)}", marks)
 
 
