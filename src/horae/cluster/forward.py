@@ -10,7 +10,7 @@ from starlette.responses import Response
 from horae.config import ListenAddress
 from horae.core.explain import stamp
 from horae.web.answer import as_json
-from horae.web.forward import NoLeaderError, forwarded, refuse
+from horae.web.forward import Forwarder, NoLeaderError, refuse
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -91,7 +91,7 @@ class Porter:
     def _to(self, where: Where, otherwise: ASGIApp | None = None) -> ASGIApp:
         keys = self._member.keys
         assert keys is not None, "a member has its keys before it answers"
-        return forwarded(where, secret=keys.node, name=self._member.name, otherwise=otherwise)
+        return Forwarder(where, keys.node, self._member.name, otherwise)
 
     def _leader(self) -> tuple[str, ListenAddress] | None:
         leader = self._member.leader

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from starlette.responses import Response
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.requests import Request
+
+    MoreHeaders: TypeAlias = Mapping[str, str] | None
 
 log = logging.getLogger(__name__)
 
@@ -118,11 +120,7 @@ def told(said: HasData | dict[str, Any] | list[Any], status: int = HTTPStatus.OK
 
 
 def as_json(
-    data: object,
-    status: int = HTTPStatus.OK,
-    *,
-    kind: str = JSON,
-    headers: Mapping[str, str] | None = None,
+    data: object, status: int = HTTPStatus.OK, *, kind: str = JSON, headers: MoreHeaders = None
 ) -> Response:
     # In ASCII: the name of a file may hold what cannot be written in UTF-8.
     text = json.dumps(data, default=str, separators=(",", ":"))
@@ -138,12 +136,9 @@ def is_plain(path: str) -> bool:
     return any(path == each or path.startswith((f"{each}/", "/_")) for each in _PLAIN)
 
 
-def refused(
-    error: HoraeError, path: str, status: int, *, headers: Mapping[str, str] | None = None
-) -> Response:
-    said = error.data()
+def refused(error: HoraeError, path: str, status: int, headers: MoreHeaders = None) -> Response:
     if is_plain(path):
-        return as_json({"error": said["message"]}, status, headers=headers)
+        return as_json({"error": str(error)}, status, headers=headers)
     return as_json(problem_of(error, status), status, kind=PROBLEM, headers=headers)
 
 
@@ -189,7 +184,7 @@ async def on_no_method(request: Request, error: Exception) -> Response:
     headers["Allow"] = ", ".join(sorted(headers.get("Allow", "GET").split(", ")))
     reason = f"method {request.method[:20]} is not allowed here; use {headers['Allow']}"
     status = HTTPStatus.METHOD_NOT_ALLOWED
-    return refused(HttpRequestError(status, reason), request.scope["path"], status, headers=headers)
+    return refused(HttpRequestError(status, reason), request.scope["path"], status, headers)
 
 
 async def on_leave(_: Request, __: Exception) -> Response:

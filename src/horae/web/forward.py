@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote
@@ -53,69 +54,67 @@ class NoLeaderError(HoraeError):
         super().__init__(f"{reason}; try again in a few seconds, or see `horae cluster nodes`")
 
 
-def forwarded(where: Where, *, secret: str, name: str, otherwise: ASGIApp | None = None) -> ASGIApp:
-    """Return an application that lets the node at *where* answer, else *otherwise*."""
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        try:
-            await _forward(scope, receive, send, where(), secret=secret, name=name)
-        except NoLeaderError as error:
-            await (otherwise or refuse(error, scope))(scope, receive, send)
-
-    return app
-
-
 def refuse(error: NoLeaderError, scope: Scope) -> ASGIApp:
     return refused(error, scope["path"], HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-async def _forward(
-    scope: Scope,
-    receive: Receive,
-    send: Send,
-    found: tuple[str, ListenAddress] | None,
-    *,
-    secret: str,
-    name: str,
-) -> None:
-    if found is None:
-        raise NoLeaderError("the cluster has no leader")
-    other, address = found
-    if (asker := dict(scope["headers"]).get(FROM)) is not None:  # nobody asks twice around
-        sender = asker.decode(errors="replace")[:64]
-        raise NoLeaderError(f"{sender} forwarded the request to {name}, which is not the leader")
-    try:
-        async with asyncio.timeout(CONNECT):
-            reader, writer = await asyncio.open_connection(address.host, address.port)
-    except OSError as error:  # a timeout is one
-        reason = f"{other} at {address} does not respond ({error or 'timed out'})"
-        raise NoLeaderError(reason) from None
-    wire = h11.Connection(h11.CLIENT)
-    try:
-        body = await _body(receive)
-        for part in (_request(scope, body, secret, name), h11.Data(body), h11.EndOfMessage()):
-            writer.write(wire.send(part) or b"")
-        await writer.drain()
-        has_begun = asyncio.Event()
-        answering = asyncio.ensure_future(_hand_on(wire, reader, send, other, has_begun))
-        leaving = asyncio.ensure_future(_gone(receive))
+@dataclass(frozen=True, slots=True)
+class Forwarder:
+    """An application that lets the node at *where* answer, else *otherwise*."""
+
+    where: Where
+    secret: str
+    name: str
+    otherwise: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
         try:
-            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not has_begun.is_set():
-                # A request that ends the token it came with is still answered.
-                await asyncio.wait({answering}, timeout=LEAVING)
-            if answering.done():
-                answering.result()
+            await self._forward(scope, receive, send)
+        except NoLeaderError as error:
+            await (self.otherwise or refuse(error, scope))(scope, receive, send)
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found, name = self.where(), self.name
+        if found is None:
+            raise NoLeaderError("the cluster has no leader")
+        other, address = found
+        if (asker := dict(scope["headers"]).get(FROM)) is not None:  # nobody asks twice around
+            sender = asker.decode(errors="replace")[:64]
+            reason = f"{sender} forwarded the request to {name}, which is not the leader"
+            raise NoLeaderError(reason)
+        try:
+            async with asyncio.timeout(CONNECT):
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+        except OSError as error:  # a timeout is one
+            reason = f"{other} at {address} does not respond ({error or 'timed out'})"
+            raise NoLeaderError(reason) from None
+        wire = h11.Connection(h11.CLIENT)
+        try:
+            body = await _body(receive)
+            request = _request(scope, body, self.secret, name)
+            for part in (request, h11.Data(body), h11.EndOfMessage()):
+                writer.write(wire.send(part) or b"")
+            await writer.drain()
+            has_begun = asyncio.Event()
+            answering = asyncio.ensure_future(_hand_on(wire, reader, send, other, has_begun))
+            leaving = asyncio.ensure_future(_gone(receive))
+            try:
+                await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                if not has_begun.is_set():
+                    # A request that ends the token it came with is still answered.
+                    await asyncio.wait({answering}, timeout=LEAVING)
+                if answering.done():
+                    answering.result()
+            finally:
+                for task in (answering, leaving):
+                    task.cancel()
+                await asyncio.gather(answering, leaving, return_exceptions=True)
         finally:
-            for task in (answering, leaving):
-                task.cancel()
-            await asyncio.gather(answering, leaving, return_exceptions=True)
-    finally:
-        writer.close()
-        with suppress(OSError):  # the other side has closed it
-            await writer.wait_closed()
+            writer.close()
+            with suppress(OSError):  # the other side has closed it
+                await writer.wait_closed()
 
 
 def _request(scope: Scope, body: bytes, secret: str, name: str) -> h11.Request:
@@ -123,12 +122,8 @@ def _request(scope: Scope, body: bytes, secret: str, name: str) -> h11.Request:
     query, caller = scope["query_string"], caller_of(scope)
     target = scope["raw_path"] + (b"?" + query if query else b"")
     headers = [(key, value) for key, value in scope["headers"] if key.lower() not in _OWN]
-    ours = {
-        "host": "localhost",
-        "content-length": str(len(body)),
-        "connection": "close",
-        FROM.decode(): name,
-    }
+    ours = {"host": "localhost", "content-length": str(len(body)), "connection": "close"}
+    ours[FROM.decode()] = name
     if caller is not None:
         ours |= {
             "authorization": f"Bearer {secret}",

@@ -244,7 +244,7 @@ class Guard:
         if status == HTTPStatus.UNAUTHORIZED and wants_page:
             answer = HTMLResponse(_LOGIN, status, headers={**HEADERS, **more})
         else:
-            answer = refused(error, scope["path"], status, headers=more)
+            answer = refused(error, scope["path"], status, more)
         await answer(scope, _nothing, send)
 
 

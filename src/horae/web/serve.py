@@ -16,11 +16,11 @@ import socket
 import struct
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import h11
 import uvicorn
@@ -104,7 +104,8 @@ async def serve_tcp(
         timeout_graceful_shutdown=CLOSING,
         h11_max_incomplete_event_size=HEADER,
     )
-    server = _Server(config, proxies)
+    server = _Server(config)
+    server.proxies = proxies or Proxies()
 
     async def end() -> None:
         await stop.wait()
@@ -178,17 +179,14 @@ def listen(directory: Path) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, proxies: Proxies | None = None) -> None:
-        super().__init__(config)
-        self._proxies = proxies
+    proxies: Proxies
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         def wire() -> ClientConnection:
-            return ClientConnection(
-                config=self.config, server_state=self.server_state, app_state={}
-            )
+            settings = {"config": self.config, "server_state": self.server_state}
+            return ClientConnection(**settings, app_state={})
 
-        doors = [Door(each, wire, proxies=self._proxies) for each in sockets or ()]
+        doors = [Door(each, wire, self.proxies) for each in sockets or ()]
         self.servers = doors  # type: ignore[assignment]
         for door in doors:
             door.open()
@@ -213,229 +211,6 @@ def _bounded(app: ASGIApp) -> ASGIApp:
     return bounded
 
 
-class Rank(IntEnum):
-    SILENT = 0  # nothing is asked, or not in full
-    BEGUN = 1  # an answer is under way, perhaps an endless one
-    ASKED = 2  # an answer is being made
-
-
-class ClientConnection(H11Protocol):
-    """One connection; who is slow in asking, or in taking the answer, loses it."""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.conn = _Strict(h11.SERVER, HEADER)
-        self.peer = ""
-        self.heard_at = self.loop.time()
-        self.gone: Callable[[ClientConnection], None] = lambda _: None
-        self._is_unwanted = False
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-
-    @property
-    def rank(self) -> Rank:
-        if self.conn.their_state in {h11.IDLE, h11.SEND_BODY} or self.cycle is None:
-            return Rank.SILENT
-        if self.cycle.response_complete:
-            return Rank.SILENT
-        return Rank.BEGUN if self.cycle.response_started else Rank.ASKED
-
-    def drop(self) -> None:
-        self._is_unwanted = True
-        if self.transport is not None:
-            self.transport.abort()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if self._is_unwanted:
-            transport.abort()
-        else:
-            self._allow("asking", ASKING)
-
-    def data_received(self, data: bytes) -> None:
-        self.heard_at = self.loop.time()
-        super().data_received(data)
-        if self.conn.their_state in {h11.IDLE, h11.SEND_BODY}:
-            self._allow("asking", ASKING)
-        else:
-            self._end("asking")
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._allow("taking", TAKING)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._end("taking")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end("asking")
-        self._end("taking")
-        self.gone(self)
-        super().connection_lost(exc)
-
-    def _allow(self, what: str, seconds: float) -> None:
-        if what not in self._timers:
-            self._timers[what] = self.loop.call_later(seconds, self.transport.abort)
-
-    def _end(self, what: str) -> None:
-        if timer := self._timers.pop(what, None):
-            timer.cancel()
-
-
-class Door:
-    """Lets connections in; for uvicorn it is the server.
-
-    The engine needs descriptors for runs and for the ledger, so there is a bound in all and for
-    each peer. A client that comes when it is reached takes the place of the connection that was
-    silent longest; while even that is not possible, clients wait in the system's own queue.
-    """
-
-    def __init__(
-        self,
-        listener: socket.socket,
-        wire: Callable[[], ClientConnection],
-        *,
-        proxies: Proxies | None = None,
-    ) -> None:
-        self._listener = listener
-        self._wire = wire
-        self._proxies = proxies or Proxies()
-        self._loop = asyncio.get_running_loop()
-        self._wires: set[ClientConnection] = set()
-        self._peers: Counter[str] = Counter()
-        self._opening: set[asyncio.Task[None]] = set()
-        self._again: asyncio.TimerHandle | None = None
-        self._most, self._counted_at = FEW, -COUNTED
-        self._is_open = False
-        self._is_short = False
-
-    def open(self) -> None:
-        self._listener.setblocking(False)
-        self._listener.listen(KNOCKING)
-        self._is_open = True
-        self._loop.add_reader(self._listener.fileno(), self._let_in)
-
-    def close(self) -> None:
-        if not self._is_open:
-            return
-        self._is_open = False
-        self._loop.remove_reader(self._listener.fileno())
-        if self._again is not None:
-            self._again.cancel()
-
-    async def wait_closed(self) -> None:
-        """Return at once; who is in is seen to elsewhere."""
-
-    def _let_in(self) -> None:
-        for turn in range(AT_ONCE):
-            try:
-                connection, near = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                # Later it may be said although nobody knocks any more.
-                if turn == 0:
-                    self._rest(error)
-                return
-            self._is_short = False
-            self._take(connection, str(near[0]) if isinstance(near, tuple) else "")
-
-    def _take(self, connection: socket.socket, address: str) -> None:
-        """Give a connection a place: a free one, or that of the one who was silent longest."""
-        peer = "" if self._proxies.is_one(address) else peer_of(address)
-        if peer and self._peers[peer] >= EACH:
-            self._drop_one(peer)
-        now = self._loop.time()
-        if now - self._counted_at >= COUNTED:
-            self._counted_at, self._most = now, most_connections(len(self._wires))
-        while len(self._wires) >= self._most:
-            self._drop_one()
-        wire = self._wire()
-        if connection.family == socket.AF_UNIX:
-            wire.app_state[USER] = user_of(connection)
-        wire.peer, wire.gone = peer, self._forget
-        self._wires.add(wire)
-        self._peers[peer] += 1
-        opening = self._loop.create_task(self._open_wire(connection, wire))
-        self._opening.add(opening)
-        opening.add_done_callback(partial(self._opened, connection, wire))
-
-    async def _open_wire(self, connection: socket.socket, wire: ClientConnection) -> None:
-        try:
-            await self._loop.connect_accepted_socket(lambda: wire, connection)
-        except OSError:  # it has gone away already
-            connection.close()
-            self._forget(wire)
-
-    def _opened(
-        self, connection: socket.socket, wire: ClientConnection, opening: asyncio.Task[None]
-    ) -> None:
-        self._opening.discard(opening)
-        if opening.cancelled():  # the server ends, perhaps before the task began
-            connection.close()
-            self._forget(wire)
-
-    def _drop_one(self, peer: str | None = None) -> None:
-        those = (each for each in self._wires if peer is None or each.peer == peer)
-        least = min(those, key=lambda each: (each.rank, each.heard_at))
-        self._forget(least)
-        least.drop()
-
-    def _forget(self, wire: ClientConnection) -> None:
-        if wire in self._wires:
-            self._wires.discard(wire)
-            self._peers[wire.peer] -= 1
-            if not self._peers[wire.peer]:
-                del self._peers[wire.peer]
-
-    def _rest(self, error: OSError) -> None:
-        """Let nobody in for a moment: there is no descriptor, and the engine may need the next."""
-        if not self._is_short:
-            self._is_short = True
-            log.warning("cannot accept connections: %s", error.strerror)
-        if self._wires:
-            self._drop_one()
-        self._loop.remove_reader(self._listener.fileno())
-        self._again = self._loop.call_later(RESTING, self._go_on)
-
-    def _go_on(self) -> None:
-        self._again = None
-        self._loop.add_reader(self._listener.fileno(), self._let_in)
-
-
-def most_connections(held: int) -> int:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit == resource.RLIM_INFINITY:
-        return CONNECTIONS
-    try:
-        others = len(os.listdir(_OPEN)) - held
-    except OSError:
-        return FEW
-    return max(FEW, min(CONNECTIONS, limit - min(RESERVE, limit // 2) - others))
-
-
-class _Strict(h11.Connection):
-    """Reads requests, and refuses those that another program may read otherwise."""
-
-    def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
-        before = self.trailing_data[0]
-        event = super().next_event()
-        if isinstance(event, h11.Request | h11.EndOfMessage):
-            after = self.trailing_data[0]
-            if _AMBIGUOUS.search(before, 0, len(before) - len(after)):
-                raise h11.RemoteProtocolError("the request contains a forbidden control character")
-        if isinstance(event, h11.Request):
-            names = [name for name, _ in event.headers]
-            is_chunked = b"transfer-encoding" in names
-            if is_chunked and (b"content-length" in names or event.http_version != b"1.1"):
-                raise h11.RemoteProtocolError(
-                    "the request states the length of its body in two ways"
-                )
-        return event
-
-
-Network: TypeAlias = IPv4Network | IPv6Network
-
 # Level, option, size and layout of what a system tells of the other end, the user second.
 _LINUX: Final = (socket.SOL_SOCKET, getattr(socket, "SO_PEERCRED", None), 12, "iII")
 _BSD: Final = (0, getattr(socket, "LOCAL_PEERCRED", None), 76, "II")
@@ -443,7 +218,7 @@ _BSD: Final = (0, getattr(socket, "LOCAL_PEERCRED", None), 76, "II")
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    networks: tuple[Network, ...] = ()
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Proxies:
@@ -501,3 +276,217 @@ def _parsed(address: str) -> IPv4Address | IPv6Address | None:
     except ValueError:
         return None
     return getattr(found, "ipv4_mapped", None) or found
+
+
+class Rank(IntEnum):
+    SILENT = 0  # nothing is asked, or not in full
+    BEGUN = 1  # an answer is under way, perhaps an endless one
+    ASKED = 2  # an answer is being made
+
+
+class ClientConnection(H11Protocol):
+    """One connection; who is slow in asking, or in taking the answer, loses it."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.conn = _Strict(h11.SERVER, HEADER)
+        self.peer = ""
+        self.heard_at = self.loop.time()
+        self.gone: Callable[[ClientConnection], None] = lambda _: None
+        self._is_unwanted = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def rank(self) -> Rank:
+        is_asking = self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
+        if is_asking or getattr(self.cycle, "response_complete", True):  # there may be none
+            return Rank.SILENT
+        return Rank.BEGUN if self.cycle.response_started else Rank.ASKED
+
+    def drop(self) -> None:
+        self._is_unwanted = True
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._is_unwanted:
+            transport.abort()
+        else:
+            self._allow("asking", ASKING)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_at = self.loop.time()
+        super().data_received(data)
+        if self.conn.their_state in {h11.IDLE, h11.SEND_BODY}:
+            self._allow("asking", ASKING)
+        else:
+            self._end("asking")
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._allow("taking", TAKING)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._end("taking")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end("asking")
+        self._end("taking")
+        self.gone(self)
+        super().connection_lost(exc)
+
+    def _allow(self, what: str, seconds: float) -> None:
+        if what not in self._timers:
+            self._timers[what] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _end(self, what: str) -> None:
+        if timer := self._timers.pop(what, None):
+            timer.cancel()
+
+
+@dataclass(slots=True)
+class Door:
+    """Lets connections in; for uvicorn it is the server.
+
+    The engine needs descriptors for runs and for the ledger, so there is a bound in all and for
+    each peer. A client that comes when it is reached takes the place of the connection that was
+    silent longest; while even that is not possible, clients wait in the system's own queue.
+    """
+
+    listener: socket.socket
+    wire: Callable[[], ClientConnection]
+    proxies: Proxies = field(default_factory=Proxies)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _wires: set[ClientConnection] = field(default_factory=set)
+    _peers: Counter[str] = field(default_factory=Counter)
+    _opening: set[asyncio.Task[None]] = field(default_factory=set)
+    _again: asyncio.TimerHandle | None = None
+    _most: int = FEW
+    _counted_at: float = -COUNTED
+    _is_open: bool = False
+    _is_short: bool = False
+
+    def open(self) -> None:
+        self.listener.setblocking(False)
+        self.listener.listen(KNOCKING)
+        self._is_open = True
+        self._loop.add_reader(self.listener.fileno(), self._let_in)
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._loop.remove_reader(self.listener.fileno())
+        if self._again is not None:
+            self._again.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return at once; who is in is seen to elsewhere."""
+
+    def _let_in(self) -> None:
+        for turn in range(AT_ONCE):
+            try:
+                connection, near = self.listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Later it may be said although nobody knocks any more.
+                if turn == 0:
+                    self._rest(error)
+                return
+            self._is_short = False
+            self._take(connection, str(near[0]) if isinstance(near, tuple) else "")
+
+    def _take(self, connection: socket.socket, address: str) -> None:
+        """Give a connection a place: a free one, or that of the one who was silent longest."""
+        peer = "" if self.proxies.is_one(address) else peer_of(address)
+        if peer and self._peers[peer] >= EACH:
+            self._drop_one(peer)
+        now = self._loop.time()
+        if now - self._counted_at >= COUNTED:
+            self._counted_at, self._most = now, most_connections(len(self._wires))
+        while len(self._wires) >= self._most:
+            self._drop_one()
+        wire = self.wire()
+        if connection.family == socket.AF_UNIX:
+            wire.app_state[USER] = user_of(connection)
+        wire.peer, wire.gone = peer, self._forget
+        self._wires.add(wire)
+        self._peers[peer] += 1
+        opening = self._loop.create_task(self._open_wire(connection, wire))
+        self._opening.add(opening)
+        opening.add_done_callback(partial(self._opened, connection, wire))
+
+    async def _open_wire(self, connection: socket.socket, wire: ClientConnection) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: wire, connection)
+        except OSError:  # it has gone away already
+            connection.close()
+            self._forget(wire)
+
+    def _opened(
+        self, connection: socket.socket, wire: ClientConnection, opening: asyncio.Task[None]
+    ) -> None:
+        self._opening.discard(opening)
+        if opening.cancelled():  # the server ends, perhaps before the task began
+            connection.close()
+            self._forget(wire)
+
+    def _drop_one(self, peer: str | None = None) -> None:
+        those = (each for each in self._wires if peer is None or each.peer == peer)
+        least = min(those, key=lambda each: (each.rank, each.heard_at))
+        self._forget(least)
+        least.drop()
+
+    def _forget(self, wire: ClientConnection) -> None:
+        if wire in self._wires:
+            self._wires.discard(wire)
+            self._peers[wire.peer] -= 1
+            if not self._peers[wire.peer]:
+                del self._peers[wire.peer]
+
+    def _rest(self, error: OSError) -> None:
+        """Let nobody in for a moment: there is no descriptor, and the engine may need the next."""
+        if not self._is_short:
+            self._is_short = True
+            log.warning("cannot accept connections: %s", error.strerror)
+        if self._wires:
+            self._drop_one()
+        self._loop.remove_reader(self.listener.fileno())
+        self._again = self._loop.call_later(RESTING, self._go_on)
+
+    def _go_on(self) -> None:
+        self._again = None
+        self._loop.add_reader(self.listener.fileno(), self._let_in)
+
+
+def most_connections(held: int) -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return CONNECTIONS
+    try:
+        others = len(os.listdir(_OPEN)) - held
+    except OSError:
+        return FEW
+    return max(FEW, min(CONNECTIONS, limit - min(RESERVE, limit // 2) - others))
+
+
+class _Strict(h11.Connection):
+    """Reads requests, and refuses those that another program may read otherwise."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        before = self.trailing_data[0]
+        event = super().next_event()
+        if isinstance(event, h11.Request | h11.EndOfMessage):
+            after = self.trailing_data[0]
+            if _AMBIGUOUS.search(before, 0, len(before) - len(after)):
+                raise h11.RemoteProtocolError("the request contains a forbidden control character")
+        if isinstance(event, h11.Request):
+            names = [name for name, _ in event.headers]
+            is_chunked = b"transfer-encoding" in names
+            if is_chunked and (b"content-length" in names or event.http_version != b"1.1"):
+                reason = "the request states the length of its body in two ways"
+                raise h11.RemoteProtocolError(reason)
+        return event
