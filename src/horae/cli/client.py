@@ -25,9 +25,7 @@ CHUNK: Final = 1 << 16
 
 class EngineUnreachableError(HoraeError, code="engine_unreachable", exit_code=Exit.UNREACHABLE):
     def __init__(self, directory: str, reason: str, *, pid: int | None = None) -> None:
-        self.directory = directory
-        self.reason = reason
-        self.pid = pid
+        self.directory, self.reason, self.pid = directory, reason, pid
         super().__init__(f"{directory}: {reason}")
 
 
@@ -54,8 +52,7 @@ class IdleEngineError(HoraeError, code="engine_idle"):
 
 class Far:
     def __init__(self, directory: Path, *, pid: int | None = None) -> None:
-        self._directory = directory
-        self._pid = pid
+        self._directory, self._pid = directory, pid
 
     def answers(self) -> bool:
         wire = self._wire(CONNECT)

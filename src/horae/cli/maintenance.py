@@ -41,8 +41,7 @@ _YEARS: Final = re.compile(r"([1-9]\d{0,2})y", re.ASCII)
 
 class BackupError(HoraeError, code="backup", exit_code=Exit.CONFLICT):
     def __init__(self, path: str, reason: str, *, remedy: str) -> None:
-        self.path = path
-        self.reason = reason
+        self.path, self.reason = path, reason
         super().__init__(f"{path}: {reason}; {remedy}")
 
 
@@ -52,8 +51,7 @@ class NotBackupError(BackupError, code="no_backup", exit_code=Exit.NOT_FOUND):
 
 class NoBackupError(HoraeError, code="no_backup", exit_code=Exit.NOT_FOUND):
     def __init__(self, directory: str, damaged: list[str]) -> None:
-        self.directory = directory
-        self.damaged = damaged
+        self.directory, self.damaged = directory, damaged
         why = f": none of {len(damaged)} is intact" if damaged else ""
         super().__init__(
             f"{directory}: no backup to restore{why}; name another file: `horae restore FILE`, "
@@ -72,8 +70,7 @@ class NoStoreError(HoraeError, code="no_store", exit_code=Exit.USAGE):
 
 class NoNodeError(HoraeError, code="no_node", exit_code=Exit.NOT_FOUND):
     def __init__(self, name: str, known: list[str]) -> None:
-        self.name = name
-        self.known = known
+        self.name, self.known = name, known
         there = ", ".join(known) or "none"
         super().__init__(f"there is no node called {name!r}; nodes: {there}")
 

@@ -131,7 +131,7 @@ class PlanView:
         path = f"{root}/{TRIGGERS}"
         if not os.path.isdir(path):
             return
-        from horae.sources.triggers import rules as trigger_rules
+        from horae.sources.triggers import rules as triggers
         from horae.sources.triggers.apply import FilesError
         from horae.sources.triggers.source import EmptyFolderError, read_folder
 
@@ -149,13 +149,9 @@ class PlanView:
         for file in folder.workflows:
             try:
                 made = {"agent": file.said["agent"], "file": file.file}
-                definition = trigger_rules.changed_definition(
-                    trigger_rules.NO_DEFINITION, file.said, **made
-                )
-                trigger = trigger_rules.Trigger(
-                    file.name, trigger_rules.checked(definition), 1, now, now
-                )
-                item = trigger_rules.scanned(trigger).item
+                definition = triggers.changed_definition(triggers.NO_DEFINITION, file.said, **made)
+                trigger = triggers.Trigger(file.name, triggers.checked(definition), 1, now, now)
+                item = triggers.scanned(trigger).item
             except HoraeError as error:
                 broken.add(file.file)
                 origin, why = Origin(file.file, 1), str(error)

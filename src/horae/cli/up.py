@@ -501,8 +501,7 @@ async def _sum_up(app: App, *, after: int) -> None:
 
 class NotStoppedError(HoraeError, code="not_stopped", exit_code=Exit.TIMED_OUT):
     def __init__(self, pid: int | None, within: timedelta, runs: list[str]) -> None:
-        self.pid = pid
-        self.runs = runs
+        self.pid, self.runs = pid, runs
         what = f", with {_runs_text(runs)}" if runs else ""
         still = f"is still running after {format_duration(within)}{what}"
         ends = "it ends its runs after the time in the setting run.drain"
@@ -514,8 +513,7 @@ class NotStoppedError(HoraeError, code="not_stopped", exit_code=Exit.TIMED_OUT):
 
 class CannotStopError(HoraeError, code="cannot_stop", exit_code=Exit.UNAUTHORISED):
     def __init__(self, directory: str, reason: str) -> None:
-        self.directory = directory
-        self.reason = reason
+        self.directory, self.reason = directory, reason
         super().__init__(f"{directory}: {reason}")
 
 
