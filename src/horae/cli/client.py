@@ -76,7 +76,7 @@ class Far:
         return IdleEngineError("; ".join(problems)) if problems else None
 
     def get(self, *path: object, patience: float = ANSWER, **query: object) -> Any:
-        with self._answer("GET", _target(path, query), patience=patience) as answer:
+        with self._answer(_target(path, query), patience=patience) as answer:
             return json.loads(answer.read())
 
     def post(
@@ -89,25 +89,20 @@ class Far:
         """Return what came of a request; with the same *key* it is done once."""
         headers = {} if key is None else {"Idempotency-Key": key.encode(errors="replace")}
         text = json.dumps(body or {}).encode()
-        with self._answer("POST", _target(path, {}), text, headers, patience) as answer:
+        with self._answer(_target(path, {}), text, patience=patience, **headers) as answer:
             return json.loads(answer.read())
 
     def stream(self, *path: object, **query: object) -> Iterator[bytes]:
-        with self._answer("GET", _target(path, query), patience=None) as answer:
+        with self._answer(_target(path, query), patience=None) as answer:
             while part := answer.read1(CHUNK):
                 yield part
 
     @contextmanager
     def _answer(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        patience: float | None = ANSWER,
+        self, target: str, body: bytes | None = None, *, patience: float | None, **headers: bytes
     ) -> Iterator[HTTPResponse]:
-        wire = self._wire(patience)
-        given = {**self._headers(), **(headers or {}), "Connection": b"close"}
+        wire, method = self._wire(patience), "GET" if body is None else "POST"
+        given = {**self._headers(), **headers, "Connection": b"close"}
         if body is not None:
             given["Content-Type"] = b"application/json"
         try:

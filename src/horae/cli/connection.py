@@ -199,7 +199,7 @@ def ask_shared(store: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
 
 
 def read(place: Place, work: Callable[[Service], Awaitable[T]], *, at: datetime | None = None) -> T:
-    return ask(place, lambda ledger: work(_service(ledger, place, at=at, is_reader=True)))
+    return ask(place, lambda ledger: work(_service(ledger, place, reads=CommandClock(at))))
 
 
 def write(place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
@@ -242,12 +242,7 @@ async def _with_the_lock(place: Place, work: Callable[[BookLedger], Awaitable[T]
 
 
 def _service(
-    ledger: BookLedger,
-    place: Place,
-    *,
-    at: datetime | None = None,
-    is_reader: bool = False,
-    far: Far | None = None,
+    ledger: BookLedger, place: Place, *, far: Far | None = None, reads: CommandClock | None = None
 ) -> Service:
     """Return the service of a ledger, or of an engine that writes it for this command."""
 
@@ -266,10 +261,10 @@ def _service(
             refuse_double(board_at(place.root), address)
 
     # An engine that runs knows better what cannot run, and of another time nobody knows.
-    is_asked = is_reader and at is None and holder_of(place.directory) is None
+    is_asked = reads is not None and reads.at is None and holder_of(place.directory) is None
     parts: dict[str, Any] = {
         "ledger": ledger,
-        "clock": CommandClock(at),
+        "clock": reads or CommandClock(),
         "ids": new_id,
         "zone_name": place.zone.key,
         "term": 1 if place.store is None else ANYBODY,  # in a shared ledger, in any term

@@ -180,7 +180,7 @@ class EntryExport:
         self.now, where = moment_and_zone(at, tz=tz, root=root)
         self.zone_name = where.key
         self._root = os.path.abspath(root)
-        view = PlanView(paths, Output.of(None), When(self.now, where.key), has_ledgers=False)
+        view = PlanView(paths, Output.of(None), When(self.now, where.key), knows="none")
         self.exit_code = view.exit_code
         self.entries = [each for each in _armed(_items(view)) if self._is_inside(each)]
         self._titles = Counter(entry.title.lower() for entry in self.entries)

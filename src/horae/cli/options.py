@@ -50,6 +50,7 @@ def _default_root() -> str:
 root_option = option(
     "--root DIR", "The plan root, the directory of horae.toml.", default=_default_root
 )
+_same_root = option("--root DIR", "The plan root; the same as DIR.")
 data_option = option("--data DIR", "The data directory; default: .horae in the plan root.")
 tz_option = option("--tz ZONE", "The time zone, such as Europe/Berlin.")
 at_option = option("--at TIME", "Use this time instead of the current time.")
@@ -99,7 +100,7 @@ def root_argument(command: _Command) -> _Command:
             raise click.UsageError("name the plan root once, as DIR or with --root.")
         return command(*args, root=directory or root or _default_root(), **given)
 
-    return _with_root(click.argument("directory", metavar="[DIR]", required=False)(called))
+    return _same_root(click.argument("directory", metavar="[DIR]", required=False)(called))
 
 
 def paths_argument(command: _Command) -> _Command:
@@ -111,11 +112,7 @@ def paths_argument(command: _Command) -> _Command:
             raise click.UsageError("name the plans once, as paths or with --root.")
         return command(*args, paths=paths if root is None else (root,), **given)
 
-    return _with_root(click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)(called))
-
-
-def _with_root(command: _Command) -> _Command:
-    return click.option("--root", metavar="DIR", help="The plan root; the same as DIR.")(command)
+    return _same_root(click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)(called))
 
 
 def take_shared(args: list[str]) -> tuple[list[str], list[str]]:

@@ -156,17 +156,13 @@ def print_rows(output: Output, rows: Sequence[object], text: Callable[[], None])
 
 
 def print_table(
-    columns: Iterable[str],
-    rows: Iterable[Iterable[str | Text]],
-    *,
-    empty: str = "",
-    whole: str = "",
+    names: Iterable[str], rows: Iterable[Iterable[str | Text]], *, empty: str = "", whole: str = ""
 ) -> None:
     """Print rows for people, or the text for *empty*; the column called *whole* is never cut."""
     from rich.table import Table  # only for people
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
+    for name in names:
         table.add_column(name, overflow="fold", no_wrap=bool(name) and name == whole)
     for row in rows:
         table.add_row(*(safe(cell) if isinstance(cell, str) else cell for cell in row))

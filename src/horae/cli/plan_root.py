@@ -53,21 +53,14 @@ class When(NamedTuple):
 class PlanView:
     """All that has a time in the files and the directories that were named, read once.
 
-    What cannot be read is said, and the rest goes on. With *is_engine_asked* False it goes by the
-    plan files also while an engine runs; without *has_ledgers* no ledger is read.
+    What cannot be read is said, and the rest goes on. *knows* is who is asked besides the files:
+    the `engine` that runs, else the ledger; the `ledger` alone; or `none`.
     """
 
     def __init__(
-        self,
-        paths: Sequence[str],
-        output: Output,
-        when: When,
-        *,
-        is_engine_asked: bool = True,
-        has_ledgers: bool = True,
+        self, paths: Sequence[str], output: Output, when: When, *, knows: str = "engine"
     ) -> None:
-        self._paths, self._output, self._when = paths, output, when
-        self._is_engine_asked, self._has_ledgers = is_engine_asked, has_ledgers
+        self._paths, self._output, self._when, self._knows = paths, output, when, knows
         self._roots = {os.path.abspath(each): each for each in roots_of(paths)}
         self._known: dict[str, KnownEntries | None] = {}
         self._tasks: list[Task] = []  # of boards, that wait for a time
@@ -183,7 +176,7 @@ class PlanView:
     def of_root(self, root: str, *, says: bool = True) -> KnownEntries | None:
         """Return what is known of a plan root; None if it has no ledger."""
         if root not in self._known:
-            self._known[root] = self._read(root, says=says) if self._has_ledgers else None
+            self._known[root] = None if self._knows == "none" else self._read(root, says=says)
         return self._known[root]
 
     def of_file(self, file: str) -> KnownEntries | None:
@@ -237,7 +230,7 @@ class PlanView:
             self._output.say(error)
             self.ledger_code = self.ledger_code or error.exit_code
             return None
-        if not self._is_engine_asked or place.zone.key != self._when.zone:
+        if self._knows == "ledger" or place.zone.key != self._when.zone:
             engine = replace(engine, is_running=False)  # or the files are read in another zone
         if says and self._output.is_text:
             source = "plan files; pauses and last runs from the ledger in {}"
@@ -458,7 +451,7 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
         for one in scan_plan(source.plan, file=name, zone_name=zone_name) if called else ():
             broken[one.item.origin] = one.broken
     if not items:
-        view = PlanView((place.root,), output, When(now, zone_name), has_ledgers=False)
+        view = PlanView((place.root,), output, When(now, zone_name), knows="none")
         items = [
             item
             for item in view.beside

@@ -213,7 +213,7 @@ def simulate(
     if not plans:
         return sources.exit_code
     settings = load(plan_root(paths))
-    view = PlanView(paths, output, When(now, place.key), is_engine_asked=False)
+    view = PlanView(paths, output, When(now, place.key), knows="ledger")
     history, items = PlanHistory.of(plans, view), [*chain.from_iterable(plans.values())]
     span = (now.astimezone(UTC), timedelta(days=days))
     capacity = Capacity(settings.gate_slots, settings.crew_max_concurrent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import webbrowser
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -52,14 +52,13 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
     check_token_name(name)
     wanted = parse_scopes(scopes)
 
+    now = CommandClock().now()
+
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        made, said = await keys.add_token(
-            BookTokens(ledger), name, wanted, now=CommandClock().now()
-        )
+        made, said = await keys.add_token(BookTokens(ledger), name, wanted, now=now)
         return {**made.data(), "token": said}
 
-    said = {"name": name, "scopes": ",".join(scope_words(wanted))}
-    made = _write(place, ("tokens",), said, alone)
+    made = _write(place, alone, "tokens", name=name, scopes=",".join(scope_words(wanted)))
     print_answer(output, made, str(made["token"]))
     if output.is_text:
         echo("horae: save this token now; only its digest is stored", err=True)
@@ -93,7 +92,7 @@ def revoke(name: str, *, place: Place, output: Output) -> None:
         await keys.revoke_token(BookTokens(ledger), name, now=CommandClock().now())
         return {"revoked": name}
 
-    done = _write(place, ("tokens", name, "revoke"), {}, alone)
+    done = _write(place, alone, "tokens", name, "revoke")
     print_answer(output, done, f"token {name} is revoked")
 
 
@@ -197,10 +196,7 @@ def _refuse_no_data(place: Place) -> None:
 
 
 def _write(
-    place: Place,
-    path: tuple[str, ...],
-    said: Mapping[str, object],
-    alone: Callable[[BookLedger], Awaitable[dict[str, Any]]],
+    place: Place, alone: Callable[..., Awaitable[dict[str, Any]]], *path: str, **said: str
 ) -> dict[str, Any]:
     _refuse_no_data(place)
     connection.refuse_loss(place)
@@ -212,7 +208,7 @@ def _end(place: Place, session: str) -> dict[str, Any]:
         ended = await end_sessions(BookSessions(ledger), session, now=CommandClock().now())
         return {"ended": [each.id for each in ended]}
 
-    return _write(place, ("sessions", session, "end"), {}, alone)
+    return _write(place, alone, "sessions", session, "end")
 
 
 def _seconds(stamp: str | None, never: str = "") -> str:
