@@ -19,7 +19,7 @@ from horae.cli.options import at_option, flag, number_option, option, paths_argu
 from horae.cli.output import Output, echo
 from horae.cli.plan_root import PlanView, When
 from horae.cli.service import put
-from horae.cli.sources import plan_root
+from horae.cli.sources import existing, plan_root, replace_file
 from horae.core.clock import machine_zone
 from horae.core.entry import CadenceRule, Entry, Origin, Unarmed, Work
 from horae.core.text import pause_words
@@ -27,7 +27,7 @@ from horae.errors import Exit
 from horae.extras.exporters.schedule import ExportedRule, makes_good, to_calendar, to_crontab
 from horae.extras.exporters.units import timer_pair
 from horae.extras.importers.rule import UnfitError
-from horae.files.read import LIMIT, PlanFileError, PlanMissingError, read_plan
+from horae.files.read import LIMIT, PlanFileError
 from horae.sources.board.tasks import slug
 from horae.web.ics import MOST, calendar, is_cut
 
@@ -271,19 +271,13 @@ def _say(item: Entry | Unarmed, what: str) -> None:
 
 
 def _save(path: str, lines: Iterable[str]) -> None:
-    from horae.files.edit import Splice, create, edit  # not on Windows
-
     data = bytearray()
     for line in lines:
         data += line.encode()
         if len(data) > LIMIT:
             reason = f"would have more than {LIMIT:,} bytes; export fewer days or fewer plans"
             raise PlanFileError(path, reason)
-    try:
-        old = read_plan(path)
-    except PlanMissingError:
-        create(path, bytes(data))
-        return
-    if not old.text.startswith(_BEGINNING):
+    old = existing(path)
+    if old is not None and not old.text.startswith(_BEGINNING):
         raise PlanFileError(path, "exists and is not a calendar; name another file")
-    edit(path, [Splice(0, len(old.data), bytes(data))], expected=old.digest)
+    replace_file(path, bytes(data), old)

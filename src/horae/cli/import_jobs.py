@@ -18,20 +18,12 @@ from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone
 from horae.cli.options import at_option, flag, option, tz_option
 from horae.cli.output import Output, echo, form_options, print_answer
-from horae.cli.sources import plan_root
+from horae.cli.sources import existing, plan_root, replace_file
 from horae.core.entry import CronRule, OnceRule, key_time
 from horae.core.text import moment_text, words
 from horae.errors import Exit, HoraeError
-from horae.extras.importers.job import (
-    ImportedJob,
-    Proofs,
-    Reading,
-    clone_of,
-    import_job,
-    in_words,
-    meanings,
-)
-from horae.files.read import LIMIT, PlanFileError, PlanMissingError, decoded, read_plan
+from horae.extras.importers import job as jobs
+from horae.files.read import LIMIT, PlanFileError, decoded, read_plan
 from horae.org.document import read
 from horae.org.plan import Headline
 
@@ -58,10 +50,10 @@ def import_() -> None:
     """
 
 
-def _reader(name: str | None = None) -> Callable[[Callable[..., Reading]], click.Command]:
+def _reader(name: str | None = None) -> Callable[[Callable[..., jobs.Reading]], click.Command]:
     """Return a decorator that makes a command of a function that reads a text, of a path."""
 
-    def made(read: Callable[..., Reading]) -> click.Command:
+    def made(read: Callable[..., jobs.Reading]) -> click.Command:
         @wraps(read)
         def called(*, at: str | None, tz: str | None, **given: Any) -> int:
             request = {name: given.pop(name) for name in ("paths", "into", "tasks", "output")}
@@ -83,7 +75,7 @@ def _reader(name: str | None = None) -> Callable[[Callable[..., Reading]], click
 
 @_reader()
 @flag("--system", "Expect a user before each command, as in /etc/crontab.")
-def crontab(asked: ImportRequest, text: str, _: str, *, system: bool) -> Reading:
+def crontab(asked: ImportRequest, text: str, _: str, *, system: bool) -> jobs.Reading:
     """Import the jobs of a crontab."""
     from pwd import getpwall
     from shutil import which
@@ -96,12 +88,11 @@ def crontab(asked: ImportRequest, text: str, _: str, *, system: bool) -> Reading
 
 
 @_reader()
-def systemd(asked: ImportRequest, text: str, path: str) -> Reading:
+def systemd(asked: ImportRequest, text: str, path: str) -> jobs.Reading:
     """Import systemd timers and their services.
 
     `systemctl cat NAME.timer NAME.service` prints both, for `-`.
     """
-    from horae.extras.importers.job import Reading
     from horae.extras.importers.systemd import read_timer, unit_of
 
     name = "stdin.timer" if path == "-" else os.path.basename(path)
@@ -113,13 +104,13 @@ def systemd(asked: ImportRequest, text: str, path: str) -> Reading:
         return None
 
     if name.endswith(".service") and f"{path.removesuffix('service')}timer" in asked.paths:
-        return Reading()  # read with its timer
+        return jobs.Reading()  # read with its timer
     service = beside(unit_of(text, name=name))
     return read_timer(text, name=name, service=service, zone_name=asked.zone_name, units=beside)
 
 
 @_reader("github-actions")
-def github_actions(_: ImportRequest, text: str, path: str) -> Reading:
+def github_actions(_: ImportRequest, text: str, path: str) -> jobs.Reading:
     """Import scheduled workflows of GitHub Actions."""
     from horae.extras.importers.github import read_workflow
 
@@ -127,7 +118,7 @@ def github_actions(_: ImportRequest, text: str, path: str) -> Reading:
 
 
 @_reader()
-def apscheduler(asked: ImportRequest, text: str, path: str) -> Reading:
+def apscheduler(asked: ImportRequest, text: str, path: str) -> jobs.Reading:
     """Import jobs that a Python program adds to APScheduler 3.
 
     The program is read and never run; only literal arguments of the call are used.
@@ -138,13 +129,13 @@ def apscheduler(asked: ImportRequest, text: str, path: str) -> Reading:
     return read_program(text, name=name, zone_name=asked.zone_name, now=asked.now)
 
 
-def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> int:
+def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]) -> int:
     plan, code = read(_plan_text(asked.into)), int(Exit.OK)
     titles = {each.title for each in plan.headlines}
-    known = meanings(plan)
+    known = jobs.meanings(plan)
     ids = titles | {each.props.get("ID", "") for each in plan.headlines}
     followed = ""  # what the last job goes by, for the alerts that stand behind it
-    found: list[ImportedJob] = []
+    found: list[jobs.ImportedJob] = []
     data: dict[str, list[object]] = {"jobs": [], "remarks": []}
     for path in asked.paths:
         try:
@@ -156,12 +147,12 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> 
         lines = [(each.line, f"{path}:{each}") for each in reading.remarks]
         data["remarks"] += [{"file": path, **each._asdict()} for each in reading.remarks]
         missed = any(not each.is_taken for each in reading.remarks)
-        proofs: Proofs = {}
+        proofs: jobs.Proofs = {}
         for job in reading.jobs:
-            imported = import_job(
+            imported = jobs.import_job(
                 job, now=asked.now, taken=titles, ids=ids, after=followed, proofs=proofs
             )
-            twin = clone_of(imported.text, known) if imported.is_taken else None
+            twin = jobs.clone_of(imported.text, known) if imported.is_taken else None
             if imported.is_taken:
                 is_idle = job.is_alert and not followed
                 reason = _obstacle(imported, twin, asked, is_idle=is_idle)
@@ -187,7 +178,7 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], Reading]) -> 
 
 
 def _obstacle(
-    imported: ImportedJob, twin: Headline | None, asked: ImportRequest, *, is_idle: bool
+    imported: jobs.ImportedJob, twin: Headline | None, asked: ImportRequest, *, is_idle: bool
 ) -> str:
     if is_idle:
         return "the job that it follows is not imported"
@@ -198,7 +189,7 @@ def _obstacle(
     return f"a task has {_ONLY}" if asked.tasks and not is_one else ""
 
 
-def _said(imported: ImportedJob) -> Iterator[str]:
+def _said(imported: jobs.ImportedJob) -> Iterator[str]:
     job, proof = imported.job, imported.proof
     if not imported.is_taken or imported.reason:
         # A job that is there already got a new name, which is written nowhere.
@@ -220,7 +211,7 @@ def _said(imported: ImportedJob) -> Iterator[str]:
         yield f"{job.line}:1: note: when the clock changes, {', '.join(shown)}{more}"
 
 
-def _data(imported: ImportedJob) -> dict[str, object]:
+def _data(imported: jobs.ImportedJob) -> dict[str, object]:
     job, proof, entry = imported.job, imported.proof, imported.entry
     return {
         "line": job.line,
@@ -243,7 +234,7 @@ def _data(imported: ImportedJob) -> dict[str, object]:
     }
 
 
-def _write(asked: ImportRequest, found: list[ImportedJob]) -> None:
+def _write(asked: ImportRequest, found: list[jobs.ImportedJob]) -> None:
     if not found:
         return
     from horae.cli.connection import record_edits  # not on Windows
@@ -255,7 +246,10 @@ def _write(asked: ImportRequest, found: list[ImportedJob]) -> None:
             echo(f"wrote {path}", err=True)
         record_edits(plan_root((asked.tasks,)), [(each, "adopted") for each in paths])
     elif asked.into is not None:
-        _append(asked.into, text)
+        old = existing(asked.into)
+        before = b"" if old is None else old.data
+        gap = b"" if not before or before.endswith(b"\n") else b"\n"
+        replace_file(asked.into, before + gap + text.encode(), old)
         record_edits(plan_root((asked.into,)), [(asked.into, f"jobs adopted: {len(found)}")])
         many = f"{len(found)} headline{'s' * (len(found) != 1)}"
         echo(f"wrote {many} to {asked.into}", err=True)
@@ -263,27 +257,14 @@ def _write(asked: ImportRequest, found: list[ImportedJob]) -> None:
         click.echo(text, nl=False)
 
 
-def _append(path: str, text: str) -> None:
-    from horae.files.edit import Splice, create, edit  # not on Windows
-
-    try:
-        old = read_plan(path)
-    except PlanMissingError:
-        create(path, text.encode())
-        return
-    end = len(old.data)
-    gap = "" if not old.data or old.data.endswith(b"\n") else "\n"
-    edit(path, [Splice(end, end, f"{gap}{text}".encode())], expected=old.digest)
-
-
-def _add_tasks(directory: str, found: list[ImportedJob], now: datetime) -> Iterator[str]:
+def _add_tasks(directory: str, found: list[jobs.ImportedJob], now: datetime) -> Iterator[str]:
     from horae.sources.board.tasks import Board
 
     board = Board(os.path.abspath(directory))
     for each in found:
         assert each.entry is not None
         rule, job = each.entry.rule, each.job
-        body = "\n".join([in_words(each.entry), *job.notes])
+        body = "\n".join([jobs.in_words(each.entry), *job.notes])
         body += f"\n\n```sh\n{(job.command or job.script).strip()}\n```\n"
         fields: dict[str, Any] = {"created": key_time(now)}
         if isinstance(rule, OnceRule):
@@ -297,10 +278,8 @@ def _add_tasks(directory: str, found: list[ImportedJob], now: datetime) -> Itera
 def _plan_text(path: str | None) -> str:
     if path is not None and not path.endswith(".org"):
         raise PlanFileError(path, "is not a plan; name a file that ends in .org")
-    try:
-        return "" if path is None else read_plan(path).text
-    except PlanMissingError:
-        return ""
+    old = None if path is None else existing(path)
+    return "" if old is None else old.text
 
 
 def _text(path: str) -> str:

@@ -14,9 +14,10 @@ from click.shell_completion import get_completion_class
 from horae.cli.group import SharedGroup, horae
 from horae.cli.options import flag, option, root_option
 from horae.cli.output import echo
+from horae.cli.sources import existing, replace_file
 from horae.errors import Exit, HoraeError
 from horae.extras.exporters.units import EngineUnit, is_untouched, launchd_plist, systemd_unit
-from horae.files.read import Content, PlanMissingError, read_plan
+from horae.files.read import Content
 
 _NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -125,26 +126,18 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
 
 def put(path: str, text: str, *, force: bool) -> str:
     """Write a file, and return what was done; a file that was edited by hand stays."""
-    from horae.files.edit import Splice, create, edit  # not on Windows
-
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     old = _ours(path, force=force, text=text)
-    if old is None:
-        create(path, text.encode())
-        return "wrote"
-    if old.text == text:
+    if old is not None and old.text == text:
         return "unchanged:"
-    edit(path, [Splice(0, len(old.data), text.encode())], expected=old.digest)
-    return "replaced"
+    replace_file(path, text.encode(), old)
+    return "wrote" if old is None else "replaced"
 
 
 def _ours(path: str, *, force: bool, text: str = "") -> Content | None:
     """Return a file that may be replaced, if there is one; one that was edited by hand may not."""
-    try:
-        old = read_plan(path)
-    except PlanMissingError:
-        return None
-    if not force and old.text != text and not is_untouched(old.text):
+    old = existing(path)
+    if old and not force and old.text != text and not is_untouched(old.text):
         raise ServiceFileError(path)
     return old
 

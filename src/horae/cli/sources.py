@@ -11,7 +11,7 @@ from horae.cli.output import Output
 from horae.config import load
 from horae.core.guarded import FILE
 from horae.errors import Exit, HoraeError
-from horae.files.read import PlanMissingError, decoded, find_plans, read_plan
+from horae.files.read import Content, PlanMissingError, decoded, find_plans, read_plan
 from horae.org.document import read
 from horae.org.plan import Plan
 
@@ -70,6 +70,23 @@ class Sources:
     def _say(self, error: HoraeError) -> None:
         self._output.say(error)
         self.exit_code = self.exit_code or error.exit_code
+
+
+def existing(path: str) -> Content | None:
+    try:
+        return read_plan(path)
+    except PlanMissingError:
+        return None
+
+
+def replace_file(path: str, data: bytes, old: Content | None) -> None:
+    """Write a new file, or one in place of the *old* one, unless that has changed."""
+    from horae.files.edit import Splice, create, edit  # not on Windows
+
+    if old is None:
+        create(path, data)
+    else:
+        edit(path, [Splice(0, len(old.data), data)], expected=old.digest)
 
 
 def plan_root(paths: Sequence[str]) -> str:
