@@ -618,26 +618,17 @@ def _all_armed(access: TriggerAccess, folder: Folder, patience: int) -> bool:
     """Tell whether the engine arms what was applied in time, if one is running."""
     from horae.cli.connection import engine_of
 
-    async def first_unarmed(triggers: Triggers) -> tuple[str, str]:
-        for name in (each.name for each in folder.workflows if each.is_enabled):
-            reason = await triggers.unarmed(name)
-            # A workflow that was disabled, or has fired, is as it should be.
-            if reason and (await triggers.get(name))["enabled"]:
-                return name, reason
-        return "", ""
-
     if not engine_of(access.place).is_running:
         return True
+    names = [each.name for each in folder.workflows if each.is_enabled]
     gives_up_at = monotonic() + patience
-    while True:
-        name, reason = access.read(first_unarmed)
-        if not name:
-            return True
+    while (unarmed := access.read(lambda triggers: triggers.unarmed(names))) is not None:
         if monotonic() >= gives_up_at:
-            waited = f"to be armed (waited {patience}s): {reason}"
-            echo(f"Error: Timeout waiting for workflow '{name}' {waited}", err=True)
+            waited = f"to be armed (waited {patience}s): {unarmed[1]}"
+            echo(f"Error: Timeout waiting for workflow '{unarmed[0]}' {waited}", err=True)
             return False
         sleep(LOOK)
+    return True
 
 
 @_command("teardown", agent)

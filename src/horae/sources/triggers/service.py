@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from inspect import signature
@@ -220,15 +221,17 @@ class Triggers:
         self.poke()
         return workflow_shape(trigger)
 
-    async def unarmed(self, word: str) -> str:
-        """Return why a workflow would not fire by itself; "" if it would."""
-        trigger = await self.find(word)
-        if not trigger.definition.is_enabled:
-            return "the trigger is disabled"
-        known = await self.store.entry(trigger.id)
-        if known is None or known.gone_at is not None:
-            return "the engine has not loaded it yet"
-        return "" if isinstance(known.item, Entry) else known.item.reason
+    async def unarmed(self, names: Iterable[str]) -> tuple[str, str] | None:
+        """Return the first enabled workflow that would not fire by itself, and why."""
+        for trigger in [await self.find(name) for name in names]:
+            known = await self.store.entry(trigger.id)
+            if not trigger.definition.is_enabled:  # or it has fired: it is as it should be
+                continue
+            if known is None or known.gone_at is not None:
+                return trigger.definition.name, "the engine has not loaded it yet"
+            if not isinstance(known.item, Entry):
+                return trigger.definition.name, known.item.reason
+        return None
 
     async def judged(
         self, data: Mapping[str, Any], *, file: str = "", agent: str | None = None
@@ -526,8 +529,7 @@ class Triggers:
             raise AgentUnavailableError(agent, why)
         name = f"manual:{self.ids()}" if key is None else f"idem:{key}"
         reason = Reason(ReasonCode.REQUESTED, by_words("requested"))
-        filed = await self._require(trigger, name, task, reason=reason)
-        return await self._dispatch(trigger, filed)
+        return await self._dispatch(trigger, await self._ask(trigger, name, task, reason))
 
     async def deliver(
         self, word: str, body: bytes, headers: Iterable[tuple[str, str]]
@@ -558,16 +560,14 @@ class Triggers:
         if not kinds.WebhookKind(config).wants(message):
             return None
         reason = Reason(ReasonCode.MESSAGE, "message received")
-        return (await self._require(trigger, check.key, message.task, reason=reason)).number
+        return (await self._ask(trigger, check.key, message.task, reason)).number
 
-    async def polled(self, trigger: Trigger, text: str) -> int:
-        """Dispatch what `gh` lists and was not listed before; return the number of that."""
-        new = 0
+    async def polled(self, trigger: Trigger, text: str) -> None:
+        """Dispatch what `gh` lists and was not listed before."""
         for number, task in kinds.read_polled(text):
             reason = Reason(ReasonCode.GITHUB, f"GitHub lists #{number}")
-            asked = await self._ask(trigger, number, task, reason=reason)
-            new += asked is not None and asked[1]
-        return new
+            with suppress(TriggerConflictError):  # it is paused
+                await self._ask(trigger, number, task, reason)
 
     async def follow(self, receipt: Filed) -> None:
         """Start the workflows that wait for the end of another; a second call changes nothing."""
@@ -590,7 +590,8 @@ class Triggers:
         for trigger in waiting:
             kind = kinds.AfterKind(trigger.definition.config)
             if trigger.id != ended and kind.follows(ended, status):
-                await self._ask(trigger, f"after:{receipt.number}", task, reason=reason)
+                with suppress(TriggerConflictError):  # it is paused
+                    await self._ask(trigger, f"after:{receipt.number}", task, reason)
 
     async def _announce(self, card: AgentCard, event: LifecycleEvent) -> None:
         at = key_time(self.clock.now())
@@ -600,12 +601,11 @@ class Triggers:
         for trigger in await self.store.of_kind(kinds.LifecycleKind.type):
             definition = trigger.definition
             if definition.agent == card.name and definition.config["event"] == event:
-                await self._ask(trigger, f"event:{event}:{card.id}:{at}", task, reason=reason)
+                with suppress(TriggerConflictError):  # it is paused
+                    await self._ask(trigger, f"event:{event}:{card.id}:{at}", task, reason)
 
-    async def _ask(
-        self, trigger: Trigger, key: str, task: TriggerTask, *, reason: Reason
-    ) -> tuple[Filed, bool] | None:
-        """File a dispatch and tell whether it is new; None: the workflow is paused."""
+    async def _ask(self, trigger: Trigger, key: str, task: TriggerTask, reason: Reason) -> Filed:
+        """File a dispatch, held if it must not start yet; the same key is the same dispatch."""
         now, agent = self.clock.now(), trigger.definition.agent
         order = rules.order_of(trigger, task)
         unavailable, lack = await self._obstacles(agent, order.enforced)
@@ -615,23 +615,17 @@ class Triggers:
         status = Status.HELD if held else Status.WAITING
         receipt = Receipt(key, status, held or reason, now, now)
         asked = await self.store.file(trigger, receipt, text=order.text(), now=now)
-        if asked is not None and asked[1]:
-            self.poke()
-        return asked
-
-    async def _require(
-        self, trigger: Trigger, key: str, task: TriggerTask, *, reason: Reason
-    ) -> Filed:
-        asked = await self._ask(trigger, key, task, reason=reason)
         if asked is None:
             name = trigger.definition.name
             raise TriggerConflictError(f"workflow '{name}' is paused; resume it with horae resume")
-        return asked[0]
+        filed, is_new = asked
+        if is_new:
+            self.poke()
+        return filed
 
     async def note(self, kind: str, trigger: Trigger, facts: Mapping[str, object]) -> None:
-        known = await self.store.entry(trigger.id)
+        known, now = await self.store.entry(trigger.id), self.clock.now()
         entry = None if known is None else known.number
-        now = self.clock.now()
         await self.ledger.note(kind, now=now, term=self.term, entry=entry, facts=facts)
 
     async def _dispatch(
