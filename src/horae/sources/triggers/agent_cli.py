@@ -1,7 +1,6 @@
 """`agent`: the spellings of the document on schedule triggers, thin over the same functions.
 
-Modules that a call does not need are imported where they are used, so that `agent --help` and
-`agent --version` answer at once.
+Modules that few calls need are imported by these, so that `agent --help` answers at once.
 """
 
 from __future__ import annotations
@@ -62,6 +61,17 @@ class AgentCall(NamedTuple):
         from horae.cli.trigger_access import TriggerAccess
 
         return TriggerAccess(root=self.root, data=self.data)
+
+    @property
+    def has_engine(self) -> bool:
+        from horae.cli.connection import engine_of
+
+        return engine_of(self.access.place).is_running
+
+    def apply(self, path: str, **how: bool) -> tuple[Folder, list[FileChange]]:
+        from horae.sources.triggers.commands import apply_path
+
+        return apply_path(self.access, path, **how)
 
     def write(self, work: Callable[[Triggers], Awaitable[Any]], what: str = "") -> Any:
         """Carry out a change; an error says *what* could not be done, if it is named."""
@@ -281,10 +291,6 @@ async def _approvals(triggers: Triggers, **_: int) -> dict[str, Any]:
     return {"items": found, "total": len(found)}
 
 
-async def _set_policy(triggers: Triggers, word: str, policy: str) -> dict[str, Any]:
-    return await triggers.update_agent(word, {"tool_policy": parse_json(policy, "the policy")})
-
-
 def _policy_of(card: Mapping[str, Any]) -> object:
     return card["config"]["tool_policy"]
 
@@ -314,7 +320,9 @@ _add("set-model", "Set the model of an agent.",
      _ID, click.argument("model"))
 _add("get-policy", "Show the tool policy of an agent.",
      lambda triggers, word: triggers.agent(word), _policy_lines, _ID, is_read=True, data=_policy_of)
-_add("set-policy", "Set the tool policy of an agent.", _set_policy,
+_add("set-policy", "Set the tool policy of an agent.",
+     lambda triggers, word, policy: triggers.update_agent(
+         word, {"tool_policy": parse_json(policy, "the policy")}),
      lambda made: ["Tool policy updated.", *_policy_lines(made)],
      _ID, click.argument("policy", metavar="JSON"), data=_policy_of)
 _add("add-dir", "Add a directory to an agent.\n\nThe directory is stored and not used.",
@@ -576,13 +584,10 @@ def _show_log(
 @_command("health")
 def health(call: AgentCall) -> int:
     """Show whether an engine is running."""
-    from horae.cli.connection import engine_of
-
-    is_running = engine_of(call.access.place).is_running
-    word = "ok" if is_running else "no engine is running"
+    word = "ok" if call.has_engine else "no engine is running"
     said = {"status": word, "service": "horae", "version": horae.__version__}
     call.print(said, [f"Status: {word}", f"Version: {horae.__version__}"])
-    return Exit.OK if is_running else Exit.FINDINGS
+    return Exit.OK if word == "ok" else Exit.FINDINGS
 
 
 # Files
@@ -599,10 +604,8 @@ def apply(call: AgentCall, path: str, *, dry_run: bool, wait_timeout: int) -> in
     All files are checked before anything is changed. With a running engine the command returns
     when the workflows are armed; the exit code is 124 if that takes longer than --wait-timeout.
     """
-    from horae.sources.triggers.commands import apply_path
-
-    folder, changes = apply_path(call.access, path, dry_run=dry_run)
-    if not dry_run and not _all_armed(call.access, folder, wait_timeout):
+    folder, changes = call.apply(path, dry_run=dry_run)
+    if not dry_run and not _all_armed(call, folder, wait_timeout):
         return Exit.TIMED_OUT
     said = {"dry_run": dry_run, "valid": True, "rooms": []}
     said |= {"agents": [each.name for each in folder.agents]}
@@ -614,12 +617,10 @@ def apply(call: AgentCall, path: str, *, dry_run: bool, wait_timeout: int) -> in
     return Exit.OK
 
 
-def _all_armed(access: TriggerAccess, folder: Folder, patience: int) -> bool:
-    """Tell whether the engine arms what was applied in time, if one is running."""
-    from horae.cli.connection import engine_of
-
-    if not engine_of(access.place).is_running:
+def _all_armed(call: AgentCall, folder: Folder, patience: int) -> bool:
+    if not call.has_engine:
         return True
+    access = call.access
     names = [each.name for each in folder.workflows if each.is_enabled]
     gives_up_at = monotonic() + patience
     while (unarmed := access.read(lambda triggers: triggers.unarmed(names))) is not None:
@@ -636,9 +637,7 @@ def _all_armed(access: TriggerAccess, folder: Folder, patience: int) -> bool:
 @flag("--dry-run", "Show what would be removed, and remove nothing.")
 def teardown(call: AgentCall, path: str, *, dry_run: bool) -> None:
     """Remove the workflows and agents that files define."""
-    from horae.sources.triggers.commands import apply_path
-
-    _, changes = apply_path(call.access, path, dry_run=dry_run, is_teardown=True)
+    _, changes = call.apply(path, dry_run=dry_run, is_teardown=True)
     count = sum(each.verb == "delete" for each in changes)
     done = f"{'Would remove' if dry_run else 'Removed'} {count} of {len(changes)}"
     call.print([each.data() for each in changes], [*_change_lines(changes), done])

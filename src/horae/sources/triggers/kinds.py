@@ -13,16 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
-from horae.core.entry import (
-    CatchUp,
-    CronRule,
-    OnceRule,
-    OnDemandRule,
-    Overlap,
-    Policy,
-    Rule,
-    key_time,
-)
+from horae.core import entry
+from horae.core.entry import Policy, Rule, key_time
 from horae.core.prompt import STANDARD
 from horae.core.secret import WEBHOOK_SECRETS, is_reference
 from horae.errors import Exit, HoraeError, ScheduleError
@@ -157,7 +149,7 @@ class TriggerKind:
 
     def rule(self, key: str) -> Rule:
         """Return when the trigger fires by itself; *key* is the trigger's."""
-        return OnDemandRule()
+        return entry.OnDemandRule()
 
     def rule_text(self, key: str) -> str:
         return self.ruled.format_map(defaultdict(str, self.config, type=self.type, key=key))
@@ -215,11 +207,11 @@ class CronKind(TriggerKind):
             raise TriggerError(reason, field="expression") from None
         if cron.never:
             raise NeverComesError(expression)
-        return CronRule((cron,))
+        return entry.CronRule((cron,))
 
     def policy(self, policy: Policy) -> Policy:
         # The next tick counts from now; what was missed leaves its receipt.
-        return policy if policy.catchup is not None else replace(policy, catchup=CatchUp.NONE)
+        return policy if policy.catchup is not None else replace(policy, catchup=entry.CatchUp.NONE)
 
     def facts(self, trigger: str) -> dict[str, str]:
         return {"cron_expression": self.config["expression"]}
@@ -256,11 +248,11 @@ class DelayKind(TriggerKind):
         return run_at
 
     def rule(self, key: str) -> Rule:
-        return OnceRule(self._run_at(), key)
+        return entry.OnceRule(self._run_at(), key)
 
     def policy(self, policy: Policy) -> Policy:
         # Whatever its agent does at that time, a delay waits for it.
-        return replace(policy, overlap=Overlap.QUEUE)
+        return replace(policy, overlap=entry.Overlap.QUEUE)
 
     def fired_before(self, fresh_at: datetime) -> str:
         run_at = self._run_at()

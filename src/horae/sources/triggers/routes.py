@@ -13,20 +13,9 @@ from starlette.responses import Response
 import horae
 from horae.core.scope import Scope
 from horae.sources.triggers.service import EDITS, RUNS, Triggers, answer
+from horae.web import router
 from horae.web.answer import HEADERS
-from horae.web.router import (
-    Access,
-    Front,
-    Operation,
-    RequestFields,
-    Takes,
-    idempotency_key,
-    number,
-    offered,
-    path_number,
-    text,
-    thing,
-)
+from horae.web.router import Access, Front, Operation, RequestFields, Takes
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -75,7 +64,7 @@ def _route(  # noqa: PLR0917 - a row of the table below
     """Return a route that the service answers; those of agentd say errors as `{"error": …}`."""
 
     async def called(front: Front, request: Request, asked: RequestFields) -> Any:
-        return await work(offered(front.triggers, "triggers"), request, asked)
+        return await work(router.offered(front.triggers, "triggers"), request, asked)
 
     called.__name__ = name
     more.setdefault("also", (404, 409) if method != "GET" else (404,))
@@ -96,31 +85,32 @@ def _verb(verb: str, about: str, scope: Scope) -> Operation:
 
 
 _PAGE: Final = (
-    number("limit", "maximum number of results, up to 200; default: 50"),
-    number("offset", "number of the newest results to skip"),
+    router.number("limit", "maximum number of results, up to 200; default: 50"),
+    router.number("offset", "number of the newest results to skip"),
 )
-_STATUS: Final = text("status", "only agents with this status, `running` or `stopped`")
+_STATUS: Final = router.text("status", "only agents with this status, `running` or `stopped`")
 _WORKFLOW: Final = (
-    text("name", "unique name of the workflow"),
-    text("agent_id", "the agent to start"),
-    thing("trigger_config", "the trigger: `type` and the fields of that type"),
-    thing("prompt_template", "prompt, with variables in double braces"),
-    thing("poll_interval_secs", "seconds between two polls; default: 60"),
-    thing("enabled", "false: the workflow is stored but not armed"),
-    thing("tool_policy", "tools that the agent may use"),
+    router.text("name", "unique name of the workflow"),
+    router.text("agent_id", "the agent to start"),
+    router.thing("trigger_config", "the trigger: `type` and the fields of that type"),
+    router.thing("prompt_template", "prompt, with variables in double braces"),
+    router.thing("poll_interval_secs", "seconds between two polls; default: 60"),
+    router.thing("enabled", "false: the workflow is stored but not armed"),
+    router.thing("tool_policy", "tools that the agent may use"),
 )
 _AGENT: Final = (
-    text("name", "name of the agent"),
-    thing("working_dir", "working directory; default: the plan root"),
-    thing("system_prompt", "system prompt"),
-    thing("command", "command that runs the agent; default: `agent.command`"),
-    thing("model", "model to use"),
+    router.text("name", "name of the agent"),
+    router.thing("working_dir", "working directory; default: the plan root"),
+    router.thing("system_prompt", "system prompt"),
+    router.thing("command", "command that runs the agent; default: `agent.command`"),
+    router.thing("model", "model to use"),
 )
 _TASK: Final = (
-    thing("title", "title of the task"),
-    thing("body", "body of the task"),
-    thing("metadata", "values of the variables in the prompt"),
+    router.thing("title", "title of the task"),
+    router.thing("body", "body of the task"),
+    router.thing("metadata", "values of the variables in the prompt"),
 )
+_REASON: Final = router.text("reason", "reason for the rejection")
 _SIGNATURES: Final = ("webhook-id", "webhook-timestamp", "webhook-signature", "X-Hub-Signature-256")
 _PART: Final = "total:int limit:int offset:int"
 _READ, _EDIT, _RUN = Scope.READ, Scope.EDIT, Scope.RUN
@@ -150,7 +140,7 @@ OPERATIONS: Final = (
     _route("POST", "/workflows/{id}/trigger", _RUN, "trigger_workflow",
            "Run a workflow now; the same Idempotency-Key returns the same dispatch.",
            lambda triggers, request, asked: triggers.trigger_now(
-               _id(request), dict(asked.given), key=idempotency_key(request)),
+               _id(request), dict(asked.given), key=router.idempotency_key(request)),
            "Dispatch", body=_TASK, headers=("Idempotency-Key",)),
     _route("POST", "/webhooks/{id}", Access.SIGNED, "webhook",
            "Deliver a message to a workflow, signed in the scheme of its webhook.", _deliver,
@@ -173,7 +163,7 @@ OPERATIONS: Final = (
            "Run an agent once with a message as its prompt.",
            lambda triggers, request, asked: triggers.send_message(
                _id(request), asked.given.get("content")),
-           "object", body=(thing("content", "prompt of the run"),)),
+           "object", body=(router.thing("content", "prompt of the run"),)),
     _route("GET", "/agents/{id}/usage", _READ, "agent_usage",
            "Show the usage of an agent's last run and of all its runs.",
            lambda triggers, request, _: triggers.usage(_id(request)), "object"),
@@ -182,13 +172,13 @@ OPERATIONS: Final = (
            "approvals:Approval[]"),
     _route("POST", "/api/v1/approvals/{number}/approve", _RUN, "approve",
            "Approve a receipt that waits for approval.",
-           lambda triggers, request, _: triggers.approve(path_number(request)),
+           lambda triggers, request, _: triggers.approve(router.path_number(request)),
            "Approval", takes=Takes.FIELDS),
     _route("POST", "/api/v1/approvals/{number}/deny", _RUN, "deny",
            "Reject a receipt that waits for approval.",
            lambda triggers, request, asked: triggers.deny(
-               path_number(request), reason=asked.text("reason")),
-           "Approval", takes=Takes.FIELDS, body=(text("reason", "reason for the rejection"),)),
+               router.path_number(request), reason=asked.text("reason")),
+           "Approval", takes=Takes.FIELDS, body=(_REASON,)),
     *(_verb(verb, about, _EDIT) for verb, about in EDITS.items()),
     *(_verb(verb, about, _RUN) for verb, about in RUNS.items()),
 )

@@ -1,8 +1,4 @@
-"""Triggers: definitions as requests and files write them, and the entries that they become.
-
-A trigger names an agent, a prompt template, and what it waits for (`kinds`). As an entry its text
-is an order: the template with all values that are known before the run starts.
-"""
+"""Triggers: definitions as requests and files write them, and the entries that they become."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Prompts at work: a trigger's order becomes a run of its agent.
-
-The order was written down when the trigger was; when and by which key it came due is filled
-in here, as the run is made.
-"""
+"""Runs of agents by the orders of triggers; scheduled time and key are filled in here."""
 
 from __future__ import annotations
 

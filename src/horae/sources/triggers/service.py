@@ -1,8 +1,7 @@
 """Triggers and the agents they start: made, changed, asked to run, approved.
 
-Definitions are kept beside the ledger (`store`), everything else is the ledger's: a trigger is an
-entry, a dispatch is a receipt, its source id is the receipt's key. Answers are plain data in the
-shapes of the API, where a trigger is called a workflow; a command and a route add nothing.
+A trigger is an entry of the ledger, a dispatch is a receipt, its source id is the receipt's key.
+Answers are in the shapes of the API, where a trigger is called a workflow.
 """
 
 from __future__ import annotations

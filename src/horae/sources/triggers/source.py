@@ -137,8 +137,7 @@ def read_folder(
 ) -> Folder:
     """Return what a file or a folder holds; files are called as they are from *base*.
 
-    An agent without a working directory works where *base* is. *path* may be a link, as a person
-    types it, unless it is beneath *root*: from there on no link is followed.
+    *path* may be a link unless it is beneath *root*: from there on no link is followed.
     """
     found = _files(path, root=root)
     rooms = [f"{printable(each)}: rooms are not supported" for each in found.rooms]
@@ -211,8 +210,7 @@ async def sync(
     """Let all be as the plan's own folder says.
 
     A file that cannot be used stands as it was last good and stops no other. A workflow whose
-    file is gone rests; what was made by request stays. If the ledger was begun afresh, what may
-    have fired before that is made disabled.
+    file is gone is disabled, as is what may have fired before the ledger was begun afresh.
     """
     try:
         folder = await asyncio.to_thread(

@@ -1,8 +1,6 @@
-"""Triggers and agents in the ledger's own tables.
+"""Triggers and agents in tables of the ledger.
 
-A change of a trigger changes its entry in the same transaction, however many others there are. A
-delay that has fired is disabled; each time it is enabled again it may fire once more, under a key
-of its own.
+A change of a trigger changes its entry in the same transaction, however many others there are.
 """
 
 from __future__ import annotations
