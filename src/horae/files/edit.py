@@ -1,14 +1,10 @@
 """The only functions that write a user's file: `edit`, `create`, `move` and `remove`.
 
-Each locks the directory (`flock` on the directory itself: it outlives the rename that replaces
-the file, dies with its holder and leaves nothing behind), compares the file with what the caller
-read, writes and syncs a temporary file beside it, exchanges the two, looks at what was displaced,
-and syncs the directory. The file has the old bytes or the new ones at every step.
-
+Each locks the directory itself, compares the file with what the caller read, writes and syncs a
+temporary file beside it, exchanges the two, looks at what was displaced, and syncs the directory.
 Other programs do not know our lock, so a person may save at any moment; that save wins. On Linux
-this holds to the end: a lease on the old file tells whether another program opens it for writing,
-and an exchange, unlike a rename, gives back what it displaced. Where the system has no exchange,
-a save between the last look and the rename is lost.
+a lease on the old file tells whether another program opens it for writing, and an exchange gives
+back what it displaced. Elsewhere a save between the last look and the rename is lost.
 """
 
 from __future__ import annotations
@@ -136,8 +132,7 @@ def move(
 ) -> None:
     """Give the file whose digest is *expected* the name *target*, which no other file has.
 
-    When this returns, the file survives a power cut under its new name, and only there. When
-    it raises, it is where others left it. The directory of *target* must be there.
+    When this raises, the file is where others left it. The directory of *target* must be there.
     """
     there = checked_name(target)
     with (
@@ -180,11 +175,7 @@ def remove(
     path: StrPath, *, expected: str, root: StrPath | None = None, limit: int = LIMIT
 ) -> None:
     """Remove the file whose digest is *expected*; when this raises, the file is as it was."""
-    with (
-        _opened(path, root, expected, limit) as old,
-        _writing(old.path),
-        _leased(old) as check,
-    ):
+    with _opened(path, root, expected, limit) as old, _writing(old.path), _leased(old) as check:
         check(old.path, old.home)
         os.unlink(old.home.name, dir_fd=old.home.descriptor)
         os.fsync(old.home.descriptor)
@@ -352,8 +343,7 @@ def _attributes(descriptor: int) -> dict[str, bytes]:
 def _leased(old: _Old) -> Iterator[Callable[[str, _Home], None]]:
     """Make whoever opens the old file for writing wait; yield a check that it is as it was.
 
-    The check is told where the old file should be, and raises EditConflictError. Without leases
-    an open writer is not seen.
+    The check is told where the old file should be. Without leases an open writer is not seen.
     """
     has_lease = _takes_lease(old)
 
@@ -437,7 +427,6 @@ def _exchange_or_rename(old: _Old, new: str, check: Callable[[str, _Home], None]
 
 
 def _exchange(home: _Home, name: str) -> bool:
-    """Swap the file and the one called *name* in one step; False where that is not possible."""
     return _rename_with(_EXCHANGE, _Home(home.descriptor, name), home)
 
 

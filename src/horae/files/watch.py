@@ -1,9 +1,8 @@
 """Which files change beneath some roots, told once they have come to rest.
 
-A thread for each root is notified by the system, one directory at a time: only those in which
-plans can be, never through a link, never our own data. Where the system cannot notify, the thread
-polls. A root that is not there is waited for, and each time the watch over a root begins the root
-itself counts as changed, so that what happened before is not lost.
+A thread for each root is notified by the system, one directory at a time; where the system cannot
+notify, it polls. A root that is not there is waited for, and each time the watch over a root
+begins the root itself counts as changed, so that what happened before is not lost.
 """
 
 from __future__ import annotations
@@ -48,10 +47,8 @@ async def changes(
 ) -> AsyncIterator[frozenset[str]]:
     """Yield the paths that changed, each time after a *quiet* without further changes.
 
-    The first is yielded once the watch over a root stands, whether or not anything changed.
     With *poll* it looks that often instead of being notified. *ignored* are directories that are
-    never looked into, such as a data directory. *note* is told in words what is not as it
-    should be. It ends when *stop* is set.
+    never looked into, such as a data directory. *note* is told what is not as it should be.
     """
     news = _News(asyncio.get_running_loop(), note)
     ended = threading.Event()
@@ -227,11 +224,8 @@ def _why(error: Exception) -> str:
 
 
 def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
-    """Yield the directories in which plans can be, without following a link, and their entries.
-
-    Of a root that is a file it is the one directory that the file is in: a file that is
-    saved anew is another file.
-    """
+    """Yield the directories in which plans can be, without following a link, and their entries."""
+    # Of a root that is a file, the directory that it is in: saved anew, it is another file.
     stack = [root if os.path.isdir(root) else os.path.dirname(root)]
     top = stack[0]
     while stack:
@@ -252,13 +246,7 @@ def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.Di
 
 
 def _is_passed(name: str) -> bool:
-    """Tell whether a name is passed by: git's files, our data, edits under way, editors' locks.
-
-    >>> [_is_passed(name) for name in (".git", ".horae", ".horae-edit-00.tmp", ".#plan.org")]
-    [True, True, True, True]
-    >>> [_is_passed(name) for name in ("plan.org", ".agentd")]
-    [False, False]
-    """
+    """Tell whether a name is passed by: git's files, our data, edits under way, editors' locks."""
     return is_git(name) or (name.startswith(".") and name != ".agentd")
 
 

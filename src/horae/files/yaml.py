@@ -1,10 +1,8 @@
 """The guard that all YAML passes: text goes in, plain text values and their places come out.
 
 A YAML library that builds data can crash the process (100,000 open brackets), run for hours
-(merge keys) or turn `012` into 10. So the text is first measured: its size, its characters, and
-how deeply it could nest under any reading. Only then is the library asked for events, one at a
-time, never for data. The walk over them uses no recursion, stops at the first event that is too
-deep or not supported, and keeps every scalar as it was written.
+(merge keys) or turn `012` into 10. So the text is first measured, and the library then asked for
+events, one at a time, never for data.
 """
 
 from __future__ import annotations
@@ -32,19 +30,10 @@ Data: TypeAlias = "str | list[Data] | YamlMap | None"
 
 class YamlError(HoraeError, code="yaml"):
     def __init__(
-        self,
-        reason: str,
-        *,
-        fix: str,
-        line: int,
-        column: int,
-        name: str = "",
-        first_line: int | None = None,
+        self, reason: str, fix: str, line: int, column: int, *, name: str, first_line: int | None
     ) -> None:
-        self.reason = reason
-        self.fix = fix
-        self.line = line
-        self.column = column
+        self.reason, self.fix = reason, fix
+        self.line, self.column = line, column
         self.name = name
         self.first_line = first_line  # of two equal keys, where the other one stands
         where = f"{name}:{line}:{column}" if name else f"line {line}, column {column}"
@@ -72,12 +61,7 @@ class YamlMap(dict[str, "Data"]):
 
 
 def read_yaml(
-    text: str,
-    *,
-    name: str = "",
-    line: int = 1,
-    limit: int = MAX_BYTES,
-    depth: int = MAX_DEPTH,
+    text: str, *, name: str = "", line: int = 1, limit: int = MAX_BYTES, depth: int = MAX_DEPTH
 ) -> Data:
     r"""Return the data of one YAML document, or raise YamlError.
 
@@ -99,25 +83,16 @@ def read_yaml(
 class _YamlText:
     """The text without its byte-order mark, and how to say where something stands in it."""
 
-    __slots__ = ("body", "bom", "line", "name")
-
     def __init__(self, text: str, *, name: str, line: int) -> None:
         self.body = text.removeprefix("\ufeff")
         self.bom = len(text) - len(self.body)
         self.name = name
         self.line = line
 
-    def error(
-        self, index: int, reason: str, fix: str, *, first_line: int | None = None
-    ) -> YamlError:
-        return YamlError(
-            reason,
-            fix=fix,
-            line=self.line + self.body.count("\n", 0, index),
-            column=index - self.body.rfind("\n", 0, index),
-            name=self.name,
-            first_line=first_line,
-        )
+    def error(self, index: int, reason: str, fix: str, first: int | None = None) -> YamlError:
+        line = self.line + self.body.count("\n", 0, index)
+        column = index - self.body.rfind("\n", 0, index)
+        return YamlError(reason, fix, line, column, name=self.name, first_line=first)
 
 
 # What YAML does not take; what some readers take for the end of a line and others do not (a
@@ -251,7 +226,7 @@ class _Walk:
         if key in node:
             first = node.places[key]
             reason = f"the key {key[:40]!r} is already at line {first.line}, column {first.column}"
-            raise source.error(mark.index, reason, "keep one of the two", first_line=first.line)
+            raise source.error(mark.index, reason, "keep one of the two", first.line)
         frame.key, frame.colon = key, colon.end()
         frame.key_at = (source.line + mark.line, mark.column + 1, source.bom + mark.index)
 
@@ -302,35 +277,28 @@ def _events(source: _YamlText) -> Iterator[Any]:
 
 _FIX: Final = "quote the value, or correct the indentation"
 # What the library says (a part of its words, which differ between its C and its Python
-# reader), what we say, and whether the trouble begins where its context began.
+# reader), and what we say.
+_INDENT: Final = "correct the indentation, and quote values"
 _PROBLEMS: Final = (
-    ("a tab", "a tab where only spaces are allowed", "indent with spaces", False),
-    ("an alias", "a value cannot begin with *", "put it in quotes", True),
-    ("an anchor", "a value cannot begin with &", "put it in quotes", True),
-    (" tag", "a value cannot begin with !", "put it in quotes", True),
-    ("escape", "an unknown escape", "write \\\\ for a backslash, or use single quotes", False),
-    ("quoted scalar", "a quote that is not closed", "close it", True),
-    ("block scalar", "a | or > that cannot be read", "put its text on the next lines", False),
-    ("mapping values", 'a ": " where a key is not allowed', _FIX, False),
-    ("mapping keys", 'a "? " where a key is not allowed', "write `key: value`", False),
-    (
-        "sequence entries",
-        'a "- " where a list is not allowed',
-        "begin the list on a new line",
-        False,
-    ),
-    ("node content", "a value is missing", "write a value, or put this in quotes", False),
-    ("unexpected ':'", 'a ":" without a key before it', "put the value in quotes", False),
-    ("flow", "a bracket that is not closed, or a missing comma", "close it", True),
-    ("expected ':'", "a line without a colon", "write `key: value`", True),
-    (
-        "block",
-        "a line that does not fit the lines above it",
-        "correct the indentation, and quote values",
-        False,
-    ),
-    ("document start", "text after the end of the document", "keep only one document", False),
+    ("a tab", "a tab where only spaces are allowed", "indent with spaces"),
+    ("an alias", "a value cannot begin with *", "put it in quotes"),
+    ("an anchor", "a value cannot begin with &", "put it in quotes"),
+    (" tag", "a value cannot begin with !", "put it in quotes"),
+    ("escape", "an unknown escape", "write \\\\ for a backslash, or use single quotes"),
+    ("quoted scalar", "a quote that is not closed", "close it"),
+    ("block scalar", "a | or > that cannot be read", "put its text on the next lines"),
+    ("mapping values", 'a ": " where a key is not allowed', _FIX),
+    ("mapping keys", 'a "? " where a key is not allowed', "write `key: value`"),
+    ("sequence entries", 'a "- " where a list is not allowed', "begin the list on a new line"),
+    ("node content", "a value is missing", "write a value, or put this in quotes"),
+    ("unexpected ':'", 'a ":" without a key before it', "put the value in quotes"),
+    ("flow", "a bracket that is not closed, or a missing comma", "close it"),
+    ("expected ':'", "a line without a colon", "write `key: value`"),
+    ("block", "a line that does not fit the lines above it", _INDENT),
+    ("document start", "text after the end of the document", "keep only one document"),
 )
+# Of these the trouble begins where the library's context began.
+_AT_CONTEXT: Final = {"an alias", "an anchor", " tag", "quoted scalar", "flow", "expected ':'"}
 
 
 def _explain(source: _YamlText, error: yaml.MarkedYAMLError) -> YamlError:
@@ -341,8 +309,8 @@ def _explain(source: _YamlText, error: yaml.MarkedYAMLError) -> YamlError:
         if char == "\t":
             return source.error(index, "a tab where only spaces are allowed", "indent with spaces")
         return source.error(index, f"a value cannot begin with {char}", "put it in quotes")
-    for part, reason, fix, at_context in _PROBLEMS:
+    for part, reason, fix in _PROBLEMS:
         if part in words:
-            begin = error.context_mark.index if at_context and error.context_mark else index
-            return source.error(begin, reason, fix)
+            mark = error.context_mark if part in _AT_CONTEXT else None
+            return source.error(mark.index if mark else index, reason, fix)
     return source.error(index, words, _FIX)
