@@ -41,7 +41,7 @@ from horae.files.git.trees import Commits, Trees
 from horae.files.read import PlanFileError, head_of, names_of, obstacle, read_plan
 from horae.files.watch import changes
 from horae.org.document import read
-from horae.org.selftest import misread
+from horae.org.query import misread
 from horae.process.cgroup import CgroupLimits, delegated_cgroup
 from horae.process.logs import tidy
 from horae.process.masking import masked

@@ -35,7 +35,7 @@ from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.read import PlanFileError, find_plans, read_plan
 from horae.org.document import read as read_text
-from horae.org.selftest import misread
+from horae.org.query import misread
 from horae.org.world import every, worlds
 from horae.process.cgroup import CgroupLimits, standing
 from horae.process.processes import can_kill_trees

@@ -134,7 +134,7 @@ def find_plans(
 def _steps(
     directory: str, suffixes: tuple[str, ...], *, is_root: bool = False, is_flat: bool = False
 ) -> list[tuple[str, str]]:
-    """Return the paths in one directory that the walk must look at, the last first, and problems."""
+    """Return what the walk must look at in one directory, the last first, and problems."""
     with os.scandir(directory) as listing:
         entries = list(listing)
     if not is_root and any(is_git(entry.name) for entry in entries):

@@ -14,10 +14,7 @@ _NEW: Final = 20_000  # things made before the collector looks at them: a few me
 
 
 def calm_collector() -> None:
-    """Let the collector pass over what is here by now, and look at the rest less often.
-
-    What an engine has begun with stays, and what it makes from then on has hardly any cycles.
-    """
+    """Let the collector pass over what is here by now, and look at the rest less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_NEW, 20, 100)

@@ -23,10 +23,7 @@ def is_overdue(deadline: Timestamp, *, now: datetime, zone: ZoneInfo) -> bool:
 
 
 def end_of(deadline: Timestamp | None, *, zone: ZoneInfo) -> datetime | None:
-    """Return the moment at which a deadline is over.
-
-    None if it is a note, or if its date or time does not exist, which `check` reports.
-    """
+    """Return when a deadline is over; None: a note, or a time that does not exist."""
     found = _AT.fullmatch(deadline.at) if deadline is not None and deadline.active else None
     if found is None:
         return None

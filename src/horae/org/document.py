@@ -62,8 +62,6 @@ def _states(text: str, starts: Sequence[int]) -> States:
 def _state_words(value: str) -> tuple[list[str], list[str]]:
     """Return the open and the closed words of one declaration.
 
-    >>> _state_words("ASSIGNED(a) WRITING | PUBLISHED(p!) KILLED")
-    (['ASSIGNED', 'WRITING'], ['PUBLISHED', 'KILLED'])
     >>> _state_words("NEXT FINISHED")
     (['NEXT'], ['FINISHED'])
     """

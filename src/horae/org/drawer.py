@@ -28,8 +28,6 @@ def read_drawer(section: str, start: int) -> Drawer | None:
 
     `:KEY+:` adds to what `:KEY:` says, wherever the two stand.
 
-    >>> read_drawer(":PROPERTIES:\n:schedule: 0 6 * * *\n:END:\n", 0).props
-    {'SCHEDULE': '0 6 * * *'}
     >>> read_drawer(":PROPERTIES:\n:ENV: A\n:ENV+: B\n:END:\n", 0).props
     {'ENV': 'A B'}
     """
@@ -63,21 +61,13 @@ def properties(section: str, drawer: Drawer) -> Iterator[Property]:
         value = line[2].strip()
         start = line.start(2) + (len(line[2]) - len(line[2].lstrip()))
         key, adds = line[1].upper(), _adds(line[1])
-        yield Property(
-            key[:-1] if adds else key,
-            value,
-            Span(line.start(), line.end()),
-            Span(start, start + len(value)),
-            adds,
-        )
+        place = Span(start, start + len(value))
+        yield Property(key[:-1] if adds else key, value, Span(*line.span()), place, adds)
         at = line.end()
 
 
 def void_at(section: str, start: int) -> int | None:
-    """Return where the line that voids the drawer at *start* begins; None if nothing does.
-
-    The end of the section stands for a missing `:END:`.
-    """
+    """Return where the line that voids a drawer begins, or the section ends; None: none does."""
     if read_drawer(section, start) is not None:
         return None
     opening = _OPEN.match(section, start)
@@ -88,5 +78,4 @@ def void_at(section: str, start: int) -> int | None:
 
 
 def has_end(section: str, at: int) -> bool:
-    """Tell whether an `:END:`, also one with text behind it, stands at or below *at*."""
     return _SOME_END.search(section, at) is not None

@@ -38,14 +38,10 @@ _QUOTED: Final = re.compile(r"^([ \t]*+,*?),(?=\*|#\+)", re.MULTILINE)
 
 
 def blocks(section: str, start: int = 0) -> list[Block]:
-    if "#+" not in section:
-        return []
     return [found for found in elements(section, start) if isinstance(found, Block)]
 
 
 def keywords(section: str, start: int = 0) -> list[Keyword]:
-    if "#+" not in section:
-        return []
     return [found for found in elements(section, start) if isinstance(found, Keyword)]
 
 
@@ -73,10 +69,11 @@ def bare(section: str, start: int = 0) -> str:
 
 def elements(section: str, start: int = 0) -> Iterator[Block | Keyword]:
     """Yield source blocks and keyword lines in order, in one pass."""
+    if "#+" not in section:
+        return
     if start == 0 and section.startswith("\ufeff"):
         start = 1  # a byte-order mark is part of no line
-    ends = _Ends(section, start)
-    at, stop = start, len(section)
+    ends, at, stop = _Ends(section, start), start, len(section)
     item: int | None = None  # the indentation of the list that we are in; -1 in a footnote
     blank = 0
     while at < stop:

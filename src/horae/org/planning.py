@@ -31,21 +31,14 @@ def items(section: str, start: int, end: int) -> Iterator[tuple[str, Stamp]]:
 
 def read_planning(section: str, start: int, end: int) -> Planning | None:
     """Return the planning line at *start*, or None if other text on it voids it."""
-    scheduled = deadline = closed = None
+    found: dict[str, Stamp] = {}
     at = start
     while item := _ITEM.match(section, at, end):
-        keyword, text = item.group(1, 2)
-        stamp = Stamp(item.start(2), item.end(2), text)
-        if keyword == "SCHEDULED":
-            scheduled = stamp
-        elif keyword == "DEADLINE":
-            deadline = stamp
-        else:
-            closed = stamp
+        found[item[1]] = Stamp(item.start(2), item.end(2), item[2])
         at = item.end()
     if at < end and section[at : min(end, at + 3)] not in _LINE_ENDS:
         return None
-    return Planning(start, end, scheduled, deadline, closed)
+    return Planning(start, end, found.get("SCHEDULED"), found.get("DEADLINE"), found.get("CLOSED"))
 
 
 def void_at(section: str, start: int) -> int:

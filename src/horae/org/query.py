@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from horae.org import timestamp
 from horae.org.collector import LARGE, collector_paused
@@ -11,6 +11,23 @@ from horae.org.document import read
 if TYPE_CHECKING:
     from horae.org.plan import Headline
     from horae.org.timestamp import TimestampData
+
+
+# A plan that is misread looks like a plan that asks for nothing, so the reader is tried on this.
+_TEXT: Final = """\
+* TODO Nightly backup :workflow:
+SCHEDULED: <2026-06-06 Sat 06:00 +1d>
+:PROPERTIES:
+:ID: backup
+:SCHEDULE: 0 6 * * *
+:END:
+"""
+_ROW: Final[dict[str, object]] = {
+    "deadline": None, "id": "backup", "level": 1,
+    "props": {"ID": "backup", "SCHEDULE": "0 6 * * *"},
+    "scheduled": {"at": "2026-06-06T06:00", "repeat": "+1d", "active": True},
+    "state": "TODO", "tags": ["workflow"], "title": "Nightly backup",
+}  # fmt: skip
 
 
 class HeadlineRow(TypedDict):
@@ -56,3 +73,16 @@ def row(headline: Headline) -> HeadlineRow:
         "tags": list(headline.tags),
         "title": headline.title,
     }
+
+
+def misread() -> str | None:
+    """Return what is wrong if a text whose meaning is known is not read as it should be.
+
+    The `re` of Python 3.11.0 to 3.11.4 reads some patterns wrongly: no schedule was armed.
+    """
+    found = query(_TEXT)
+    row = dict(found[0]) if len(found) == 1 else {}
+    wrong = next((key for key, value in _ROW.items() if row.get(key) != value), None)
+    if wrong is None:
+        return None
+    return f"{wrong} is read as {row.get(wrong)!r:.200}, not as {_ROW[wrong]!r}"

@@ -27,8 +27,6 @@ def parse_timestamp(text: str) -> Timestamp | None:
 
     >>> parse_timestamp("<2026-06-06 Sat 06:00 +1d>")
     Timestamp(at='2026-06-06T06:00', repeat='+1d', active=True)
-    >>> parse_timestamp("[2026-06-11 14:30]")
-    Timestamp(at='2026-06-11T14:30', repeat=None, active=False)
     >>> parse_timestamp("<2026-6-6>")
     """
     text = text.strip()

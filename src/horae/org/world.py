@@ -1,7 +1,6 @@
 """What a plan resolves to: workflow headlines become worlds, blocks become components.
 
-A world is a `:workflow:` headline with the components below it, wired by the names
-they put out and take in. Scope is one level: a child workflow is a world of its own.
+Components are wired by the names they put out and take in, each world by itself.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ class World(NamedTuple):
 
     @property
     def producers(self) -> dict[str, Component]:
-        """Return the component that puts out each name; of two, the later one."""
+        """The component that puts out each name; of two, the later one."""
         return {component.puts: component for component in self.components if component.puts}
 
     @property
     def edges(self) -> list[tuple[Component, Component]]:
-        """Return (producer, consumer) for each input that a component of this world puts out."""
+        """(producer, consumer) for each input that a component of this world puts out."""
         producers = self.producers
         return [
             (producers[component.takes], component)
@@ -103,7 +102,6 @@ class Finding(TypedDict):
 
 
 def tangle(text: str) -> TangleData:
-    """Return the worlds that a plan resolves to."""
     return {"worlds": [world_data(world) for world in worlds(read(text))]}
 
 

@@ -143,8 +143,8 @@ class DeliveryResult:
 class Git:
     """One repository, by the top of its tree; one call at a time, over all processes.
 
-    *local* are the origins on this machine that may be asked: to push to one runs what it says.
-    *origin* is asked instead of the one in the repository's settings, which its users can change.
+    *local* are the origins on this machine that may be asked; *origin* is asked instead of the one
+    in the repository's settings, which its users can change.
     """
 
     def __init__(
@@ -189,10 +189,7 @@ class Git:
         return odd.get(said.out[:2], FileState.CHANGED)
 
     async def unchanged(self, names: Collection[str]) -> tuple[str | None, frozenset[str]]:
-        """Return the last commit, and which of some files stand in it as they are here.
-
-        The names are as git says them, from the top of the tree.
-        """
+        """Return the last commit, and which of some files stand in it as they are here."""
         asked = [*names] if len(names) <= _NAMED else ["."]
         # First: what is added while we ask is then changed, not taken for what stands there.
         tracked = (await self._git("ls-files", "-v", "-z", "--", *asked)).items
@@ -331,10 +328,9 @@ class Git:
     async def propose(
         self, path: StrPath, data: bytes, *, onto: str, message: str, author: Author, now: datetime
     ) -> str:
-        """Return a commit that gives one file new content, on top of *onto*.
+        """Return a commit that gives one file new content, on top of *onto*; no branch moves.
 
-        No branch and no tree moves. The commit stays at `refs/horae/proposed/` and the author's
-        name until that author proposes something else.
+        It stays at `refs/horae/proposed/AUTHOR` until that author proposes something else.
         """
         name = self._inside(path)
         found = await self._file_in(onto, name)
@@ -371,10 +367,10 @@ class Git:
     async def clone(self, target: StrPath) -> Git:
         """Return a repository of its own at *target*, a new directory, for a member to work in.
 
-        A real clone, since a second tree of one repository shares hooks and settings with the
-        first, and without hard links, since the owner of a linked file can change it for both.
         Its origin is ours, without the password, or this tree if there is none.
         """
+        # A second tree of one repository would share hooks and settings with the first, and the
+        # owner of a hard link could change the file for both.
         place = os.path.abspath(target)
         async with self.held():
             branch = f"--branch={await self.branch()}"
@@ -394,10 +390,7 @@ class Git:
         branch: str | None = None,
         local: Collection[StrPath] = (),
     ) -> Git:
-        """Return a repository of one branch, made from an address at *target*, a new directory.
-
-        What it holds is judged before a file of it is written; no password is kept in it.
-        """
+        """Return a repository made from an address; it is judged before a file is written."""
         named = [] if branch is None else [f"--branch={branch}"]
         place = os.path.abspath(target)
         made = cls(place, local=local, origin=url)
@@ -443,10 +436,7 @@ class Git:
             return DeliveryResult(is_delivered=False, words=str(error))
 
     async def deliver(self, clone: StrPath, *, agent: str) -> DeliveryResult:
-        """Bring a clone's commits to the origin, or into this tree if it has no origin.
-
-        Those that conflict stay on the branch `horae/AGENT`.
-        """
+        """Bring a clone's commits to the origin, or into this tree if it has no origin."""
         branch = self._branch_of(agent)
         try:
             theirs = self._like(clone)
@@ -644,8 +634,8 @@ class Git:
     async def _settings_noted(self, ours: str, theirs: str) -> AsyncIterator[None]:
         """Remember which guarded settings the tree brings along that moves inside the block.
 
-        They are noted before, so that they do not count after a crash, either; and after, as they
-        are on the disk, since attributes of a commit can let a file differ from what it holds.
+        They are noted before, for a crash, and after as they are on the disk: attributes of a
+        commit can let a file differ from what it holds.
         """
         paths = [os.fsdecode(path) for *_, path in await self._changes(ours, theirs)]
         named = [path for path in paths if f"/{path}".lower().endswith(f"/{FILE}")]
@@ -716,10 +706,9 @@ class Git:
 async def edit_and_commit(
     path: StrPath, make: Callable[[], T], *, message: Callable[[T], str]
 ) -> tuple[T, CommitResult]:
-    """Let *make* edit a file once, and commit that file alone, without hooks, if it is under git.
+    """Let *make* edit a file once, and commit that file alone if it is under git.
 
-    Return what *make* returns, and the commit or why there is none: git refused, a person has
-    uncommitted work in the file, or *message* is empty because nothing changed.
+    Return what *make* returns, and the commit or why there is none.
     """
     top = repository_of(path)
     if top is None:
@@ -755,14 +744,11 @@ def _half_fetched(root: str) -> frozenset[str]:
 
 
 def _sweep(path: str) -> None:
-    """Remove what a fetch left behind, so that one that fails at each tick fills no disk.
-
-    A lease is given only on a file that nobody, such as another fetch, has open. Where there are
-    no leases the file stays until git's own housekeeping.
-    """
+    """Remove what a fetch left behind, so that one that fails at each tick fills no disk."""
     if sys.platform != "linux":
         return
-    with suppress(OSError):  # somebody has it open, or it is gone
+    # A lease is given only on a file that nobody, such as another fetch, has open.
+    with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)

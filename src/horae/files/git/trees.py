@@ -1,9 +1,4 @@
-"""Where members work, and how their work is delivered.
-
-Each member has a clone of its own beneath the data directory, made from the plan root or, on a
-machine that has none, from an address. After a run the engine brings its commits into the plan
-root or to its origin, or from the clone to its address. What is not delivered is a value.
-"""
+"""Where members work, each in a clone of its own, and how their work is delivered."""
 
 from __future__ import annotations
 
@@ -77,7 +72,6 @@ class Brought:
 
     @property
     def branch(self) -> str | None:
-        """The branch that a person has to look at, if there is one."""
         return None if self.undelivered is None else self.undelivered.branch
 
     def facts(self) -> dict[str, object]:
@@ -92,17 +86,12 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The clones that members work in.
+    """The clones that members work in, beneath a data directory."""
 
-    They are made from *root*, and if that is no repository members work there itself; or from
-    the address *origin*, if there is one, and its *branch*. *local* are the origins on this
-    machine that may be asked.
-    """
-
-    root: Path
+    root: Path  # from which they are made; if it is no repository, members work there itself
     data: Path
-    local: Collection[StrPath] = ()
-    origin: str | None = None
+    local: Collection[StrPath] = ()  # origins on this machine that may be asked
+    origin: str | None = None  # from which they are made in place of the root
     branch: str | None = None  # unset, the one that is checked out at the origin
 
     def path_of(self, name: str) -> Path:
@@ -116,11 +105,7 @@ class Trees:
         return [each.name for each in found if is_repository(each)]
 
     async def make(self, name: str) -> Tree:
-        """Return where a member works; raises RunError if there can be no such place.
-
-        A clone that cannot be brought up to date stays as it is; what was done there is
-        delivered all the same.
-        """
+        """Return where a member works; a clone that cannot be brought up to date stays as it is."""
         if not self._has_clones():
             return Tree(self.root)
         path = self.path_of(name)
@@ -228,7 +213,7 @@ class PlanTree:
         return cls(data / _PLAN, url, config.cluster_branch or await git.branch(), local)
 
     async def update(self) -> str | None:
-        """Bring it up to date; return why that failed, if it did."""
+        """Bring the clone up to date; return why that failed, if it did."""
         git = Git(self.path, local=self.local, origin=self.url)
         try:
             if not is_repository(self.path):

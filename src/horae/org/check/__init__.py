@@ -1,8 +1,4 @@
-"""Diagnostics beside the parse: what a plan says that its writer may not have meant.
-
-A finding has a stable code, a place and, where there is one, a fix. A check is a function from a
-section to findings.
-"""
+"""Diagnostics beside the parse: what a plan says that its writer may not have meant."""
 
 from __future__ import annotations
 

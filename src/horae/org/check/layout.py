@@ -149,11 +149,7 @@ def _tags(headline: Headline) -> Iterator[SectionFinding]:
 
 
 def _is_near(word: str, known: str) -> bool:
-    """Tell whether *word* is one letter, or only capitals, away from *known*.
-
-    >>> [_is_near(word, "agent") for word in ("agent", "Agent", "agnet", "agents", "urgent")]
-    [False, True, True, True, False]
-    """
+    """Tell whether *word* is one letter, or only capitals, away from *known*."""
     if word == known or abs(len(word) - len(known)) > 1:
         return False
     word = word.lower()
@@ -177,12 +173,7 @@ def _open_block(headline: Headline) -> Iterator[SectionFinding]:
 
 
 def unread(headline: Headline) -> SectionFinding | None:
-    r"""Return why the planning line or the drawer of a headline is not read, if one is not.
-
-    >>> from horae.org.document import read
-    >>> unread(read("* Back up\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n").headlines[0]).message
-    "line 'note' makes the drawer invalid: its properties are ignored"
-    """
+    """Return why the planning line or the drawer of a headline is not read, if one is not."""
     is_planned = headline.planning or not _PLANNING_ANY.match(headline.text, headline.below)
     if is_planned and (headline.drawer or not _DRAWER.search(headline.text)):
         return None  # so nearly all of them cost little

@@ -73,13 +73,7 @@ def _range(stamp: Stamp, *, fires: bool) -> SectionFinding:
 
 
 def _one_stamp(text: str) -> str:
-    """Return how a range is written with one stamp.
-
-    >>> _one_stamp("<2026-06-06 Sat 09:00>--<2026-06-06 Sat 11:00>")
-    'write <2026-06-06 Sat 09:00-11:00>'
-    >>> _one_stamp("<2026-06-06 Sat>--<2026-06-08 Mon>")
-    'write <2026-06-06 Sat>; to run on each day, write <2026-06-06 Sat +1d> with :UNTIL: 2026-06-08'
-    """
+    """Return how a range is written with one stamp."""
     first, second = _RANGE_MIDDLE.split(text, maxsplit=1)
     begin, end = parse_timestamp(first), parse_timestamp(second)
     if begin is None or end is None:
@@ -119,11 +113,7 @@ def _silent(stamp: Stamp) -> SectionFinding:
 
 
 def _meant(token: str) -> str | None:
-    """Return how an almost-date is written right; "" if that cannot be told, None if it is none.
-
-    >>> [_meant(token) for token in ("2026-6-6", "2026-06-06T09:00Z", "6/6/2026", "Sat")]
-    ['2026-06-06', '2026-06-06 09:00', '', None]
-    """
+    """Return how an almost-date is written right; "" if that cannot be told, None if it is none."""
     if iso := _ISO.fullmatch(token):
         return f"{iso[1]} {iso[2]}" if _real_date(iso[1]) else ""
     if almost := _ALMOST.fullmatch(token):

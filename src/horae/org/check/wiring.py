@@ -74,11 +74,8 @@ def _component(
 
 
 def _cycles(world: World) -> Iterator[tuple[int, SectionFinding]]:
-    """Yield each ring of components that wait for one another, at its first member.
-
-    A component takes one input, so each has at most one producer: following
-    producers from anywhere either ends or runs into one ring.
-    """
+    """Yield each ring of components that wait for one another, at its first member."""
+    # A component has at most one producer: following them either ends or runs into one ring.
     source = {sink.at: producer for producer, sink in world.edges}
     by_place = {component.at: component for component in world.components}
     seen: dict[int, int] = {}  # headline -> the walk that came by first
@@ -101,11 +98,7 @@ def _cycles(world: World) -> Iterator[tuple[int, SectionFinding]]:
 
 
 def _waiting(names: Sequence[str]) -> str:
-    """Return the sentence for a ring, whose first name stands at its end again.
-
-    >>> _waiting(["a", "b", "a"])
-    "these components depend on each other: 'a' ← 'b' ← 'a'"
-    """
+    """Return the sentence for a ring, whose first name stands at its end again."""
     if len(names) == 2:
         return f"component {shown(names[0])} depends on itself"
     told = [shown(name) for name in (names if len(names) < 9 else [*names[:4], *names[-2:]])]
