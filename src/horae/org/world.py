@@ -102,6 +102,7 @@ class Finding(TypedDict):
 
 
 def tangle(text: str) -> TangleData:
+    """Return the worlds that a plan resolves to."""
     return {"worlds": [world_data(world) for world in worlds(read(text))]}
 
 
