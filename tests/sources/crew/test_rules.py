@@ -13,7 +13,6 @@ from horae.sources.crew.rules import (
     INTERVAL,
     Member,
     TickMode,
-    first_delay,
     last_run_file,
     parse_crew,
     parse_seconds,
@@ -227,45 +226,6 @@ def test_any_text_gives_members_with_names_of_their_own(lines: list[str], end: s
     assert len(set(names)) == len(names)
     assert all(is_id(each.name) and each.definition for each in crew.members)
     assert all(each.interval > timedelta() for each in crew.members)
-
-
-# The rhythm across a restart
-
-
-@pytest.mark.parametrize(
-    ("elapsed", "delay"),
-    [
-        (None, MINUTE),
-        (timedelta(), HOUR),
-        (40 * MINUTE, 20 * MINUTE),
-        (59 * MINUTE + 30 * SECOND, MINUTE),
-        (HOUR, MINUTE),
-        (timedelta(days=400), MINUTE),
-        (-timedelta(days=400), HOUR),
-    ],
-)
-def test_a_restart_waits_what_is_left_of_the_interval_and_never_less_than_a_minute(
-    elapsed: timedelta | None, delay: timedelta
-) -> None:
-    last_run_at = None if elapsed is None else NOW - elapsed
-    assert first_delay(HOUR, last_run_at, now=NOW) == delay
-
-
-def test_the_first_ticks_of_a_crew_are_half_a_minute_apart() -> None:
-    delays = [first_delay(HOUR, None, now=NOW, index=index) for index in range(4)]
-    assert delays == [60 * SECOND, 90 * SECOND, 120 * SECOND, 150 * SECOND]
-
-
-@given(
-    st.timedeltas(min_value=SECOND, max_value=timedelta(days=40)),
-    st.datetimes(min_value=EPOCH, timezones=st.just(UTC)),
-    st.integers(0, 1000),
-)
-def test_a_restart_delay_is_at_most_the_interval_or_the_grace_and_the_stagger(
-    interval: timedelta, last_run_at: datetime, index: int
-) -> None:
-    delay = first_delay(interval, last_run_at, now=NOW, index=index)
-    assert MINUTE <= delay - index * 30 * SECOND <= max(MINUTE, interval)
 
 
 # The files that hold a keeper's sense of time

@@ -183,9 +183,6 @@ def run(
     return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS
 
 
-# Finding agents
-
-
 @dataclass(frozen=True, slots=True)
 class KnownAgent:
     """An agent, and its card in the ledger if a request or a file of `.agentd` defined it."""
@@ -270,9 +267,6 @@ def _show(part: bytes) -> None:
     text = "\t".join(map(clean, part.decode("utf-8", "replace").split("\t")))
     click.echo(text if sys.stdout.isatty() else part, nl=False)
     sys.stdout.flush()
-
-
-# What is shown
 
 
 def _row(registry: Registry, known: KnownAgent) -> dict[str, Any]:

@@ -234,9 +234,6 @@ def _is_as_asked(command: tuple[str, ...], row: Program) -> bool:
     return False
 
 
-# Tool policies
-
-
 def _only_reads(policy: ToolPolicy) -> bool:
     """Tell whether a policy is an allow list on which nothing can write, run or call out."""
     tools = {each.tool for each in policy.tools}
@@ -266,9 +263,6 @@ def _in_claude(pattern: Pattern) -> tuple[str, ...]:
     if pattern.tool == BASH and pattern.argument and not pattern.argument.startswith("* "):
         return (f"{BASH}({re.sub(r' [*]$', ':*', pattern.argument)})",)
     return (str(pattern),)
-
-
-# Answers
 
 
 def _claude(printed: str) -> Result | None:

@@ -139,8 +139,6 @@ class Toolbox:
 
         return await self._use(tool_policy.GIT, "commit", committing)
 
-    # How each call goes
-
     async def _use(self, tool: str, argument: str, action: Callable[[], Awaitable[str]]) -> str:
         """Do what a call asks for, if it may; return what the model is told, without secrets."""
         began = time.monotonic()
@@ -183,8 +181,6 @@ class Toolbox:
         masker = Masker(self.spellings)
         data = text.encode("utf-8", "replace")
         return (masker.feed(data) + masker.rest()).decode("utf-8", "replace")
-
-    # Files
 
     def _content(self, path: str) -> str:
         steps = _steps(path)
@@ -247,8 +243,6 @@ class Toolbox:
             if stat.S_ISLNK(found.st_mode):
                 raise ToolError("the path is a link; use the path it points to")
 
-    # Processes
-
     async def _run(
         self, argv: tuple[str, ...], *, seconds: float, fine: tuple[int, ...] = (0,)
     ) -> str:
@@ -282,8 +276,6 @@ class Toolbox:
         if code not in fine:
             raise ToolError(f"exit code {code}" + (f"\n{text}" if text else ""))
         return text
-
-    # The web
 
     async def _fetch(self, url: str) -> str:
         """Return what is at an address; each redirect is checked like the first."""

@@ -15,7 +15,6 @@ from horae.core.entry import HOST_FIX, Wake, labels
 from horae.org.check.finding import shown
 from horae.org.page import NAME_FIX, Heading, choices, headings, in_order
 from horae.org.plan import Diagnostic, Severity, is_id
-from horae.timing import backoff
 from horae.timing.duration import DurationError, format_duration, parse_cadence, parse_duration
 
 if TYPE_CHECKING:
@@ -113,25 +112,6 @@ def parse_crew(text: str, file: str = "-") -> Crew:
         found.append(heading.found(*error))
         idlers.append(Idler(heading.name, heading.line, message))
     return Crew(tuple(members.values()), tuple(idlers), in_order(found))
-
-
-def first_delay(
-    interval: timedelta,
-    last_run_at: datetime | None,
-    *,
-    now: datetime,
-    index: int = 0,
-    stagger: timedelta = STAGGER,
-) -> timedelta:
-    """Return the wait before the first tick after a start, of the *index*-th member.
-
-    >>> now = datetime(2026, 6, 6, 14, 0, tzinfo=UTC)
-    >>> hour, minutes = timedelta(hours=1), timedelta(minutes=1)
-    >>> print(first_delay(hour, now - 40 * minutes, now=now), first_delay(hour, None, now=now))
-    0:20:00 0:01:00
-    """
-    elapsed = None if last_run_at is None else now - last_run_at
-    return backoff.first_delay(interval, elapsed) + index * stagger
 
 
 def last_run_file(name: str | None = None) -> str:

@@ -387,8 +387,6 @@ class KeeperRunner:
             return f"wrote {each}; {made.words}" if made.words else f"wrote {each}"
         raise ports.RunError(f"{_PAGES} pages of this minute already exist: {name}")
 
-    # Files of state
-
     def _note(self, job: ports.Job, story: _Tick) -> None:
         directory = self._place.directory_of(job.run)
         directory.mkdir(0o700, parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ from horae.sources.agents.rules import AgentError, agent_name, check_agent, pars
 from horae.sources.agents.runner import Agent
 from horae.sources.crew import rules
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
+from horae.timing.backoff import first_delay
 from horae.timing.duration import format_duration
 
 if TYPE_CHECKING:
@@ -82,11 +83,9 @@ class SingleKeeper:
 @dataclass(frozen=True, slots=True)
 class Roster:
     manifest: Path  # relative paths of members begin beside it
-    text: str | None = None
 
     def members(self) -> tuple[rules.Member, ...]:
-        text = read_plan(self.manifest).text if self.text is None else self.text
-        return rules.parse_crew(text, str(self.manifest)).members
+        return rules.parse_crew(read_plan(self.manifest).text, str(self.manifest)).members
 
     def agent(self, member: rules.Member) -> Agent:
         path = self.beside(member.definition)
@@ -192,9 +191,10 @@ class CrewSource:
             if address in before and before[address][0] == base:
                 self._firsts[address] = before[address]
                 continue
-            left = rules.first_delay(base, self._last_run_at(member.name), now=now)
+            last_run_at = self._last_run_at(member.name)
+            left = first_delay(base, None if last_run_at is None else now - last_run_at)
             # The stagger keeps them apart at the start, unless they are inside an interval.
-            least = rules.first_delay(base, None, now=now, index=index, stagger=rhythm.stagger)
+            least = first_delay(base, None) + index * rhythm.stagger
             self._firsts[address] = base, now + max(left, least)
             index += 1
 

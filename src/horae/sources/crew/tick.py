@@ -142,9 +142,6 @@ def agent_state(text: str) -> AgentState:
     return AgentState(memory.last_run_at, position, memory.troubles)
 
 
-# The files that mirror it
-
-
 class TakenOver(NamedTuple):
     """What is remembered once the files were read: which a person wrote, which say nothing."""
 
@@ -211,9 +208,6 @@ def _is_ours(memory: AgentMemory, file: str, text: str) -> bool:
 
 def _flat(text: str) -> str:
     return " ".join(text.split())
-
-
-# What is written down
 
 
 def left_on(machine: str) -> str:

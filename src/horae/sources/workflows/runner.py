@@ -338,8 +338,6 @@ class WorkflowRun:
             self.cancel("the run ended in an error")
             self._end.set_exception(error)
 
-    # Before anything runs.
-
     async def _make_ready(self) -> None:
         """Make every block ready; if one cannot be, no step will run."""
         waiting = iter(self._steps)
@@ -398,8 +396,6 @@ class WorkflowRun:
             self._say(step, records.StepStatus.KILLED, self._live.reason or self._too_long())
         else:
             self._say(step, records.StepStatus.FAILED, reason)
-
-    # The steps of one workflow.
 
     async def _run_stage(self, course: Course, steps: list[_Step]) -> None:
         most = self._bounds.at_once
@@ -636,8 +632,6 @@ class WorkflowRun:
     def _too_long(self) -> str:
         return f"the run exceeded the time limit of {format_duration(self._order.timeout)}"
 
-    # Secrets.
-
     def _masked(self, data: bytes) -> bytes:
         masker = Masker(self._spellings)
         return masker.feed(data) + masker.rest()
@@ -652,8 +646,6 @@ class WorkflowRun:
                 return True
             at += len(part)
         return MASK in masker.rest()
-
-    # The end.
 
     def _finish(self) -> Ended:
         """Say how all of it ended, write that down, and leave only what is to be kept."""
