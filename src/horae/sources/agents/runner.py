@@ -14,6 +14,7 @@ import re
 import sys
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -90,7 +91,7 @@ class Agent:
     name: str
     definition: AgentDefinition
     origin: Origin
-    directory: Path | None = None  # where it works, else in the plan root
+    directory: Path | None = None  # where it works, from the plan root; None is there
     variables: tuple[str, ...] = ()  # those of ours that it asks for
     environment: Mapping[str, str] = field(default_factory=dict)
     remedy: str | None = None  # how to name its command, if not with :COMMAND: at its origin
@@ -188,7 +189,16 @@ class Registry:
         if why := unread(self.secrets, self.asked_for(agent), agent.environment.values()):
             return why._replace(reason=f"{who}: {why.reason}")
         if agent.runner is RunnerKind.MODEL:
-            return self._no_model(agent, environ)
+            if find_spec("pydantic_ai") is None or find_spec("openai") is None:
+                missing = MissingExtraError()
+                return Unready(missing.reason, missing.fix)
+            if self.model_of(agent) is None:
+                return Unready(f"{who} has no model", f"write :MODEL: in {agent.origin}")
+            url, key = self.provider.url, self.provider.key
+            is_local = re.match(r"http://(?:localhost|127\.|\[::1\])", url) is not None
+            if not is_local and not self.provider.is_named and not environ.get(key):
+                return Unready(f"{who} has no key for its model", f"set {key}")
+            return None
         command = self.command_of(agent)
         if not command:
             here = f"write :COMMAND: in {agent.origin}" if agent.remedy is None else agent.remedy
@@ -199,26 +209,11 @@ class Registry:
             return Unready(reason, "use claude or :RUNNER: model, or allow all tools")
         why = why_unready(
             command,
-            directory=_work_of(agent, self.root),
+            directory=self.root / (agent.directory or ""),
             environ={**environ, **agent.environment},
             variables=(*agent.variables, *agent.definition.variables),
         )
         return None if why is None else Unready(f"{who}: {why.reason}", why.fix)
-
-    def _no_model(self, agent: Agent, environ: Mapping[str, str]) -> Unready | None:
-        from importlib.util import find_spec
-
-        who = f"the agent {agent.name}"
-        if find_spec("pydantic_ai") is None or find_spec("openai") is None:
-            error = MissingExtraError()
-            return Unready(error.reason, error.fix)
-        if self.model_of(agent) is None:
-            return Unready(f"{who} has no model", f"write :MODEL: in {agent.origin}")
-        is_local = re.match(r"http://(?:localhost|127\.|\[::1\])", self.provider.url) is not None
-        has_key = self.provider.is_named or environ.get(self.provider.key)
-        if not has_key and not is_local:
-            return Unready(f"{who} has no key for its model", f"set {self.provider.key}")
-        return None
 
 
 class Part(NamedTuple):
@@ -276,7 +271,7 @@ class AgentHost:
         spec = Spec(
             run=run.number,
             argv=(),
-            cwd=_work_of(agent, place.root),
+            cwd=place.root / (agent.directory or ""),
             environment={
                 **allowed_environment(place.environ),
                 **given.variables,
@@ -393,8 +388,7 @@ def _with_result(ended: Ended, result: programs.Result, model: str | None) -> En
     if model and not result.model:
         result = replace(result, model=model)
     text = result.text
-    if len(text) > LONGEST_TEXT:
-        text = text[: LONGEST_TEXT - 1] + "…"
+    text = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
     facts = {**ended.facts, **result.facts(), **({"text": text} if text else {})}
     ended = replace(ended, facts=facts)
     if ended.outcome in {Status.KILLED, Status.INTERRUPTED} or not result.is_read:
@@ -501,23 +495,15 @@ class BlockAgents:
 
 async def hidden_of(agent: Agent, place: RunSettings) -> tuple[bytes, ...]:
     """Return the values that an agent must not show, as far as they can be read."""
+    names = (*agent.variables, *agent.definition.variables)
     try:
-        given = await place.secrets.given(
-            (*agent.variables, *agent.definition.variables), agent.environment
-        )
+        given = await place.secrets.given(names, agent.environment)
     except SecretError:
         given = Given(hidden=place.secrets.hidden)
     return _hidden(place, given)
 
 
 def _hidden(place: RunSettings, given: Given) -> tuple[bytes, ...]:
-    """Return the values that must not be shown: what a run was given, and what looks secret.
-
-    The engine's own are among them: an agent of the same user might find them.
-    """
+    # What looks secret of the engine's own, too: an agent of the same user might find it.
     more = {place.signature} - {b""}
     return tuple(sorted(hidden_bytes(given) | guessed_secrets(place.environ) | more))
-
-
-def _work_of(agent: Agent, root: Path) -> Path:
-    return root / (agent.directory or "")

@@ -6,10 +6,9 @@ import asyncio
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.cli.output import Form, Output, clean, console, echo, print_rows, safe
 from horae.cli.sources import plan_root
@@ -55,7 +54,7 @@ def run_file(
 
     *given* is the input, `-` for standard input; *resume* the run whose outputs are used again.
     """
-    asked = _WorkflowCall.of(file, workflow=workflow, data=data)
+    asked = _call(file, workflow=workflow, data=data)
     if plan:
         found = [summary(world) for world in asked.worlds]
         print_rows(output, found, lambda: _print_waves(found))
@@ -77,46 +76,39 @@ def run_file(
 
 
 def records_of(file: str, text: str, given: bytes) -> tuple[list[dict[str, object]], int]:
-    asked = _WorkflowCall.of(file, text=text)
+    asked = _call(file, text=text)
     records, code = asyncio.run(_run_all(asked, given))
     return [record.data() for record in records], code
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkflowCall:
+class _WorkflowCall(NamedTuple):
     name: str
     plan: Plan
     worlds: list[World]
     place: RunSettings
     config: Config
 
-    @classmethod
-    def of(
-        cls,
-        file: str,
-        *,
-        text: str | None = None,
-        workflow: str | None = None,
-        data: str | None = None,
-    ) -> _WorkflowCall:
-        config = load(plan_root((file,)), flags={"data": data})
-        if text is None:
-            text = read_plan(file, limit=config.plan_max_bytes).text
-        path = Path(file if file != "-" else "standard input").resolve()
-        root = Path(config.root).resolve()
-        root = root if path.is_relative_to(root) else path.parent
-        plan = read(text)
-        top = worlds(plan)
-        chosen = [each for each in every(top) if each.name == workflow] if workflow else top
-        if not chosen or (workflow and len(chosen) > 1):
-            names = ", ".join(each.name for each in every(top))
-            what = f"{len(chosen)} workflows" if chosen else "no workflow"
-            what += "" if workflow is None else f" {workflow!r}"
-            hint = f"its workflows: {names}" if names else "to run an entry: `horae run ENTRY`"
-            raise PlanMissingError(file, f"contains {what}; {hint}")
-        kept = Path(config.data).resolve() if data or config.data.is_dir() else state_directory()
-        place = RunSettings(root, kept, os.environ, config.run_timeout, named=secrets_of(config))
-        return cls(str(path.relative_to(root)), plan, chosen, place, config)
+
+def _call(
+    file: str, *, text: str | None = None, workflow: str | None = None, data: str | None = None
+) -> _WorkflowCall:
+    config = load(plan_root((file,)), flags={"data": data})
+    text = read_plan(file, limit=config.plan_max_bytes).text if text is None else text
+    path = Path(file if file != "-" else "standard input").resolve()
+    root = Path(config.root).resolve()
+    root = root if path.is_relative_to(root) else path.parent
+    plan = read(text)
+    top = worlds(plan)
+    chosen = [each for each in every(top) if each.name == workflow] if workflow else top
+    if not chosen or (workflow and len(chosen) > 1):
+        names = ", ".join(each.name for each in every(top))
+        what = f"{len(chosen)} workflows" if chosen else "no workflow"
+        what += "" if workflow is None else f" {workflow!r}"
+        hint = f"its workflows: {names}" if names else "to run an entry: `horae run ENTRY`"
+        raise PlanMissingError(file, f"contains {what}; {hint}")
+    kept = Path(config.data).resolve() if data or config.data.is_dir() else state_directory()
+    place = RunSettings(root, kept, os.environ, config.run_timeout, named=secrets_of(config))
+    return _WorkflowCall(str(path.relative_to(root)), plan, chosen, place, config)
 
 
 async def _run_all(
@@ -143,7 +135,15 @@ async def _run_all(
             )
             held = await runner.make(order, progress=None if show is None else show.told)
             records.append(held.record)
-            _stop_on_signals(stopped, held.cancel)
+
+            def stop(cancel: Callable[[str], None] = held.cancel) -> None:
+                if stopped.is_set():  # the second signal
+                    os._exit(Exit.INTERRUPTED)  # the lifelines close, so all of it dies with us
+                stopped.set()
+                cancel("interrupted")
+
+            for each in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(each, stop)
             held.go()
             if show is not None:
                 await show.follow(held.record, held.ended())
@@ -157,20 +157,6 @@ async def _run_all(
         return records, Exit.OK
     is_late = any(record.outcome is Status.KILLED for record in records)
     return records, Exit.TIMED_OUT if is_late else Exit.FINDINGS
-
-
-def _stop_on_signals(stopped: asyncio.Event, cancel: Callable[[str], None]) -> None:
-    """Let Ctrl-C and SIGTERM end all that was started, at once on the second."""
-    loop = asyncio.get_running_loop()
-
-    def asked() -> None:
-        if stopped.is_set():
-            os._exit(Exit.INTERRUPTED)  # the lifelines close, so all of it dies with us
-        stopped.set()
-        cancel("interrupted")
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, asked)
 
 
 class _Screen:
