@@ -1,8 +1,7 @@
 """Calls a model until it is done: `python -I -m horae.sources.agents.model`, its input the order.
 
-The key is in a variable that the order names. The last answer of the model is printed, and
-nothing else is; its calls of tools are told on stderr. A file beside that has steps, tokens, cost
-and each call of a tool.
+The last answer is printed and nothing else; calls of tools are told on stderr, and all that is
+known at the end stands in a file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Agent programs that are known: how each is called, and how its answer is read.
 
-Each row was checked with the program in the version that it names. A program that is not here
-gets its prompt on its input, or in the file that `{prompt_file}` stands for, and its output is
-its answer. No text of a stranger becomes an option: a value stands behind a `=`, or as a word
-that cannot begin with a dash.
+Each row was checked with the program in the version that it names. No text of a stranger becomes an
+option: a value stands behind a `=`, or as a word that cannot begin with a dash.
 """
 
 from __future__ import annotations
@@ -241,11 +239,9 @@ def _only_reads(policy: ToolPolicy) -> bool:
 
 
 def _claude_limits(policy: ToolPolicy) -> list[str]:
-    """Return the options for Claude Code: which tools there are, and which calls are let pass.
-
-    Settings in the working directory, which an agent can write, do not count; nobody is there to
-    be asked, so what is not allowed is denied.
-    """
+    """Return the options for Claude Code: which tools there are, and which calls are let pass."""
+    # Settings in the working directory, which an agent can write, do not count. Nobody is there to
+    # be asked, so what is not allowed is denied.
     options = ["--setting-sources=user", "--strict-mcp-config"]
     spelled = [each for pattern in policy.tools for each in _in_claude(pattern)]
     if policy.mode is Mode.DENY_LIST:

@@ -1,9 +1,4 @@
-"""Agents: one registry of them, and one function that runs any of them, `AgentHost.hold`.
-
-It knows two runners. A *command* is any program that is handed the prompt; `programs` knows some
-of them well. A *model* is called by a program of ours. Both end with the same facts: text,
-tokens, cost, steps and model, as far as they are known.
-"""
+"""Agents: one registry of them, and one function that runs any of them, `AgentHost.hold`."""
 
 from __future__ import annotations
 
@@ -250,11 +245,10 @@ class AgentHost:
         tools: ToolPolicy | None = None,
         model: str | None = None,
     ) -> AgentRun:
-        """Make a run of an agent that waits for its go; raises RunError if it cannot be made.
+        """Make a run of an agent that waits for its go, or raise RunError.
 
-        *facts* are more variables about the run. *tools* and *model*, where given, count instead of
-        the definition's; such a policy must be kept, so a program that cannot keep it is not
-        started.
+        *tools* and *model* count instead of the definition's; a program that cannot keep *tools* is
+        not started. *facts* are more variables about the run.
         """
         registry, place, facts = self.registry, self.place, dict(facts or {})
         obstacle = registry.obstacle(agent, environ=place.environ, tools=tools)
@@ -439,12 +433,9 @@ def _remove(path: Path) -> None:
 
 @dataclass(eq=False)
 class BlockAgents:
-    """Answers to the agent blocks of workflows: each block is a run of the agent it names.
+    """Answers to the agent blocks of workflows: each block is a run of the agent it names."""
 
-    *find* gives an agent as it is defined now, with its host, or raises AgentNotFoundError.
-    """
-
-    find: Callable[[str], Awaitable[tuple[AgentHost, Agent]]]
+    find: Callable[[str], Awaitable[tuple[AgentHost, Agent]]]  # an agent as it is defined now
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def why_held(self, plan: Plan) -> str | None:

@@ -1,8 +1,4 @@
-"""Requests to agents: each is a receipt, so it passes the gate and is in the history.
-
-Every agent has one entry of ours that runs on request only; requests without an agent have
-another. The text of a request is the text that its receipt carries.
-"""
+"""Requests to agents: each is a receipt of an entry per agent that runs on request only."""
 
 from __future__ import annotations
 

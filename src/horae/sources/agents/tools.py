@@ -1,7 +1,7 @@
 """The tools of a model that is called by us: each call is checked, bounded and logged.
 
-Files are those beneath the working directory: no link on the way to one is followed. A shell can
-do what its user can; the policy only says which commands reach it.
+No link below the working directory is followed. A shell can do what its user can; the policy only
+says which commands reach it.
 """
 
 from __future__ import annotations

@@ -115,11 +115,7 @@ class Handed:
 def survey(
     plans: Iterable[tuple[str, Plan]], tasks: Iterable[BoardTask] = (), *, zone_name: str
 ) -> Survey:
-    """Return what is open in plans and on the board.
-
-    A headline is open if its state is, or if it has a date and no state. Workflows and what
-    is commented out or archived are not work.
-    """
+    """Return what is open: headlines with an open state, or a date and no state, and tasks."""
     done: dict[str, datetime | None] = {}
     items = [item for file, plan in plans for item in _of_plan(file, plan, done, zone(zone_name))]
     for task in tasks:
@@ -144,10 +140,7 @@ def hand(
     appointments: Sequence[Appointment] = (),
     carry: str = "",
 ) -> Handed:
-    """Return what an agent is told now; what another agent has claimed is not told.
-
-    Something ready is unblocked if a thing it waited for was done after the agent's last run.
-    """
+    """Return what an agent is told now; what another agent has claimed is not told."""
     lists: dict[str, list[tuple[tuple[float, bool, str], Item]]] = {name: [] for name in _LISTS}
     for each in surveyed.items:
         if each.agent not in {"", agent}:

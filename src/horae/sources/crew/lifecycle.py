@@ -1,8 +1,4 @@
-"""An agent's day: states declared in org, one tick each, and where the agent stands.
-
-The text is read again at every tick; a property that is not understood counts as missing, and a
-finding beside the lifecycle says so.
-"""
+"""An agent's day: states declared in org, one tick each, and where the agent stands."""
 
 from __future__ import annotations
 
@@ -89,13 +85,10 @@ def step(lifecycle: Lifecycle, position: Position, outcome: Outcome) -> Position
 
 
 def standing(lifecycle: Lifecycle, position: Position | None) -> Position:
-    """Return an agent's position in the lifecycle as it is written now.
-
-    An unknown state is the start. Of more hits than the state asks for one repeat is left.
-    """
+    """Return the position in the lifecycle as it is written now; an unknown state is the start."""
     if position is None or position.state not in lifecycle.states:
         return Position(lifecycle.start)
-    most = lifecycle.states[position.state].repeat - 1
+    most = lifecycle.states[position.state].repeat - 1  # of more hits one repeat is left
     return position if position.hits <= most else replace(position, hits=most)
 
 
@@ -248,11 +241,7 @@ def parse_lifecycle(text: str, name: str = "-") -> ParsedLifecycle:
 
 
 def check_gates(lifecycle: Lifecycle, *, every: timedelta) -> list[Diagnostic]:
-    """Return the gates that hold the lifecycle for longer than the rest of it takes.
-
-    A gated state is waited for, not passed over: "at most once a day" of one state stops the
-    hourly work of the others.
-    """
+    """Return the gates that hold the lifecycle for longer than the rest of it takes."""
     [ring] = _rings(lifecycle, [lifecycle.start])
     ticks = sum(lifecycle.states[name].repeat for name in ring)
     # In seconds: a gate of a century, repeated a million times, is longer than any timedelta.

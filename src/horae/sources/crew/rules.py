@@ -1,7 +1,4 @@
-"""The crew manifest, in which each heading is an agent that ticks at its own interval.
-
-The names and texts of the files that hold an agent's times are here, too.
-"""
+"""The crew manifest, in which each heading is an agent, and the files of an agent's times."""
 
 from __future__ import annotations
 

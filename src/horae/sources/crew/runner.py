@@ -221,11 +221,7 @@ class KeeperRunner:
                 await asyncio.to_thread(mirror, path, text.partition("\n")[0])
 
     async def _who(self, filed: Filed, says: str) -> tuple[rules.Member, Agent, str | None]:
-        """Return whose tick it is, the agent, and why it cannot run, if it cannot.
-
-        It is a member as the manifest had it when the tick was decided. One that cannot run so
-        is taken as the manifest has it now, since that may be the remedy.
-        """
+        """Return whose tick it is, the agent, and why it cannot run, if it cannot."""
 
         async def read(text: str) -> tuple[rules.Member, Agent, str | None]:
             member = _member(text)
@@ -233,6 +229,7 @@ class KeeperRunner:
             return member, agent, await self.agents.why_unable(agent)
 
         found = await read(says)
+        # A member that cannot run as the manifest had it may run as the manifest has it now.
         known = None if found[2] is None else await self.ledger.entry(filed.entry)
         if known is None or known.mark.body == filed.digest:
             return found

@@ -1,7 +1,6 @@
 """The crew manifest as a source: each heading is an agent that ticks at its own interval.
 
-The interval counts from the end of the last tick, which the ledger knows, so a restart does not
-begin it anew. A ledger that knows no tick begins with the time in the file of the last run.
+The interval counts from the end of the last tick, so a restart does not begin it anew.
 """
 
 from __future__ import annotations

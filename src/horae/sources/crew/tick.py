@@ -1,8 +1,4 @@
-"""What one tick of an agent does, and what the agent remembers after it.
-
-A tick reads the lifecycle as it is written now. The state may still be shut by its gate, may be
-a rest, or wakes the agent, unless that sleeps until something is due.
-"""
+"""What one tick of an agent does, and what the agent remembers after it."""
 
 from __future__ import annotations
 
@@ -30,22 +26,20 @@ MOST_SAID: Final = 500  # characters of one trouble
 
 @dataclass(frozen=True, slots=True)
 class AgentMemory:
-    """What an agent carries from one tick to the next.
-
-    `kind` and `following` are of the state it stands in, as the day was written at the last
-    tick. Each of `mirrors` is the text that a file has now and, below it, the one before.
-    """
+    """What an agent carries from one tick to the next."""
 
     position: days.Position | None = None
-    kind: str = ""
-    following: str = ""
+    kind: str = ""  # of the state it stands in, as the day was written at the last tick
+    following: str = ""  # the state after it
     last_run_at: datetime | None = None  # when it last ticked
     woken_at: datetime | None = None  # when it last ran
     began: Mapping[str, datetime] = field(default_factory=dict)  # each state's last start
     rested_at: datetime | None = None
     carry: str = ""
     troubles: Mapping[str, str] = field(default_factory=dict)  # what needs a person, and why
-    mirrors: Mapping[str, str] = field(default_factory=dict)  # file -> the texts we wrote last
+    mirrors: Mapping[str, str] = field(
+        default_factory=dict
+    )  # file -> our last text, and the one before
 
 
 class Beat(StrEnum):
@@ -113,10 +107,7 @@ def ended(
 
 
 def going(memory: AgentMemory, lifecycle: days.Lifecycle | None, *, now: datetime) -> AgentMemory:
-    """Return what is known of an agent while it runs: since when, and its position.
-
-    Only that: a run that is never let go leaves the gate of its state as it was.
-    """
+    """Return what is known of an agent while it runs; the gate of its state stays as it was."""
     memory = replace(memory, last_run_at=now, kind="", following="")
     return memory if lifecycle is None else _at(memory, lifecycle, memory.position)
 

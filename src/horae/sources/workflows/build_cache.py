@@ -1,7 +1,4 @@
-"""The build cache: tools are found, packages looked for, programs built and kept.
-
-A program is kept by the digest of all that it is made from. Nothing is fetched from a network.
-"""
+"""The build cache: tools are found, packages looked for, programs built and kept."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The data flow of a workflow: the input of each step, what may run now, and what is skipped.
-
-A step takes at most one input, so the steps of a world are trees that begin at its own input.
-"""
+"""The data flow of a workflow: the input of each step, what may run now, what is skipped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The languages that blocks are written in: one row each, and the tools that run them.
-
-Nothing is fetched from a network: a missing tool or package is an error that names it.
-"""
+"""The languages that blocks are written in: one row each, and the tools that run them."""
 
 from __future__ import annotations
 
@@ -39,21 +36,16 @@ _NUMBERS: Final = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program that builds or runs blocks; `build` is empty if it runs them as they are.
-
-    `has` is a command that fails if a package is not there; `asks` is whose it is, if not the
-    tool's, and what it prints is then what a build needs for the package. `heap` tells the tool
-    how much memory a block may use, where a limit on addresses would keep it from starting.
-    """
+    """A program that builds or runs blocks; `build` is empty if it runs them as they are."""
 
     program: str
     run: tuple[str, ...] = (SOURCE,)
     build: tuple[str, ...] = ()
     version: tuple[str, ...] = ("--version",)
     least: tuple[int, int] | None = None
-    has: tuple[str, ...] = ()
-    asks: str = ""
-    heap: tuple[str, ...] | None = None
+    has: tuple[str, ...] = ()  # a command that fails if a package is not there
+    asks: str = ""  # whose command that is, if not the tool's; it prints what a build needs
+    heap: tuple[str, ...] | None = None  # limits memory, where a limit on addresses cannot
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""The record of a workflow's run: the output of each step, and how all of it ended.
-
-Its first five keys are those that run records have had from the start; ours stand beside them.
-"""
+"""The record of a workflow's run: the output of each step, and how all of it ended."""
 
 from __future__ import annotations
 

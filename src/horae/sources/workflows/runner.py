@@ -1,8 +1,7 @@
 """Runs of workflows: the blocks of a plan, each after the one whose output it takes.
 
-First every block is made ready; if one cannot be, nothing runs. Then each step runs as soon
-as its input is there, a few at a time, inside the one slot of its run. After a step that fails,
-the steps that depend on it do not run; all others do. Workflows inside a workflow come after it.
+First every block is made ready; if one cannot be, nothing runs. After a step that fails, the steps
+that depend on it do not run; all others do.
 """
 
 from __future__ import annotations

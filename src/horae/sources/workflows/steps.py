@@ -1,8 +1,4 @@
-"""One step of a workflow: run as a filter, under a supervisor, and its output kept exactly.
-
-A step reads its input from a file and writes into a pipe that its supervisor drains into
-another one, up to a limit. All that a run has going ends together.
-"""
+"""Steps of a workflow: each runs as a filter, under a supervisor, and its output is kept."""
 
 from __future__ import annotations
 
@@ -104,8 +100,8 @@ class LiveSteps:
     ) -> tuple[Ended, bytes]:
         """Run something when there is room for it; return its end and its short output.
 
-        *following* is the run of it, if that began by itself. *begun* hears when there is room
-        for it, *meanwhile* when it goes on. Raises RunError if it cannot be run.
+        *following* is its run, if that began by itself; *begun* hears when there is room for it,
+        *meanwhile* when it goes on.
         """
         async with self._slots:
             run = following
