@@ -185,8 +185,6 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class KnownAgent:
-    """An agent, and its card in the ledger if a request or a file of `.agentd` defined it."""
-
     agent: Agent
     card: AgentCard | None = None
     why: Unready | None = None  # why a card, or a member without a definition, cannot run

@@ -220,7 +220,6 @@ def _has(command: tuple[str, ...], option: str, row: Program) -> bool:
 
 
 def _is_as_asked(command: tuple[str, ...], row: Program) -> bool:
-    """Tell whether a command leaves the form of the answer to us, or asks for the same."""
     form = next((word for word in row.always if word.startswith("--output-format")), None)
     if form is None or not _has(command, form, row):
         return True
@@ -440,7 +439,6 @@ def _plain(value: object) -> str:
 
 
 def _count(value: object) -> int | None:
-    """Return a number of things from a stranger; None if it is none."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 13:
         value = int(value)
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
@@ -453,7 +451,6 @@ def _sum(values: Iterator[object] | list[object]) -> int | None:
 
 
 def _cost(value: object) -> float | None:
-    """Return an amount of money from a stranger; None if it is none."""
     try:
         amount = float("" if isinstance(value, bool) else value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -472,6 +469,5 @@ def _thousands(number: str, unit: str) -> int | None:
 
 
 def _only(named: Mapping[str, object]) -> str:
-    """Return the one name of a table; several say nothing."""
     names = [name for name in named if is_model(name)]
     return names[0] if len(named) == 1 and names else ""

@@ -105,7 +105,6 @@ def agent_name(text: str) -> str:
 
 
 def check_agent(text: str, file: str = "-") -> list[Diagnostic]:
-    """Return why a definition cannot be used, and what in it is not read."""
     try:
         _, heading = _defined(read(text), file)
         parse_agent(text, file)

@@ -378,7 +378,6 @@ class AgentRun:
 
 
 def _with_result(ended: Ended, result: programs.Result, model: str | None) -> Ended:
-    """Return the end of a run with what its agent answered, and what that makes of it."""
     if model and not result.model:
         result = replace(result, model=model)
     text = result.text
@@ -439,7 +438,6 @@ class BlockAgents:
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def why_held(self, plan: Plan) -> str | None:
-        """Return which secret cannot be read that an agent of a workflow needs, if so."""
         for name in {name for _, name in agent_blocks(plan) if name}:
             try:
                 host, agent = await self.find(name)
@@ -485,7 +483,6 @@ class BlockAgents:
 
 
 async def hidden_of(agent: Agent, place: RunSettings) -> tuple[bytes, ...]:
-    """Return the values that an agent must not show, as far as they can be read."""
     names = (*agent.variables, *agent.definition.variables)
     try:
         given = await place.secrets.given(names, agent.environment)

@@ -28,8 +28,6 @@ _PROMPT: Final = "{{task}}"
 
 @dataclass(eq=False)
 class AgentRequests:
-    """Files what requests want of agents, and tells how it stands."""
-
     _: KW_ONLY
     ledger: Ledger
     clock: Clock

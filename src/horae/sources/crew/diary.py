@@ -39,8 +39,6 @@ class DiaryEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DiaryFacts:
-    """All that a rest looks at; commits and runs are those since the last rest."""
-
     commits: Sequence[Logged] = ()
     runs: Sequence[Ran] = ()
     board: Mapping[str, int] = field(default_factory=dict)  # how many tasks in each status

@@ -239,7 +239,6 @@ class KeeperRunner:
     async def _remembered(
         self, job: ports.Job, member: rules.Member, lifecycle: Lifecycle | None
     ) -> tick.AgentMemory:
-        """Return what an agent remembers; what a person wrote into its files is taken over."""
         memory = tick.read_memory("" if job.listed is None else job.listed.memory)
         if lifecycle is None or not self.keeping.has_files:
             return memory
@@ -298,7 +297,6 @@ class KeeperRunner:
         )
 
     async def _tasks(self, name: str) -> list[briefing.BoardTask]:
-        """Return the board as an agent sees it; what cannot be read its own source says."""
         if self.board is None:
             return []
         try:

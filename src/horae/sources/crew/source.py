@@ -59,14 +59,11 @@ class IdleCrewError(HoraeError):
 
 @dataclass(frozen=True, slots=True)
 class SingleKeeper:
-    """A crew of one, as the settings say it; its file says its name."""
-
     definition: Path
     lifecycle: Path | None
     interval: timedelta
 
     def name(self) -> str:
-        """Return the name in its file; nothing if there is none, or the file cannot be read."""
         try:
             return agent_name(read_plan(self.definition).text)
         except PlanFileError:
@@ -154,7 +151,6 @@ class CrewSource:
         return Scan(entries, problems=problems, is_bare=is_bare)
 
     def _members(self, text: str) -> Iterator[Scanned]:
-        """Yield the members; each that can tick begins a stagger after the one before it."""
         crew = rules.parse_crew(text, self._manifest)
         self._begin(crew.members)
         for member in crew.members:

@@ -26,8 +26,6 @@ MOST_SAID: Final = 500  # characters of one trouble
 
 @dataclass(frozen=True, slots=True)
 class AgentMemory:
-    """What an agent carries from one tick to the next."""
-
     position: days.Position | None = None
     kind: str = ""  # of the state it stands in, as the day was written at the last tick
     following: str = ""  # the state after it
@@ -134,8 +132,6 @@ def agent_state(text: str) -> AgentState:
 
 
 class TakenOver(NamedTuple):
-    """What is remembered once the files were read: which a person wrote, which say nothing."""
-
     memory: AgentMemory
     edited: tuple[str, ...] = ()
     bad: tuple[str, ...] = ()
@@ -214,7 +210,6 @@ _TIMES: Final = {"last_run_at": "last_run", "woken_at": "woken", "rested_at": "r
 
 
 def read_memory(text: str) -> AgentMemory:
-    """Return what was remembered; what cannot be read is forgotten."""
     data = _table(text)
     began = {name: _moment(value) for name, value in _named(data.get("began")).items()}
     return AgentMemory(

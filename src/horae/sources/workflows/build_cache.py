@@ -48,8 +48,6 @@ class BuildError(RunError):
 
 
 class ToolSettings(NamedTuple):
-    """How the tools of a run are called; `spec` has the directory of the plan, and no command."""
-
     live: LiveSteps
     spec: Spec
     root: Path  # beyond which nothing is looked at
@@ -144,7 +142,6 @@ class BuildCache:
     async def _tool(
         self, language: languages.Language, ask: ToolSettings
     ) -> languages.InstalledTool:
-        """Return the first tool that will do; for one run it is looked for once."""
         if language.name in ask.tools:
             return ask.tools[language.name]
         had = []

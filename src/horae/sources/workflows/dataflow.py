@@ -19,8 +19,6 @@ class FlowStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The steps of one world, in the order of the document, and who follows each."""
-
     steps: tuple[FlowStep, ...]
     followers: tuple[tuple[int, ...], ...]
 
@@ -49,7 +47,6 @@ class Flow:
         return ()
 
     def waves(self) -> list[list[FlowStep]]:
-        """Return the steps by how many stand before them; there must be no loop."""
         waves: list[list[FlowStep]] = []
         wave = [step for step in self.steps if step.after is None]
         while wave:
@@ -71,7 +68,6 @@ class Course:
         return self._ready.popleft() if self._ready else None
 
     def end(self, number: int, *, is_good: bool) -> list[int]:
-        """Note how a step ended; return those that will never run because of it."""
         if not is_good:
             return self._flow.downstream(number)
         self._ready.extend(self._flow.followers[number])

@@ -50,8 +50,6 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A row: the names of a language, its files, the tools that can run it, and a remedy."""
-
     name: str
     suffix: str
     tools: tuple[Tool, ...]

@@ -81,7 +81,6 @@ class StepRecord:
         return f"{self.file}:{self.line}"
 
     def take_output(self, data: bytes, size: int, *, is_cut: bool) -> None:
-        """Keep what it put out, or the beginning of it, without secrets."""
         self.size, self.cut = size, is_cut
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:  # a cut may go through a character
@@ -115,7 +114,6 @@ class WorldRecord:
             yield from child.every()
 
     def settle(self) -> None:
-        """Say of it and of those inside it how they ended, from how their steps did."""
         for each in self.every():
             if each.status is not StepStatus.SKIPPED:
                 bad = next((step for step in each.steps if not step.status.is_good), None)
@@ -180,7 +178,6 @@ class Record:
 
 
 def read_record(directory: Path) -> dict[str, Any] | None:
-    """Return the record of a run as plain data; None if there is none that can be read."""
     # After a power cut there may be none, or an older one that is damaged.
     with suppress(OSError, ValueError), (directory / RECORD).open("rb") as file:
         found = json.loads(file.read(LONGEST_RECORD))

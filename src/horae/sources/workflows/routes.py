@@ -32,8 +32,6 @@ AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
 
 @dataclass(frozen=True)
 class WorkflowRequests:
-    """Runs the workflows of texts that come with a request."""
-
     runner: WorkflowRunner
     ids: Callable[[], str]
 

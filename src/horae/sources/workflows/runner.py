@@ -338,7 +338,6 @@ class WorkflowRun:
             self._end.set_exception(error)
 
     async def _make_ready(self) -> None:
-        """Make every block ready; if one cannot be, no step will run."""
         waiting = iter(self._steps)
 
         async def lane() -> None:
@@ -389,7 +388,6 @@ class WorkflowRun:
             clear(work)
 
     def _fail(self, step: _Step, reason: str) -> None:
-        """Note that a block could not be made ready, or that there was no more time for it."""
         if self._live.is_over:
             self._is_late = not self._live.reason
             self._say(step, records.StepStatus.KILLED, self._live.reason or self._too_long())
@@ -458,7 +456,6 @@ class WorkflowRun:
     async def _filter(
         self, step: _Step, ready: ReadyBlock, given: StepOutput, folder: StepFolder
     ) -> bytes:
-        """Run a block as a filter, note how it ended, and return what it said on stderr."""
         spec = self._spec(step, ready, folder)
         source = given.path if given.data is None else None
         following, step.run = step.run, None
@@ -596,7 +593,6 @@ class WorkflowRun:
         self._say(step, status)
 
     def _reuse(self, step: _Step) -> bool:
-        """Take the output of an earlier run, from the same text and input, if there is one."""
         target = self._directory / f"{step.at}.out"
         try:
             os.link(self._before[step.note.name, step.note.digest or ""], target)
@@ -679,7 +675,6 @@ class WorkflowRun:
         return Ended(outcome, reason, code, facts)
 
     def _outcome(self, bad: records.StepRecord | None) -> tuple[Status, Reason, int | None]:
-        """Return what the ends of the steps mean for all of it; *bad* is the first bad one."""
         if self._live.reason:
             return Status.KILLED, Reason(ReasonCode.CANCELLED, self._live.reason), None
         if self._is_late:
