@@ -110,6 +110,6 @@ def check_drift(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:
         if named and "\n" not in headline.text[: found.start]:
             continue
         message = f"{shown(found.said)} does not match the schedule: {found.means}"
-        fix = f"these words mean {found.suggestion}" if found.suggestion else None
+        fix = f"these words mean {found.suggestion}" if found.suggestion else ""
         width = found.end - found.start
         yield workflow.found(found.start, "drift", Severity.WARNING, message, fix=fix, width=width)

@@ -17,7 +17,7 @@ import click
 from horae.cli.connection import record_edits
 from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone
-from horae.cli.options import at_option, flag, number_option, option, root_option
+from horae.cli.options import at_option, choice_option, flag, number_option, option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
 from horae.cli.plan_root import pauses_of
 from horae.config import load
@@ -182,14 +182,11 @@ def _telling(command: Callable[..., int]) -> Callable[..., int]:
 
 def _policy_options(command: Callable[..., int]) -> Callable[..., int]:
     for each in reversed(TASK_PROPERTIES):
-        choices = [*each.type] if issubclass(each.type, StrEnum) else []
-        command = click.option(
-            f"--{each.option}",
-            each.option,
-            type=click.Choice([choice.value for choice in choices]) if choices else None,
-            metavar=None if choices else each.metavar,
-            help=each.help,
-        )(command)
+        if issubclass(each.type, StrEnum):
+            given = choice_option(f"--{each.option}", each.help, each.type, name=each.option)
+        else:
+            given = option(f"--{each.option} {each.metavar}", each.help, name=each.option)
+        command = given(command)
     return command
 
 
@@ -222,13 +219,7 @@ def schedule(number: int, *, root: str, output: Output, **given: Any) -> int:
 
 @task.command()
 @click.argument("title")
-@option(
-    "--status",
-    "The first status of the task.",
-    type=click.Choice(rules.STATUSES),
-    default="backlog",
-    show_default=True,
-)
+@choice_option("--status", "The first status of the task.", rules.STATUSES, default="backlog")
 @_priority
 @option("--assignee NAME", "The crew member for the task.")
 @option("--tag TAG", "A tag; repeat for several.", name="tags", multiple=True)
@@ -247,12 +238,12 @@ def add(title: str, *, body: str, root: str, output: Output, **given: Any) -> in
     title = " ".join(title.split())
     if not title:
         raise TaskRequestError("a task needs a title")
-    at, cron, tz = (given[key] for key in ("scheduled_for", "cron_schedule", "timezone"))
+    times = ("scheduled_for", "cron_schedule", "timezone")
+    at, cron, tz = (given[key] for key in times)
     if at is not None or cron is not None:
         checked_schedule(at=at, cron=cron, clear=False, tz=tz)
-    order = ("status", "priority", "assignee", "tags", "depends_on")
-    fields = {key: given[key] for key in (*order, "scheduled_for", "cron_schedule", "timezone")}
-    fields["created"] = key_time(SystemClock().now())
+    order = ("status", "priority", "assignee", "tags", "depends_on", *times)
+    fields = {key: given[key] for key in order} | {"created": key_time(SystemClock().now())}
     card = board_at(root).add(title, fields, body=body)
     return _answer(output, root, card, f"Task #{card.task.id} added: {card.path}")
 

@@ -306,16 +306,9 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
     except ScheduleError as error:
         yield Scanned(mark, Unarmed(address, origin, title, str(error)), content.text)
         return
-    entry = Entry(
-        address,
-        origin,
-        title,
-        core.OnDemandRule(),
-        work=Work.DISPATCH,
-        agents=() if assignee is None else (assignee,),
-        policy=policy,
-        digest=_digest(content.text),
-    )
+    agents, digest = (assignee,) if assignee else (), _digest(content.text)
+    rule = core.OnDemandRule()
+    entry = Entry(address, origin, title, rule, Work.DISPATCH, agents, policy, digest=digest)
     yield Scanned(mark, entry, content.text)
 
 
@@ -338,16 +331,8 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
         reason = f"cron {never!r} matches no date" if never else "the task is archived"
         yield Scanned(mark, Unarmed(mark.address, origin, task.title, reason), text)
         return
-    entry = Entry(
-        mark.address,
-        origin,
-        task.title,
-        rule,
-        work=Work.RECYCLE,
-        policy=policy,
-        zone=zone,
-        digest=_digest(text),
-    )
+    what = (mark.address, origin, task.title, rule, Work.RECYCLE)
+    entry = Entry(*what, policy=policy, zone=zone, digest=_digest(text))
     yield Scanned(mark, entry, text)
     if task.status != "done":
         return

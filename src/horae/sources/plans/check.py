@@ -110,16 +110,9 @@ class CheckedWorkflow:
         return self.clock.zone if _zone_error(own) else own
 
     def found(
-        self,
-        at: int,
-        code: str,
-        severity: Severity,
-        message: str,
-        *,
-        fix: str | None = None,
-        width: int = 0,
+        self, at: int, code: str, severity: Severity, message: str, *, fix: str = "", width: int = 0
     ) -> Diagnostic:
-        found = SectionFinding(at, code, severity, message, fix, width)
+        found = SectionFinding(at, code, severity, message, fix or None, width)
         return found.located(self.name, self.place, self.headline.text)
 
     def value_at(self, key: str) -> int:
