@@ -1,9 +1,5 @@
 """`batty`: the spellings of the document on scheduled tasks, over the functions of `task`.
 
-    batty task schedule 42 --at '2026-03-25T09:00:00-04:00'
-    batty task schedule 42 --cron '0 9 * * MON'
-    batty task schedule 42 --clear
-
 An error is `Error: what`, with its cause below, and the exit code is 1; for a command line that
 cannot be read it is 2, for a number that several files have 6.
 """

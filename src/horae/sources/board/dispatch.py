@@ -31,11 +31,7 @@ class Assignment(NamedTuple):
 
 
 def assign(line: Sequence[Task], *, free: Sequence[str]) -> list[Assignment]:
-    """Return which tasks of a line go to which of the free members.
-
-    A task with an assignee goes to nobody else; one without goes to the first member for whom
-    no task waits by name.
-    """
+    """Return which free member gets which task: its assignee, else one for whom no task waits."""
     named = {task.text("assignee") for task in line}
     members = sorted(dict.fromkeys(free), key=lambda name: name in named)
     given: list[Assignment] = []
@@ -106,10 +102,7 @@ def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Ch
 def after_run(
     task: Task, outcome: Status, *, reason: str, now: datetime, branch: str | None = None
 ) -> Changes:
-    """Return the fields of the task that was claimed for a run, after that run.
-
-    Work goes to review if the task names a reviewer, or if the work stayed on a branch.
-    """
+    """Return the fields of a task after its run; work that stayed on a branch is reviewed."""
     if task.status != "in-progress":  # moved meanwhile, maybe by the member itself
         return rules.cleared(task, rules.CLAIM)
     changes: dict[str, Value | None] = {} if branch is None else {"branch": branch}

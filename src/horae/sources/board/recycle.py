@@ -141,10 +141,7 @@ def recycle(
 
 
 def first_trigger(task: Task, *, written_at: datetime) -> datetime | None:
-    """Return the first trigger that a done task has not come back for, past or to come.
-
-    *written_at*, when it was found to be done, counts for a task without any time of its own.
-    """
+    """Return the first trigger that a done task has not come back for, past or to come."""
     if task.cron_schedule is None:
         return None
     crons, last, gate = _crons(task), moment(task.cron_last_run), moment(task.scheduled_for)
@@ -155,19 +152,13 @@ def first_trigger(task: Task, *, written_at: datetime) -> datetime | None:
 
 
 def back_rule(task: Task, trigger: datetime, *, now: datetime) -> OnceRule:
-    """Return when a done task comes back for a trigger: at that time, which may have passed.
-
-    If the expression plans the trigger and it is to come, this is only a net, a little later.
-    """
+    """Return when a done task comes back for a trigger; for a planned one this is only a net."""
     is_net = trigger > now and is_trigger(task, trigger)
     return OnceRule(trigger + NET if is_net else trigger, key_time(trigger))
 
 
 def is_net(entry: Entry) -> bool:
-    """Tell whether an entry is the net under a trigger that another entry plans.
-
-    What is shown of the future leaves it out: the same time would be there twice.
-    """
+    """Tell whether an entry is the net under a trigger, which is shown once and by the other."""
     rule = entry.rule
     if entry.work is not Work.RECYCLE or not isinstance(rule, OnceRule):
         return False
@@ -175,12 +166,7 @@ def is_net(entry: Entry) -> bool:
 
 
 def trigger_of(key: str, planned_at: datetime) -> datetime:
-    """Return the trigger that a receipt is about.
-
-    >>> at = datetime(2026, 3, 30, 9, 1, tzinfo=UTC)
-    >>> str(trigger_of("delay:2026-03-30T09:00:00Z", at))
-    '2026-03-30 09:00:00+00:00'
-    """
+    """Return the trigger that a receipt is about."""
     named = moment(key.removeprefix("delay:")) if key.startswith("delay:") else None
     return planned_at if named is None else named
 
@@ -192,14 +178,7 @@ def is_trigger(task: Task, at: datetime) -> bool:
 
 
 def event_of(words: str) -> dict[str, Any] | None:
-    """Return the line of `events.jsonl` for the reason of a receipt; `ts` counts seconds.
-
-    >>> event_of(
-    ...     "recycled task #42 (schedule: 0 9 * * MON) back to todo at 2026-03-30T09:00:05Z;"
-    ...     " scheduled for 2026-04-06T09:00:00Z"
-    ... )
-    {'event': 'task_recycled', 'task': '#42', 'reason': '0 9 * * MON', 'ts': 1774861205}
-    """
+    """Return the line of `events.jsonl` for the reason of a receipt; `ts` counts seconds."""
     said = _WORDS.fullmatch(words)
     if said is None:
         return None

@@ -257,11 +257,7 @@ def complaints(
 
 
 def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return ways on which tasks wait for themselves, at least one if there is any.
-
-    >>> circles({1: (2,), 2: (3, 1), 3: (), 4: (1,), 5: (5,)})
-    [(1, 2, 1), (5, 5)]
-    """
+    """Return ways on which tasks wait for themselves, at least one if there is any."""
     left = {number: set(deps) & numbers.keys() for number, deps in numbers.items()}
     sorter = TopologicalSorter(left)
     with suppress(CycleError):  # it then gives what waits for no circle

@@ -1,9 +1,8 @@
 """Runs of the board: open tasks are dispatched to free members, and done tasks come back.
 
-`dispatch.py` decides what a task waits for and which member gets it. Here a receipt is filed for
-it, the claim is in its file before the run is let go, and the end of the run moves the file on. The
-file decides: what a person saves in between counts, the same edit twice changes nothing, and a
-claim is known by its holder and its time, so that after a crash the file says what is left to do.
+The claim is in the file of a task before its run is let go, and the end of the run moves the file
+on. The file decides: what a person saves in between counts, the same edit twice changes nothing,
+and a claim is known by its holder and its time, so after a crash the file says what is left to do.
 """
 
 from __future__ import annotations
@@ -50,10 +49,7 @@ def busy_at(gate: Gate) -> frozenset[str]:
 
 @dataclass(eq=False)
 class Dispatcher:
-    """Dispatches open tasks to free members: it files receipts, and the gate does the rest.
-
-    *busy* tells which agents are at work, *rest* how long a task rests after failed attempts.
-    """
+    """Files a receipt for each open task that a free member gets; the gate does the rest."""
 
     board: tasks.CommittedBoard
     roster: Roster
@@ -465,11 +461,7 @@ def _moved(task: Task) -> str:
 
 @dataclass(eq=False)
 class RecycleRunner:
-    """Makes the runs that bring a task back: an edit of its file, and no process.
-
-    To make the edit twice changes nothing, so after a crash the file itself tells whether it
-    was made.
-    """
+    """Makes the runs that bring a task back: an edit, which changes nothing if made twice."""
 
     board: tasks.CommittedBoard
     _: KW_ONLY

@@ -3,11 +3,10 @@
 Every open task is an entry without a time of its own, so that each dispatch has a receipt.
 `scheduled_for` alone fires nothing: it is a gate that the dispatcher reads.
 
-A task that recurs has an entry by its cron expression, whatever its status: at each trigger it
-comes back if it is done. While it *is* done it has a second entry, the first trigger that it has
-not come back for, as a delay. That one is due until it has a receipt, so a trigger that passed
-while the task was not done, or while no engine ran, is not lost. For a trigger that is still to
-come it is a net, a minute behind: as a rule the task has come back by then, and the net is gone.
+A task that recurs has an entry by its cron expression: at each trigger it comes back if it is done.
+While it *is* done it has a second entry, the first trigger that it has not come back for, as a
+delay: so none is lost that passed while the task was open or no engine ran. For a trigger that is
+to come it is a net, a minute behind: as a rule the task has come back by then.
 """
 
 from __future__ import annotations
@@ -50,11 +49,7 @@ _RETRY: Final = core.Retry(20, timedelta(seconds=30))
 
 @dataclass(eq=False)
 class BoardSource:
-    """The tasks of a board.
-
-    *follow_up* gets the receipts of dispatched tasks; *changed* is called after each scan that
-    found something new.
-    """
+    """The tasks of a board; *follow_up* gets the receipts of dispatches, *changed* is for news."""
 
     name = "board"
 
@@ -147,10 +142,7 @@ class Hours(NamedTuple):
 
 
 def hours_of(board: Board, *, now: datetime) -> Hours:
-    """Return what of a board has a time; files are named from the root.
-
-    A gate that is itself a trigger to come is left out, and so is the net under such a trigger.
-    """
+    """Return what of a board has a time; a gate or net at a trigger to come is left out."""
     gates: list[core.Task] = []
 
     def understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:

@@ -183,13 +183,7 @@ def id_of(text: str) -> int | None:
 
 
 def lines_of(text: str, task: Task, key: str) -> Span:
-    r"""Return the lines of a field, with the end of the last one.
-
-    >>> text = "---\nid: 7\ntags:\n  - a\n  - b\ntitle: Sow\n---\n"
-    >>> where = lines_of(text, parse(text).task, "tags")
-    >>> text[where.start : where.end]
-    'tags:\n  - a\n  - b\n'
-    """
+    """Return the lines of a field, with the end of the last one."""
     place, base = task.fields.places[key], task.frontmatter.start
     start = text.rfind("\n", 0, base + place.key) + 1
     end = text.find("\n", base + max(place.key, place.end))
@@ -197,13 +191,7 @@ def lines_of(text: str, task: Task, key: str) -> Span:
 
 
 def value_of(text: str, task: Task, key: str) -> Span:
-    r"""Return the place of a field's value; if it begins on another line, from the colon on.
-
-    >>> text = "---\nid: 7\ntitle: 'Sow'  # in spring\n---\n"
-    >>> where = value_of(text, parse(text).task, "title")
-    >>> text[where.start : where.end]
-    "'Sow'"
-    """
+    """Return the place of a field's value; if it begins on another line, from the colon on."""
     place, base = task.fields.places[key], task.frontmatter.start
     at, start = base + place.key, base + place.start
     if "\n" in text[at:start]:

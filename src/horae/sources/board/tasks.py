@@ -134,11 +134,7 @@ class Cards(NamedTuple):
 
 
 def ambiguous(ids: Iterable[tuple[int, str]]) -> list[TaskAmbiguousError]:
-    """Return the numbers that several files have.
-
-    >>> [str(each) for each in ambiguous([(7, "a.md"), (8, "b.md"), (7, "c.md")])]
-    ['2 files have the id 7: a.md, c.md; give all but one of them another id']
-    """
+    """Return the numbers that several files have."""
     files: defaultdict[int, list[str]] = defaultdict(list)
     for number, file in ids:
         files[number].append(file)
@@ -240,10 +236,7 @@ class Board:
     def change(
         self, number: int, decide: Callable[[Task], Changes], *, path: str | None = None
     ) -> Card:
-        """Change fields of one task as *decide* says of its present state; return it after.
-
-        If the file is saved meanwhile, *decide* is asked again. It may raise.
-        """
+        """Change one task as *decide* says, which is asked again if the file is saved meanwhile."""
         path = path or self.card(number).path
         for attempt in range(1, _ATTEMPTS + 1):
             content = self._content(path)
@@ -303,10 +296,7 @@ class Board:
         return Card(task, path)
 
     def archive(self, number: int, decide: Callable[[Task], Changes]) -> Card:
-        """Move the file of one task to the archive, changed as *decide* says; return it there.
-
-        A file of the same name in the archive is not replaced.
-        """
+        """Move a task, changed as *decide* says, to the archive; a file there is not replaced."""
         path = self.card(number).path
         _make_directory(self._archive)
         for _ in range(_ATTEMPTS):
@@ -376,10 +366,7 @@ class CommittedBoard:
     async def change(
         self, number: int, decide: Callable[[Task], Changes], *, message: Callable[[Task], str]
     ) -> tuple[Card, dict[str, str]]:
-        """Change fields of one task as *decide* says, and commit; return it with facts of git.
-
-        *message* names the commit of the task after the edit; an error of git is only noted.
-        """
+        """Change one task as *decide* says, and commit; an error of git is only a fact."""
         return await self.edit(
             number,
             lambda path: self.files.change(number, decide, path=path),
@@ -405,10 +392,7 @@ def card_of(content: Content) -> Card:
 
 
 def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
-    """Return the splices that change fields of a task, none for values that are there already.
-
-    Raises TaskEditError if the result would read otherwise than meant.
-    """
+    """Return the splices that change fields of a task and nothing else, or raise TaskEditError."""
     wanted = {key: value for key, value in _plain(changes).items() if not _is(task, key, value)}
     if not wanted:
         return []
@@ -473,11 +457,7 @@ def _is_as_meant(task: Task, after: Task, wanted: Mapping[str, Value | None]) ->
 
 
 def scalar(value: Value) -> str:
-    r"""Return a value as YAML, in quotes unless every reader takes it for the same text.
-
-    >>> print(scalar("todo"), scalar("0 9 * * MON"), scalar("yes"), scalar(("a", "b: c")))
-    todo "0 9 * * MON" "yes" [a, "b: c"]
-    """
+    """Return a value as YAML, in quotes unless every reader takes it for the same text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -501,11 +481,7 @@ def task_text(fields: Changes, *, body: str = "") -> str:
 
 
 def slug(title: str) -> str:
-    """Return the words of a title as a part of a file name.
-
-    >>> slug("Weekly: stand-up, Über alles!")
-    'weekly-stand-up-uber-alles'
-    """
+    """Return the words of a title as a part of a file name."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     words = re.findall(r"[a-z0-9]+", plain)
     while len(words) > 1 and len("-".join(words)) > _LONGEST_SLUG:

@@ -151,10 +151,7 @@ def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[core.Task]:
 
 
 def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarmed]:
-    """Yield the headlines that are no entries and whose :ID:, title or `file:line` is a name.
-
-    *names* are casefolded.
-    """
+    """Yield what is no entry and has its :ID:, title or `file:line` among the casefolded names."""
     places = plan.places()
     for index, path in _paths(plan):
         headline, origin = plan.headlines[index], Origin(file, places[index].line)
@@ -218,11 +215,7 @@ def _first_stamp(headline: Headline) -> Timestamp | None:
 def _armed(
     plan: Plan, path: Sequence[int], draft: Entry, lost: _Lost | None
 ) -> tuple[Entry | Unarmed, str]:
-    """Return the entry of a headline, or the reason why it cannot fire; and why it is broken.
-
-    It is broken if its schedule, work, policy, planning line or drawer cannot be read; an entry
-    that is inactive, or never comes, is not. The draft has the agents that its blocks name.
-    """
+    """Return the entry of a draft, or why it cannot fire; and what of it cannot be read, if so."""
     headline, place = plan.headlines[path[-1]], draft.zone
 
     def unarmed(reason: str, broken: str = "") -> tuple[Unarmed, str]:

@@ -1,7 +1,6 @@
 """Findings of `check` that need the meaning of a schedule; `org.check` has those of the text.
 
-Properties are free, as in Org. One that seems to be read, but is misspelled or a word of another
-scheduler, is a finding.
+Properties are free; one that is misspelled, or a word of another scheduler, is a finding.
 """
 
 from __future__ import annotations
@@ -285,11 +284,7 @@ def _is_near(word: str, known: str) -> bool:
 
 
 def _slips(word: str, known: str) -> int:
-    """Return how many letters are wrong, missing, too many or swapped with their neighbour.
-
-    >>> _slips("SHCEDULE", "SCHEDULE"), _slips("COMAND", "COMMAND"), _slips("TIMOUTS", "TIMEOUT")
-    (1, 1, 2)
-    """
+    """Return how many letters are wrong, missing, too many or swapped with their neighbour."""
     before: list[int] = []
     row = list(range(len(known) + 1))
     for at, letter in enumerate(word, 1):

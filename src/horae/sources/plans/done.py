@@ -136,11 +136,7 @@ def sequences(plan: Plan) -> tuple[Sequence, ...]:
 
 
 def _sequence(value: str) -> Sequence:
-    """Return the states of one declaration.
-
-    >>> _sequence("NEXT(n) DOING | DONE(d!) DROPPED")[:3]
-    (('NEXT', 'DOING'), ('DONE', 'DROPPED'), frozenset({'DONE'}))
-    """
+    """Return the states of one declaration, such as `NEXT(n) DOING | DONE(d!) DROPPED`."""
     before, bar, after = value.partition("|")
     opened = [word.partition("(")[0] for word in before.split()]
     closed = [word.partition("(")[0] for word in after.replace("|", " ").split()]
@@ -157,12 +153,7 @@ def sequence_of(plan: Plan, state: str | None) -> Sequence:
 
 
 def written(moment: datetime, zone: str) -> str:
-    """Return a time as Org records it.
-
-    >>> from datetime import datetime
-    >>> written(datetime.fromisoformat("2026-06-06T10:05Z"), "Europe/Berlin")
-    '[2026-06-06 Sat 12:05]'
-    """
+    """Return a time as Org records it: [2026-06-06 Sat 12:05]."""
     wall = local(moment, zone_named(zone))
     return f"[{wall:%Y-%m-%d} {_DAYS[wall.weekday()]} {wall:%H:%M}]"
 
@@ -277,10 +268,7 @@ class PlanHeadline:
         return Edit(Span(at, at), f"CLOSED: {stamp} ")
 
     def _spent_edits(self) -> list[Edit]:
-        """Return the edits that remove what a headline that repeats does not keep.
-
-        That is CLOSED, and a SCHEDULED that does not repeat beside a DEADLINE that does.
-        """
+        """Remove CLOSED, and a SCHEDULED that does not repeat beside a DEADLINE that does."""
         text, planning = self.headline.text, self.headline.planning
         if planning is None:
             return []

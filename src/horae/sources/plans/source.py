@@ -1,8 +1,7 @@
 """The org plans beneath a plan root, as a source of entries.
 
-A file is parsed again only if its bytes have changed, and then only its changed sections; after a
-restart a file that the ledger knows is not even read. A file that cannot be read keeps its last
-good entries and stops no other.
+Of a changed file the changed sections are parsed; after a restart, one that the ledger knows is
+not even read. A file that cannot be read keeps its last good entries and stops no other.
 """
 
 from __future__ import annotations
