@@ -265,9 +265,8 @@ async def rescan(front: Front, _: Request, asked: RequestFields) -> dict[str, ob
     for name in names:
         await front.engine.rescan(name)
     problems = front.engine.problems
-    return {
-        "sources": [{"source": each, "problems": [*map(str, problems[each])]} for each in names]
-    }
+    said = [{"source": each, "problems": [*map(str, problems[each])]} for each in names]
+    return {"sources": said}
 
 
 # The public plane: status and nothing else, no output, no prompts, no reasons

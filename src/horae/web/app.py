@@ -121,11 +121,9 @@ class WebServer:
         self._made = made
         self.keys = keys
         self._listener = None
-        address = app.config.listen
+        address, remote = app.config.listen, app.config.server_remote
         try:
-            self._listener = listen_tcp(
-                address.host, address.port, allow_remote=app.config.server_remote
-            )
+            self._listener = listen_tcp(address.host, address.port, allow_remote=remote)
         except ListenError as error:
             app.notes.append(str(error))
         else:
@@ -147,8 +145,6 @@ class WebServer:
         answering = [serve_socket(near, app.data, stop=stop)]
         if self._listener is not None:
             proxies = Proxies.of(app.config.server_trusted_proxies or ())
-            guard = Guard(
-                self._made, self.keys, clock=app.clock, operation_of=operation_of, proxies=proxies
-            )
+            guard = Guard(self._made, self.keys, app.clock, operation_of, proxies)
             answering.append(serve_tcp(guard, self._listener, stop=stop, proxies=proxies))
         await asyncio.gather(*answering)

@@ -122,11 +122,10 @@ def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[CalendarFi
     entry = found.item
     if not isinstance(entry, Entry) or found.gone_at is not None or is_net(entry):
         return
-    origin, title, place = entry.origin, entry.title, entry.zone
+    origin = entry.origin
+    about = origin.file, origin.line, found.number, entry.title, entry.zone
     for at, key, is_estimate in project(entry, start - _TINY, end - _TINY):
-        yield CalendarFire(
-            at, origin.file, origin.line, found.number, title, place, key, is_estimate
-        )
+        yield CalendarFire(at, *about, key, is_estimate)
 
 
 async def preview(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:

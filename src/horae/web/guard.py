@@ -42,9 +42,8 @@ SLOWED: Final = 1.0  # seconds until the next one is answered
 WAITING: Final = 16  # of those at a time; each has a connection meanwhile
 PEERS: Final = 1000  # so many peers are remembered
 
-_NO_KEY: Final = (
-    "the token is missing, wrong or revoked; `horae token show` prints the operator token"
-)
+_SHOW: Final = "`horae token show` prints the operator token"
+_NO_KEY: Final = f"the token is missing, wrong or revoked; {_SHOW}"
 _READS: Final = frozenset({"GET", "HEAD"})
 _LOGIN: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Horae</title>
@@ -96,9 +95,8 @@ def attended(
                     actor = await actor_of(scope["state"].get(USER, os.geteuid()), run)
                     caller = Caller(actor, frozenset({Scope.ADMIN}), asyncio.Event())
             operation = operation_of(scope["method"], scope["path"])
-            caller = _checked(
-                caller, needed_scope(operation, scope["method"]), "HORAE_TOKEN is wrong or revoked"
-            )
+            needed = needed_scope(operation, scope["method"])
+            caller = _checked(caller, needed, "HORAE_TOKEN is wrong or revoked")
         except GuardError as error:
             await refused(error, scope["path"], error.status)(scope, _nothing, send)
             return

@@ -247,11 +247,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
         said["requestBody"] = {"content": {"*/*": {"schema": {}}}}
     elif operation.takes is not Takes.NOTHING:
         needed = [each.name for each in operation.body if each.is_needed]
-        fields = {
-            each.name: {**each.schema(is_query=False), "description": each.about}
-            for each in operation.body
-        }
-        body = _closed(fields, needed, is_open=operation.takes is Takes.LOOSE)
+        said_of = {each.name: each.schema(is_query=False) for each in operation.body}
+        for each in operation.body:
+            said_of[each.name]["description"] = each.about
+        body = _closed(said_of, needed, is_open=operation.takes is Takes.LOOSE)
         said["requestBody"] = {"required": bool(needed), "content": {JSON: {"schema": body}}}
     # The scopes of a scheme that is not OAuth are named, too, since OpenAPI 3.1.
     said["security"] = [{"token": [operation.scope.value]}] if operation.scope else []

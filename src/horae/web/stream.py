@@ -80,9 +80,8 @@ class Feed:
         """Return some events after a number, from those that are shared if they go back so far."""
         if self._newest and self._newest[0][0] <= number + 1:
             # From the end: nearly always there is but little that is new.
-            return [*takewhile(lambda each: each[0] > number, reversed(self._newest))][
-                : -_BATCH - 1 : -1
-            ]
+            fresh = [*takewhile(lambda each: each[0] > number, reversed(self._newest))]
+            return fresh[: -_BATCH - 1 : -1]
         async with self._behind:  # one after the other, or those who are behind keep out the rest
             return await self._read(number)
 

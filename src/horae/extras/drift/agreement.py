@@ -312,17 +312,14 @@ def suggested(when: SpokenTime, rule: Rule, facts: RuleFacts) -> str | None:
 
 
 def _as_fields(rule: Stamped) -> Fields:
-    anchor = rule.anchor
-    fields = Fields(str(anchor.minute), str(anchor.hour))
-    match rule.repeater.unit if rule.repeater else None:
-        case Unit.WEEK:
-            return fields._replace(weekday=_spelt(frozenset({anchor.weekday()}), "*"))
-        case Unit.MONTH:
-            return fields._replace(day=str(anchor.day))
-        case Unit.YEAR:
-            return fields._replace(day=str(anchor.day), month=str(anchor.month))
-        case _:
-            return fields
+    anchor, unit = rule.anchor, rule.repeater.unit if rule.repeater else None
+    return Fields(
+        str(anchor.minute),
+        str(anchor.hour),
+        str(anchor.day) if unit in (Unit.MONTH, Unit.YEAR) else "*",
+        str(anchor.month) if unit is Unit.YEAR else "*",
+        _spelt(frozenset({anchor.weekday()}), "*") if unit is Unit.WEEK else "*",
+    )
 
 
 def _cron_for(when: SpokenTime, fields: Fields, facts: RuleFacts) -> str | None:
@@ -479,11 +476,9 @@ def _at_minutes(minutes: Iterable[int], fields: Fields) -> list[Fields]:
     same: dict[str, list[int]] = {}
     for minute, each in hours.items():
         same.setdefault(",".join(map(str, each)), []).append(minute)
-    second = _one_second(fields)
-    return [
-        fields._replace(second=second, minute=",".join(map(str, sorted(at))), hour=hour)
-        for hour, at in same.items()
-    ]
+    rows = ((hour, ",".join(map(str, sorted(at)))) for hour, at in same.items())
+    timed = fields._replace(second=_one_second(fields))
+    return [timed._replace(minute=minute, hour=hour) for hour, minute in rows]
 
 
 def _one_second(fields: Fields) -> str:
@@ -607,15 +602,11 @@ def in_words(rule: Rule) -> str:
         at = "" if repeater.unit is Unit.HOUR or not clock else f",{clock}"
         return f"{count} {unit} after the last run{at}"
     every = f"every {count} {unit}" if count > 1 else f"every {unit}"
-    match repeater.unit:
-        case Unit.HOUR:
-            return f"{every} from {anchor:%H:%M}"
-        case Unit.WEEK:
-            return f"{every} on {phrase.DAY_NAMES[anchor.weekday()].capitalize()}{clock}"
-        case Unit.MONTH:
-            return f"{every} on day {anchor.day}{clock}"
-        case Unit.YEAR:
-            month = phrase.MONTH_NAMES[anchor.month - 1].capitalize()
-            return f"{every} on {anchor.day} {month}{clock}"
-        case _:
-            return f"{every}{clock}"
+    month = phrase.MONTH_NAMES[anchor.month - 1].capitalize()
+    on = {
+        Unit.HOUR: f" from {anchor:%H:%M}",
+        Unit.WEEK: f" on {phrase.DAY_NAMES[anchor.weekday()].capitalize()}{clock}",
+        Unit.MONTH: f" on day {anchor.day}{clock}",
+        Unit.YEAR: f" on {anchor.day} {month}{clock}",
+    }
+    return every + on.get(repeater.unit, clock)

@@ -65,20 +65,16 @@ def drift(text: str, rule: SpokenRule, *more: SpokenRule, own: Collection[str] =
     forms = (_BEFORE + r"\s+".join(map(re.escape, each.split())) + _BEHIND for each in own)
     spans = [found.span() for form in forms for found in re.finditer(form, text)]
     is_own = [any(a <= claim.start and claim.end <= b for a, b in spans) for claim in spoken]
-    lost = [
-        not (ours or is_kept(claim.when, wholes[claim]))
-        for claim, ours in zip(spoken, is_own, strict=True)
-    ]
+    pairs = zip(spoken, is_own, strict=True)
+    lost = {claim for claim, ours in pairs if not (ours or is_kept(claim.when, wholes[claim]))}
     # A name may say anything ("Daily digest") where a sentence says how it really is.
-    is_said = bool(spans) or any(
-        claim.when.is_about_days and not bad for claim, bad in zip(spoken, lost, strict=True)
-    )
+    is_said = bool(spans) or any(each.when.is_about_days for each in spoken if each not in lost)
     means = "; ".join(agreement.in_words(one) for one in (rule, *more))
     suggest = cache(lambda whole: agreement.suggested(whole, rule, each[0]))
     return [
         Drift(claim.start, claim.end, text[claim.start : claim.end], means, suggest(wholes[claim]))
-        for claim, bad in zip(spoken, lost, strict=True)
-        if bad and not (claim.is_name and (is_said or each[0].is_once))
+        for claim in spoken
+        if claim in lost and not (claim.is_name and (is_said or each[0].is_once))
     ]
 
 

@@ -150,9 +150,8 @@ def _is_own_clause(sentence: Sentence, index: int) -> bool:
     is_apart = opener in lexicon.DETERMINERS or "are" in rest or sentence.low(index - 1) == ","
     if is_apart and any(_is_passive(low, before) for before, low in pairwise(rest)):
         return True
-    is_clause = opener in lexicon.DETERMINERS | lexicon.STRANGERS or any(
-        low in lexicon.AUXILIARIES for low in rest[:4]
-    )
+    is_clause = opener in lexicon.DETERMINERS | lexicon.STRANGERS
+    is_clause = is_clause or not lexicon.AUXILIARIES.isdisjoint(rest[:4])
     return sentence.is_title and not is_clause
 
 
@@ -310,10 +309,8 @@ def _is_run(left: list[str]) -> bool:
     tail = [low for low in left[-4:] if low not in lexicon.FILLERS]
     if any(low in lexicon.RUNNING for low in tail[-2:]):
         return True
-    return any(
-        low in lexicon.DONE and before in ("is", "are", "gets", "get")
-        for before, low in pairwise(tail)
-    )
+    forms = ("is", "are", "gets", "get")
+    return any(low in lexicon.DONE and before in forms for before, low in pairwise(tail))
 
 
 def _is_order(left: list[str]) -> bool:
@@ -337,6 +334,5 @@ def _is_title(left: list[str]) -> bool:
         return False
     # "Tokens expire" and "The agency updates its data" have a subject and a verb.
     is_clause = bool(others) and others[-1].endswith("s") and last in lexicon.VERBS
-    return not is_clause and not any(
-        low not in lexicon.VERBS and _is_verb(low) for low in others[1:]
-    )
+    has_verb = any(low not in lexicon.VERBS and _is_verb(low) for low in others[1:])
+    return not is_clause and not has_verb

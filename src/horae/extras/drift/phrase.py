@@ -164,9 +164,7 @@ _TRIGGER: Final = re.compile(
 )
 # One star is a headline only at the top: below, it may be an item of a Markdown list.
 _TOP: Final = re.compile(r"\*[ \t]")
-_HEADING: Final = re.compile(
-    r"\*{2,}[ \t]|#{1,6}[ \t]|#\+title:|[ \t]*(?://|;+|--)[ \t]", re.IGNORECASE
-)
+_HEADING: Final = re.compile(r"(?i)\*{2,}[ \t]|#{1,6}[ \t]|#\+title:|[ \t]*(?://|;+|--)[ \t]")
 _ITEM: Final = re.compile(r"[ \t]*(?:[-+*•]|\d{1,3}[.)])[ \t]")
 _SILENT: Final = re.compile(r"#\+|[|>]|:(?:\s|$)|(?:SCHEDULED|DEADLINE|CLOSED|CLOCK):")
 _BLOCK: Final = re.compile(r"#\+begin_?(\S{0,40})|(```|~~~)|:[\w-]{1,40}:$", re.IGNORECASE)
@@ -331,9 +329,8 @@ _DATES: Final = f"{_ORDINAL}(?:{_AND}(?:the )?{_ORDINAL})*"
 _NTH_DAY: Final = f"(?:{_any((*DAY_NAMES, *_SHORT_DAYS))}|weekday|(?:business|working|work) day)"
 _OF_MONTH: Final = " (?:of|in)(?: (?:the|each|every|a))? month"
 _MONTH: Final = _any(_MONTHS)
-_MONTH_DAY: Final = (
-    f"(?:{_MONTH} [0-9]{{1,2}}(?:st|nd|rd|th)?|[0-9]{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH})"
-)
+_NTH: Final = "[0-9]{1,2}(?:st|nd|rd|th)?"
+_MONTH_DAY: Final = f"(?:{_MONTH} {_NTH}|{_NTH}(?: of)? {_MONTH})"
 _HALF: Final = r"(?:am|pm|[ap]\.m(?: \.)?)"
 _EXACT: Final = (
     f"(?:[0-9]{{1,2}}(?:[:.][0-5][0-9])? ?{_HALF}|[0-9]{{1,2}}:[0-5][0-9]|{_any(_NAMED_TIMES)})"
@@ -685,9 +682,8 @@ _DAY_OPENERS: Final = (
     _Reader(Manner.DATE, f"{_ON}{_DATES_SAID}{_MONTHLY}", _dates),
     _Reader(Manner.DATE, f"{_ON}(?P<dates>{_DATES})(?<=st|nd|rd|th)(?P<alone>)", _dates),
 )
-_ADVERB: Final = _Reader(
-    Manner.ADVERB, f"(?:(?P<n>{_TIMES})[ -])?(?P<often>{_any(FREQUENCIES)})", _times_in
-)
+_OFTEN: Final = f"(?:(?P<n>{_TIMES})[ -])?(?P<often>{_any(FREQUENCIES)})"
+_ADVERB: Final = _Reader(Manner.ADVERB, _OFTEN, _times_in)
 _AT: Final = _Reader(Manner.TIME, f"(?:at|@) (?P<times>{_TIME_ROW})", _times_of_day)
 _OPENERS: Final = (*_DAY_OPENERS, _ADVERB, _AT)
 _FOLLOWERS: Final = (
@@ -698,19 +694,12 @@ _FOLLOWERS: Final = (
     _Reader(Manner.DATE, f"on (?:the )?(?P<dates>{_DATES})", _dates),
     _Reader(Manner.DATE, f"on (?:the )?(?P<date>{_MONTH_DAY})", _month_day),
     _Reader(Manner.DATE, f"(?:in|of) {_MONTHS_SAID}", _months),
-    _Reader(
-        Manner.TIME, f"in the (?P<part>{_any(PARTS)})", lambda found: SpokenTime(part=found["part"])
-    ),
+    _Reader(Manner.TIME, f"in the (?P<part>{_any(PARTS)})", lambda m: SpokenTime(part=m["part"])),
     _ADVERB,
 )
-_LEFT_OUT: Final = _Reader(
-    Manner.DAYS,
-    f"(?:except|excluding|but not)(?: for)?(?: on)? {_DAYS_SAID}(?P<part>)",
-    _named_days,
-)
-_ONE_DAY: Final = _Reader(
-    Manner.DAYS, f"(?:on )?(?P<days>{_any(DAY_NAMES)})(?P<part>)", _named_days
-)
-_OFFICE_HOURS: Final = _Reader(
-    Manner.TIME, f"(?:(?:from|between|during) )?{_OFFICE}", _office_hours
-)
+_EXCEPT: Final = f"(?:except|excluding|but not)(?: for)?(?: on)? {_DAYS_SAID}(?P<part>)"
+_LEFT_OUT: Final = _Reader(Manner.DAYS, _EXCEPT, _named_days)
+_ON_DAY: Final = f"(?:on )?(?P<days>{_any(DAY_NAMES)})(?P<part>)"
+_ONE_DAY: Final = _Reader(Manner.DAYS, _ON_DAY, _named_days)
+_WITHIN: Final = f"(?:(?:from|between|during) )?{_OFFICE}"
+_OFFICE_HOURS: Final = _Reader(Manner.TIME, _WITHIN, _office_hours)

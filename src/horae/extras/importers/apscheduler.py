@@ -265,9 +265,8 @@ class ProgramReader(NamedTuple):
             numbers(texts[key], _DIALECTS[key]) for key in ("second", "minute", "hour", "month")
         )
         years = None if texts["year"] == "*" else numbers(texts["year"], _DIALECTS["year"])
-        weekdays = frozenset(
-            (each + 1) % 7 for each in numbers(texts["day_of_week"], _DIALECTS["day_of_week"])
-        )
+        named = numbers(texts["day_of_week"], _DIALECTS["day_of_week"])
+        weekdays = frozenset((each + 1) % 7 for each in named)
         fields, is_day = _days(texts["day"], weekdays)
         clock = foreign.Gap.SHIFTED, foreign.Fold.BOTH
         rule = ForeignRule(seconds, minutes, hours, is_day, *clock, months, years)

@@ -240,9 +240,8 @@ def spelt(values: frozenset[int], low: int, high: int) -> str:
         return f"{ordered[0]}-{ordered[-1]}/{step}"
     rows = groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
     runs = [[number for _, number in row] for _, row in rows]
-    return ",".join(
-        f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs
-    )
+    texts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs]
+    return ",".join(texts)
 
 
 _EVERY_DAY: Final = frozenset(range(1, 32))

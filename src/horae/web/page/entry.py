@@ -55,7 +55,5 @@ async def why(asked: PageRequest) -> Sheet:
     return Sheet("why.html", f"Why: {why.entry.title}", "", {"why": why, "at": at})
 
 
-VIEWS: Final = (
-    PageView("/entries/{entry:path}/why", why),
-    PageView("/entries/{entry:path}", entry),
-)
+_PATH: Final = "/entries/{entry:path}"
+VIEWS: Final = (PageView(f"{_PATH}/why", why), PageView(_PATH, entry))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import CronRule, Entry, RepeaterRule
 from horae.core.ports import Ledger, Listed, Trait
-from horae.core.project import project, stretches
+from horae.core.project import Moment, project, stretches
 from horae.core.receipt import Filed, Status
 from horae.sources.board.recycle import is_net
 from horae.timing.cron_count import count_any
@@ -92,14 +92,12 @@ class Scale(NamedTuple):
         entry = firing(found)
         if entry is not None:
             for each in islice(project(entry, look.now, self.end - TINY), 48):
-                yield self.future(found, each.at, is_estimate=each.is_estimate, look=look)
+                yield self.future(found, each, look)
 
-    def future(
-        self, found: Listed, at: datetime, *, is_estimate: bool, look: PageTime
-    ) -> TimelineMark:
-        kind = "estimate" if is_estimate else "coming"
-        said = f"{found.mark.title}: {look.short(at)}{', estimated' if is_estimate else ''}"
-        return TimelineMark(self.x(at), 0, kind, said, f"/entries/{found.number}")
+    def future(self, found: Listed, moment: Moment, look: PageTime) -> TimelineMark:
+        kind, more = ("estimate", ", estimated") if moment.is_estimate else ("coming", "")
+        said = f"{found.mark.title}: {look.short(moment.at)}{more}"
+        return TimelineMark(self.x(moment.at), 0, kind, said, f"/entries/{found.number}")
 
     def bar(self, filed: Filed, look: PageTime) -> Iterator[TimelineMark]:
         """Yield what became of a receipt: its moment, how late it was, and how long it took."""
@@ -200,9 +198,8 @@ async def timeline(asked: PageRequest) -> Sheet:
     tags = {number: await asked.house.tags(each) for number, each in shown.items()}
     fitting = [each for each in shown.values() if filters.fits(each, tags[each.number])]
     fitting.sort(key=lambda each: (each.mark.title.casefold(), each.number))
-    rows = await asyncio.to_thread(
-        lambda: [_row(each, by_entry[each.number], scale, look) for each in fitting[:ROWS]]
-    )
+    some = [(each, by_entry[each.number]) for each in fitting[:ROWS]]
+    rows = await asyncio.to_thread(lambda: [_row(*each, scale, look) for each in some])
     values: dict[str, object] = {
         "rows": rows,
         "more": len(fitting) - len(rows),
@@ -240,10 +237,7 @@ def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: PageTime) ->
             said = f"{found.mark.title}: {ahead:,} upcoming runs"
             marks.append(TimelineMark(left, 100 - left, "dense", said, f"/entries/{found.number}"))
         else:
-            marks += [
-                scale.future(found, each.at, is_estimate=each.is_estimate, look=look)
-                for each in moments
-            ]
+            marks += [scale.future(found, each, look) for each in moments]
     was = Counter(say(each.status) for each in filed)
     told = [*(f"{number} {word}" for word, number in was.items()), f"{ahead:,} upcoming"]
     return _Row(found.number, found.mark.title, f"{found.mark.title}: {', '.join(told)}", marks)
