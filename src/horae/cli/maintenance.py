@@ -27,7 +27,7 @@ from horae.core.ports import LedgerDamagedError
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError
 from horae.store import database, vault
-from horae.store.sqlite import PATIENCE, restore as restore_ledger
+from horae.store.sqlite import restore as restore_ledger
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def missing_secrets(place: Place) -> list[str]:
     secrets = secrets_of(place.config, may_call=False)
     with (
         database.sqlite_errors(str(place.path)),
-        closing(database.open_reader(place.path, patience=PATIENCE)) as connection,
+        closing(database.open_reader(place.path, patience=database.PATIENCE)) as connection,
     ):
         named = list(vault.named_in(connection))
     found = ((whose, secrets.why_not([text])) for whose, text in named)

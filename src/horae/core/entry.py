@@ -70,8 +70,6 @@ class Retry:
 
 
 class PolicyError(ScheduleError):
-    """A policy property that cannot be read."""
-
     code = "policy"
 
     def __init__(self, key: str, value: str, *, reason: str) -> None:
@@ -268,8 +266,6 @@ def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
 
 
 class Work(StrEnum):
-    """What an entry does."""
-
     WORKFLOW = "workflow"  # run the code blocks of a plan
     PROMPT = "prompt"  # hand a prompt to an agent
     TICK = "tick"  # wake an agent
@@ -370,8 +366,6 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Since when an entry is paused, until when if that is known, with which note, and by whom."""
-
     at: datetime
     until: datetime | None = None
     note: str = ""

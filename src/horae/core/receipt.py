@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """Where a receipt stands."""
-
     WAITING = "waiting"  # it will run
     HELD = "held"  # it waits for something that is missing
     STARTING = "starting"  # its run is being made
@@ -312,8 +310,6 @@ def is_planned(key: str) -> bool:
 
 
 class EndCause(StrEnum):
-    """What ended a run."""
-
     EXIT = "exit"  # its command did
     START = "start"  # its command could not be started
     TIMEOUT = "timeout"  # its wall clock
@@ -367,7 +363,6 @@ def verdict(finish: RunFinish) -> Verdict:
 
 
 def timed_out(limit: timedelta, last: str = "") -> Reason:
-    """Return why a run was killed that took longer than it may, and what it had printed last."""
     words = with_output(f"exceeded the time limit of {format_duration(limit)}", last)
     return Reason(ReasonCode.TIME_LIMIT, words)
 

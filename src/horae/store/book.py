@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from horae.core.actor import ENGINE
 from horae.core.decide import LOOKED_BACK, occasions
 from horae.core.entry import AfterRule, CadenceRule, Entry, key_time
-from horae.core.ports import (
-    FRESH_LEDGER,
-    DueEntry,
-    EntryCounts,
-    Followed,
-    Job,
-    Pruned,
-    ReceiptPage,
-    Run,
-)
+from horae.core.ports import FRESH_LEDGER, EntryCounts, Followed, Job, Pruned, ReceiptPage, Run
 from horae.core.receipt import (
     BAD,
     ENDS,
@@ -30,6 +21,7 @@ from horae.core.receipt import (
     Filed,
     Reason,
     ReasonCode,
+    Receipt,
     Status,
     after_end,
     followed_by,
@@ -44,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from horae.core.decide import Decision
-    from horae.core.ports import EntryStep, Event, Listed, Process, Trait
-    from horae.core.receipt import Receipt
+    from horae.core.ports import DueEntry, EntryStep, Event, Listed, Process, Trait
 
 T = TypeVar("T")
 
@@ -83,15 +74,6 @@ class Batch(Generic[T]):
         return self.all(book, [self.given])[0]
 
 
-class _Draft(NamedTuple):
-    """A receipt that is to be filed, with the source and the commit of its entry."""
-
-    entry: Entry
-    receipt: Receipt
-    source: str
-    commit: str | None
-
-
 class Book:
     """The pages of one ledger, through one connection; a *worker* writes of its own runs.
 
@@ -99,16 +81,12 @@ class Book:
     name in the dialect of the connection, and takes moments as they are.
     """
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        worker: NodeJoin | None = None,
-        actor: str = ENGINE,
-    ) -> None:
-        self.connection = connection
-        self.worker = worker
+    worker: NodeJoin | None = None
+
+    def __init__(self, connection: Any, *, actor: str = ENGINE) -> None:
+        self.connection = connection  # of SQLite, or one to PostgreSQL that does the same
         self.actor = actor
-        self.execute = connection.execute
+        self.execute: Callable[..., sqlite3.Cursor] = connection.execute
         self.sql = named(getattr(connection, "dialect", ""))
 
     def rows(self, query: str, /, **values: Any) -> list[sqlite3.Row]:
@@ -256,7 +234,7 @@ class Book:
         [row] = self._standing([entry.number])
         taken = self._taken((entry.number, each.key) for each in receipts)
         free = _free(entry.number, receipts, taken)
-        drafts = [_Draft(entry, each, row["source"], row["commit_id"]) for each in free]
+        drafts = [(entry, each, row["source"], row["commit_id"]) for each in free]
         return self._file(drafts, now, actor=ENGINE)
 
     def decide(self, steps: Sequence[EntryStep], *, now: datetime) -> list[Filed]:
@@ -281,7 +259,7 @@ class Book:
                 if codec.counts_from_end(entry.rule):
                     passed.append((entry, receipts))
                 receipts = _free(number, receipts, taken)
-            drafts += [_Draft(entry, each, row[4], row[3]) for each in receipts]
+            drafts += [(entry, each, row[4], row[3]) for each in receipts]
         self.change_all("entry.account_armed", marks)
         filed = self._file(drafts, now, actor=self.actor)
         for entry, receipts in passed:
@@ -322,7 +300,7 @@ class Book:
                 filed.append(known)
             elif found.is_armed and isinstance(found.item, Entry):
                 asked = found.item if agents is None else replace(found.item, agents=agents)
-                draft = _Draft(asked, receipt, row["source"], row["commit_id"])
+                draft = asked, receipt, row["source"], row["commit_id"]
                 filed += self._file([draft], now, actor=self.actor, parent=parent)
         return filed
 
@@ -512,15 +490,13 @@ class Book:
             self._go_on(filed, status, now=now, is_counted=is_counted, memory=memory)
         if status in BAD:
             arming.pause_if_failing(self, filed.entry, now=now)
-        receipt = replace(
-            filed.receipt,
-            status=status,
-            reason=Reason(reason.code, plain(reason)),
-            start_at=start_at or filed.receipt.start_at,
-        )
+        was, why = filed.receipt, Reason(reason.code, plain(reason))
+        start_at = start_at or was.start_at
         return replace(
             filed,
-            receipt=receipt,
+            receipt=Receipt(
+                was.key, status, why, was.planned_at, start_at, was.through_at, was.count
+            ),
             attempts=attempts,
             ended_at=now if status in ENDS else None,
             machine="" if status is Status.WAITING else filed.machine,
@@ -676,8 +652,14 @@ class Book:
         return {row[5]: _state(row) for row in rows}
 
     def _file(
-        self, drafts: Sequence[_Draft], now: datetime, *, actor: str, parent: int | None = None
+        self,
+        drafts: Sequence[tuple[Entry, Receipt, str, str | None]],
+        now: datetime,
+        *,
+        actor: str,
+        parent: int | None = None,
     ) -> list[Filed]:
+        """File receipts of entries, with their source and commit; their keys are free."""
         if not drafts:
             return []
         at = micros(now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -23,11 +24,11 @@ from horae.store.sql import migrations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from datetime import timedelta
 
 Seal: TypeAlias = "Callable[[sqlite3.Connection], None]"
 
 MEMORY: Final = ":memory:"
+PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another process
 # Never deferred: one that reads first and then writes fails at once when it meets another.
 BEGIN: Final = "BEGIN IMMEDIATE"
 DATABASE: Final = "ledger.db"
@@ -153,8 +154,8 @@ def open_reader(path: Path, *, patience: timedelta) -> sqlite3.Connection:
         return _connect(f"{path.absolute().as_uri()}?mode=ro", patience, is_uri=True)
 
 
-def open_memory(*, patience: timedelta) -> sqlite3.Connection:
-    connection = _connect(MEMORY, patience)
+def open_memory() -> sqlite3.Connection:
+    connection = _connect(MEMORY, PATIENCE)
     migrate(connection)
     return connection
 
@@ -325,10 +326,7 @@ def put_in_place(directory: Path, *, aside: str) -> Path:
 
 
 def connect_draft(draft: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(draft, isolation_level=None)
-    connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA foreign_keys = ON")
-    return connection
+    return _connect(str(draft), PATIENCE)
 
 
 def _connect(name: str, patience: timedelta, *, is_uri: bool = False) -> sqlite3.Connection:
@@ -380,10 +378,9 @@ def refuse_loss(path: Path, *, was_there: bool) -> None:
     in_use = path.with_name(IN_USE)
     if in_use.exists() and not Path(f"{path}-wal").exists():
         merged = f"remove {in_use.name} if sqlite3 has already merged the log"
-        lost = (
-            "the ledger was not closed, and its log (ledger.db-wal) with the last writes is missing"
-        )
-        raise LedgerDamagedError(str(path), lost, remedy=f"{_RESTORE}, or {merged}, or {_FRESH}")
+        lost = "its log (ledger.db-wal) with the last writes is missing"
+        reason, remedy = f"the ledger was not closed, and {lost}", f"{_RESTORE}, or {merged}"
+        raise LedgerDamagedError(str(path), reason, remedy=f"{remedy}, or {_FRESH}")
 
 
 def _refuse_short(path: Path) -> None:

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from horae.cluster.lease import Leader, Membership, NodeDescription
 from horae.core.ports import LedgerError, StaleTermError
+from horae.store.book import Book
 from horae.store.call_queue import CallQueue
 from horae.store.codec import plain
-from horae.store.sql import theme
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
-    from horae.store.pg_wire import PostgresConnection, PostgresRow
+    from horae.store.pg_wire import PostgresConnection
 
 T = TypeVar("T")
-
-_SQL: Final = theme("postgres/member")
 
 
 class LeaseOverError(StaleTermError):
@@ -52,7 +50,30 @@ class Leases:
 
         Whoever led before is refused from now on, also if that was of the same name.
         """
-        return await self._do(lambda wire: _lead(wire, plain(holder), lease))
+        name = plain(holder)
+
+        def lead(book: Book) -> int | None:
+            row = book.row("member.leader")
+            if row["is_alive"] and row["holder"] != name:
+                return None
+            try:
+                self._wire.script("BEGIN")
+                row = book.row("member.lock_leader")
+                if row["is_alive"] and row["holder"] != name:
+                    self._wire.script("ROLLBACK")
+                    return None
+                # Waits for whoever writes: what the former leader has begun is kept, or never is.
+                term = int(book.row("member.next_term")[0])
+                book.change("member.take_lead", holder=name, term=term, lease=lease)
+                self._wire.script("COMMIT")
+                return term
+            except BaseException:
+                with suppress(Exception):  # the first error is the one to report
+                    if self._wire.is_open:
+                        self._wire.script("ROLLBACK")
+                raise
+
+        return await self._do(lead)
 
     async def renew_lead(self, term: int, lease: timedelta) -> bool:
         """Lead for longer; False: somebody else does.
@@ -94,7 +115,7 @@ class Leases:
 
     async def members(self) -> list[Membership]:
         """Return every member that ever was and is not forgotten, by name."""
-        rows = await self._do(lambda wire: wire.execute(_SQL["all"]).fetchall())
+        rows = await self._do(lambda book: book.rows("member.all"))
         return [
             Membership(
                 NodeDescription(
@@ -123,39 +144,11 @@ class Leases:
         await self._line.do(self._wire.close)
         self._line.rest()
 
-    async def _do(self, work: Callable[[PostgresConnection], T]) -> T:
-        return await self._line.do(lambda: self._wire.do(work))
+    async def _do(self, work: Callable[[Book], T]) -> T:
+        return await self._line.do(lambda: self._wire.do(lambda wire: work(Book(wire))))
 
-    async def _one(self, query: str, **values: Any) -> PostgresRow:
-        return await self._do(lambda wire: _one(wire, query, values))
+    async def _one(self, query: str, **values: Any) -> Any:
+        return await self._do(lambda book: book.row(f"member.{query}", **values))
 
     async def _change(self, query: str, **values: Any) -> bool:
-        return await self._do(lambda wire: wire.execute(_SQL[query], values).rowcount > 0)
-
-
-def _lead(wire: PostgresConnection, holder: str, lease: timedelta) -> int | None:
-    row = _one(wire, "leader")
-    if row["is_alive"] and row["holder"] != holder:
-        return None
-    try:
-        wire.script("BEGIN")
-        row = _one(wire, "lock_leader")
-        if row["is_alive"] and row["holder"] != holder:
-            wire.script("ROLLBACK")
-            return None
-        # Waits for whoever writes: what the former leader has begun is kept, or never is.
-        term = int(_one(wire, "next_term")[0])
-        wire.execute(_SQL["take_lead"], {"holder": holder, "term": term, "lease": lease})
-        wire.script("COMMIT")
-        return term
-    except BaseException:
-        with suppress(Exception):  # the first error is the one to report
-            if wire.is_open:
-                wire.script("ROLLBACK")
-        raise
-
-
-def _one(wire: PostgresConnection, name: str, values: dict[str, Any] | None = None) -> PostgresRow:
-    row = wire.execute(_SQL[name], values).fetchone()
-    assert row is not None, "such a query has an answer"
-    return row
+        return await self._do(lambda book: book.change(f"member.{query}", **values) > 0)

@@ -17,7 +17,7 @@ from horae.core.ports import LedgerError
 from horae.store import database
 from horae.store.ledger import ANYBODY
 from horae.store.sql import theme
-from horae.store.sqlite import PATIENCE, SqliteLedger
+from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
     import sqlite3
@@ -80,7 +80,7 @@ async def move(
         def copied(book: Book) -> list[Moved]:
             with (
                 database.sqlite_errors(str(path)),
-                closing(database.open_reader(path, patience=PATIENCE)) as connection,
+                closing(database.open_reader(path, patience=database.PATIENCE)) as connection,
             ):
                 return _copy_all(connection, cast("PostgresConnection", book.connection), tell)
 

@@ -425,8 +425,18 @@ def migrate(wire: PostgresConnection) -> None:
     with postgres_errors(wire.address):
         while (version := _version(wire)) < len(migrations(DIALECT)):
             try:
-                _step(wire, version)
-            except errors.InsufficientPrivilege:
+                wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK})")
+                if _version(wire) == version:  # nobody else has done it meanwhile
+                    if version == 0:
+                        wire.script(f'CREATE SCHEMA IF NOT EXISTS "{wire.address.schema}"')
+                    wire.script(migrations(DIALECT)[version])
+                    wire.execute("UPDATE term SET version = :version", {"version": version + 1})
+                wire.script("COMMIT")
+            except BaseException as error:
+                if wire.is_open:
+                    wire.script("ROLLBACK")
+                if not isinstance(error, errors.InsufficientPrivilege):
+                    raise
                 raise LedgerError(
                     wire.address.place,
                     f"the schema has version {version}, {len(migrations(DIALECT))} is needed, "
@@ -452,23 +462,6 @@ def _version(wire: PostgresConnection) -> int:
             wire.address.place, "the table term is empty", remedy="restore a backup"
         )
     return int(row[0])
-
-
-def _step(wire: PostgresConnection, was: int) -> None:
-    """Do one migration, unless somebody else has done it meanwhile."""
-    try:
-        wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK})")
-        if _version(wire) == was:
-            if was == 0:
-                name = sql.Identifier(wire.address.schema)
-                wire.raw.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
-            wire.script(migrations(DIALECT)[was])
-            wire.execute("UPDATE term SET version = :version", {"version": was + 1})
-        wire.script("COMMIT")
-    except BaseException:
-        if wire.is_open:
-            wire.script("ROLLBACK")
-        raise
 
 
 # Who hears

@@ -105,18 +105,13 @@ class PostgresLedger(BookLedger):
     """
 
     def __init__(
-        self,
-        *,
-        writer: PostgresConnection,
-        reader: PostgresConnection,
-        leases: Leases,
-        send: Send | None = None,
+        self, address: DatabaseAddress, times: Timeouts, leases: Leases, send: Send | None
     ) -> None:
-        self.address = writer.address
-        self.place = self.address.place
+        self.address = address
+        self.place = address.place
         self.leases = leases
-        self._writer = writer
-        self._reader = reader
+        self._writer = PostgresConnection(address, times)
+        self._reader = PostgresConnection(address, times, is_read_only=True)
         self._send = send
         self._changes = 0  # of the writer, at the last savepoint
         self._write_queue = CallQueue("ledger-writer")
@@ -138,13 +133,10 @@ class PostgresLedger(BookLedger):
         connection on which the receipt is assigned, in that transaction.
         """
         address = DatabaseAddress.of(url, schema)
-        times = timeouts or Timeouts()
-        writer = PostgresConnection(address, times)
-        reader = PostgresConnection(address, times, is_read_only=True)
         leases = Leases(PostgresConnection(address, lease_timeouts or BRIEF))
-        ledger = cls(writer=writer, reader=reader, leases=leases, send=send)
+        ledger = cls(address, timeouts or Timeouts(), leases, send)
         try:
-            await ledger._write_queue.do(lambda: migrate(writer))
+            await ledger._write_queue.do(lambda: migrate(ledger._writer))
         except BaseException:
             await ledger.close()
             raise

@@ -29,6 +29,7 @@ from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
 from horae.store.book import Book
 from horae.store.call_queue import CallQueue, InlineQueue
+from horae.store.database import PATIENCE
 from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.lock import Lock
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another process
 _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
 
 
@@ -122,7 +122,7 @@ class SqliteLedger(BookLedger):
     @classmethod
     async def in_memory(cls) -> SqliteLedger:
         """Return a ledger without a file, which works in the caller's thread."""
-        connection = database.open_memory(patience=PATIENCE)
+        connection = database.open_memory()
         return cls(None, writer=connection, reader=connection)
 
     async def close(self) -> None:
