@@ -67,7 +67,7 @@ class Log:
                 self._segments.append((name, self._open(name)))
             part, data = data[: self._room], data[self._room :]
             self._room -= len(part)
-            _put(self._segments[-1][1] if self._segments else self._descriptor, part)
+            quietly(write_all, self._segments[-1][1] if self._segments else self._descriptor, part)
 
     def finish(self) -> None:
         if not self._segments:
@@ -78,7 +78,9 @@ class Log:
         missing = SEGMENT - written if older is not None else 0
         self.left_out = self.total - SEGMENT - written - missing
         if self.left_out:
-            _put(self._descriptor, b"\n[%d bytes of output left out]\n" % self.left_out)
+            quietly(
+                write_all, self._descriptor, b"\n[%d bytes of output left out]\n" % self.left_out
+            )
         if older is not None:
             _copy(older, self._descriptor, SEGMENT - missing, missing)
         _copy(newest, self._descriptor, 0, written)
@@ -233,10 +235,6 @@ def write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _put(descriptor: int, data: bytes) -> None:
-    quietly(write_all, descriptor, data)
-
-
 def _copy(source: int, target: int, start: int, length: int) -> None:
     while length > 0:
         try:
@@ -245,5 +243,5 @@ def _copy(source: int, target: int, start: int, length: int) -> None:
             return
         if not data:
             return
-        _put(target, data)
+        quietly(write_all, target, data)
         start, length = start + len(data), length - len(data)

@@ -39,7 +39,7 @@ from horae.errors import Exit, HoraeError
 from horae.process import launcher
 from horae.process.cgroup import CgroupLimits, ParentCgroup, is_cleared, own_cgroup, standing
 from horae.process.masking import spellings_of
-from horae.process.output import LOG
+from horae.process.output import LOG, quietly
 from horae.process.supervisor import REPORT, frame, now, take_frame
 from horae.process.tree import kill_marked, started
 
@@ -89,14 +89,13 @@ class OldRunsError(HoraeError, code="old_runs", exit_code=Exit.TEMPORARY):
 class ProcessLimits:
     """What each process of a run may use; None leaves it as it is.
 
-    The supervisor lives under the same limits, so `nofile` is at least 64, `fsize` 4 MiB and
-    `address_space` 64 MiB, whatever is asked for.
+    The supervisor lives under the same limits, so some have a least value.
     """
 
-    nofile: int | None = None
+    nofile: int | None = None  # at least 64
     nproc: int | None = None
-    fsize: int | None = None
-    address_space: int | None = None
+    fsize: int | None = None  # at least 4 MiB
+    address_space: int | None = None  # at least 64 MiB
 
     def numbers(self) -> list[tuple[int, int]]:
         named = ((which, getattr(self, name)) for name, which in _LIMITS.items())
@@ -105,22 +104,17 @@ class ProcessLimits:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A command that is to be run, with exactly this environment.
-
-    `directory` is where its output and the report of its end go; secrets are masked in both. With
-    a `target` its stdout goes there as it is; more than `most` ends the run. Short output goes to
-    no file.
-    """
+    """A command that is to be run, with exactly this environment."""
 
     run: int
     argv: tuple[str, ...]
     cwd: Path
     environment: Mapping[str, str]
-    directory: Path
+    directory: Path  # for its output and the report of its end, with secrets masked
     stdin: bytes = b""  # nothing means that there is nothing to read
     source: Path | None = None  # a file to read in its place
-    target: Path | None = None
-    most: int = 0
+    target: Path | None = None  # where its stdout goes as it is; if it is short, to no file
+    most: int = 0  # more than this ends the run
     is_reported: bool = True  # whether an engine after this one may ask for its end
     timeout: timedelta | None = None
     ends_at: float | None = None  # of the boot clock: when it is over, too
@@ -143,8 +137,7 @@ class Processes:
     """Makes runs; one per data directory, in which it keeps a lock while any run may live.
 
     With *certain* False, or where the system has no subreaper, only process groups are ended.
-    Below *cgroup* each run has one of its own, and uses no more than *limits* where its spec says
-    nothing.
+    Below *cgroup* each run has one of its own.
     """
 
     def __init__(
@@ -593,21 +586,23 @@ class SupervisorLine:
             self.runs.popleft().end(b"n", b"")
 
 
+@dataclass(eq=False)
 class LiveRun:
-    def __init__(self, spec: Spec, line: SupervisorLine, processes: Processes) -> None:
-        self.spec = spec
-        self.line = line
-        self._processes = processes
+    spec: Spec
+    line: SupervisorLine
+    _processes: Processes
+    output: bytes = b""  # what went to its target, if it was short
+    is_refused: bool = False  # whether it was to follow another, and never began
+    _is_released: bool = False
+    _reason: str = ""
+    _refusal: str = ""
+    _overdue: asyncio.TimerHandle | None = None
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._is_released = False
-        self._reason = ""
-        self._overdue: asyncio.TimerHandle | None = None
         self.answered: asyncio.Future[tuple[bytes, bytes]] = self._loop.create_future()
         self._end: asyncio.Future[bytes] = self._loop.create_future()
-        self._refusal = ""
-        self.output = b""  # what went to its target, if it was short
-        self.is_refused = False  # whether it was to follow another, and never began
-        line.runs.append(self)
+        self.line.runs.append(self)
 
     @property
     def process(self) -> Process:
@@ -728,8 +723,7 @@ class LiveRun:
         process = self.line.process
         if process is None or started(process.pid) != process.started:
             return False
-        with suppress(OSError):  # it has just ended
-            os.kill(process.pid, signal.SIGKILL)
+        quietly(os.kill, process.pid, signal.SIGKILL)  # it may have just ended
         return True
 
 
@@ -808,10 +802,7 @@ def _within_limits(found: Verdict, why: EndCause, facts: Mapping[str, object]) -
 
 
 async def _lock(path: Path, *, patience: timedelta) -> int:
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise RunError(f"{path}: {error.strerror}; runs need a lock file there") from error
+    descriptor = -1
 
     def is_locked() -> bool:
         try:
@@ -821,10 +812,11 @@ async def _lock(path: Path, *, patience: timedelta) -> int:
         return True
 
     try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if await _becomes_true(is_locked, now() + patience.total_seconds(), pause=0.02):
             return descriptor
     except OSError as error:
-        os.close(descriptor)
+        quietly(os.close, descriptor)
         raise RunError(f"{path}: {error.strerror}; runs need a lock file there") from error
     os.close(descriptor)
     raise OldRunsError(str(path))

@@ -523,20 +523,14 @@ class Supervisor:
         if isinstance(stdout, Target):
             parts |= {"size": str(stdout.size), "sum": quoted(stdout.digest())}
             parts["fault"] = quoted(stdout.fault)
-        parts |= {name: quoted(words) for name, words in self._limits_hit()}
+        if facts["cgroup"] and self._pid:  # limits that were hit, and those that could not be set
+            own, (_, _, before, after, _) = self._cgroup, facts["cgroup"]
+            parts |= {name: quoted(words) for name, words in (own.hits() if own else [])}
+            refused = own.refused if own else [name for name, _ in (*before, *after)]
+            parts |= {"unlimited": quoted(_text(b", ".join(refused)))} if refused else {}
         parts["output"] = str(self._log.total)
         parts["left_out"] = str(self._log.left_out)
         return "{" + ", ".join(f'"{name}": {value}' for name, value in parts.items()) + "}\n"
-
-    def _limits_hit(self) -> list[tuple[str, str]]:
-        """Return into which limits the run ran, and which of them could not be set."""
-        if not self._facts["cgroup"] or not self._pid:
-            return []
-        _, _, before, after, _ = self._facts["cgroup"]
-        own = self._cgroup
-        hits = own.hits() if own else []
-        refused = own.refused if own else [name for name, _ in (*before, *after)]
-        return [*hits, ("unlimited", _text(b", ".join(refused)))] if refused else hits
 
 
 def now() -> float:
