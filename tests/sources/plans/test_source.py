@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from horae.core.entry import Entry, Unarmed
 from horae.core.source import is_within
-from horae.files import cache
+from horae.files import cache, read as files
 from horae.files.cache import _covered
 from horae.files.read import PlanFileError, PlanFiles, read_plan
 from horae.sources.plans import source as org
@@ -149,7 +149,7 @@ def test_after_a_restart_a_file_that_did_not_change_is_not_even_read(
         read.append(path)
         return read_plan(path, root=root, limit=limit)
 
-    monkeypatch.setattr(cache, "read_plan", reading)
+    monkeypatch.setattr(files, "read_plan", reading)
     scan = scanned(OrgSource(tmp_path), index)
     assert read == [str(tmp_path / "b.org")]
     assert (titles(scan), scan.standing) == (["b.org:1 better"], ("a.org",))
@@ -237,7 +237,7 @@ def test_a_directory_that_cannot_be_listed_keeps_what_is_known_of_it(
     source = OrgSource(tmp_path)
     known = looked(source)
     refused = PlanFileError(f"{tmp_path}/locked/", "cannot be listed: permission denied")
-    monkeypatch.setattr(cache, "find_plans", lambda *_, **__: PlanFiles((), (refused,)))
+    monkeypatch.setattr(files, "find_plans", lambda *_, **__: PlanFiles((), (refused,)))
     scan = scanned(source, known.index)
     assert (scan.entries, scan.problems, scan.standing) == ((), (refused,), ("locked/",))
     assert scan.index == {}
@@ -279,7 +279,7 @@ def test_a_plan_that_goes_while_it_is_looked_for_stands_until_the_next_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = PlanFiles((f"{tmp_path}/went.org",), ())
-    monkeypatch.setattr(cache, "find_plans", lambda *_, **__: found)
+    monkeypatch.setattr(files, "find_plans", lambda *_, **__: found)
     scan = scanned(OrgSource(tmp_path))
     assert (scan.entries, scan.standing, len(scan.problems)) == ((), ("went.org",), 1)
 
@@ -300,7 +300,7 @@ def test_a_large_tree_that_stands_is_looked_through_without_a_parse(
     for number in range(count):
         (tmp_path / f"{number:05}.org").write_text(workflow(f"W{number}"))
     index = looked(OrgSource(tmp_path)).index
-    monkeypatch.setattr(cache, "read_plan", None)
+    monkeypatch.setattr(files, "read_plan", None)
     source = OrgSource(tmp_path)
     assert len(scanned(source, index).standing) == count
     assert source._shelf._pages == {}
