@@ -144,7 +144,6 @@ class Runners:
         return None if runner is None else await runner.look_back(filed, run)
 
     async def obstacle(self, filed: Filed) -> str | None:
-        """Return why a receipt that is held back would be so again; None if it would not."""
         _, asked = self.by_work.get(filed.work, (None, None))
         if asked is None:  # nobody can tell without trying; the next start tries
             return filed.receipt.reason
@@ -245,7 +244,6 @@ class App:
         return EngineFacts(True, str(self.data), os.getpid(), since, told)
 
     def is_well(self) -> bool:
-        """Tell whether the loop turns, has a plan, and what it decides is written down."""
         turned_at, now = self.engine.turned_at, self.clock.now()
         lags = turned_at is None or abs(now - turned_at) > 2 * LONGEST_REST
         return not lags and self.engine.trouble is None and not self.engine.is_blank
@@ -350,8 +348,6 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
 
 
 class _CrewParts(NamedTuple):
-    """What assigns the tasks of the board, runs them, and runs the ticks of the crew."""
-
     dispatcher: Dispatcher | None
     dispatches: DispatchRunner
     keeper: KeeperRunner | None
@@ -603,7 +599,6 @@ async def _read_files_again(app: App) -> None:
 
 
 async def _read_secrets_again(app: App) -> None:
-    """Look again at secrets that cannot be read: nobody tells when they can."""
     while True:
         await app.clock.wait(asyncio.Event(), until=app.clock.now() + UNREAD)
         if await app.place.secrets.look_again():
@@ -745,7 +740,6 @@ async def _beat(app: App) -> None:
 
 
 def post_key(data: Path) -> bytes:
-    """Return the key that signs posted messages; it is made the first time."""
     path = data / _SIGNATURE
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

@@ -237,7 +237,6 @@ def crew_source(
 
 
 def settings_registry(config: Config) -> Registry:
-    """Return a registry without agents that knows what runs those that name no command."""
     return Registry(
         command=lambda: config.agent_command,
         provider=provider_of(os.environ, config.secrets),
@@ -317,7 +316,6 @@ class AgentLookup:
     def _defined(
         self, path: str, *, otherwise: str = "", root: str | None = None
     ) -> Iterator[Agent]:
-        """Yield the agents that a file defines; beneath a root it need not define any."""
         text = self._text(path, root=root)
         if text is None or (root is not None and _TAG not in text):
             return

@@ -150,7 +150,6 @@ class ClusterNode:
         return is_trusted(self.clock.elapsed(), self._trusted)
 
     async def keep(self, stop: asyncio.Event, *, may_lead: bool = True) -> None:
-        """Take part until *stop* is set; a lease that is lost ends the runs, and is taken anew."""
         self._own = own = self.assemble(self.ledger)
         self._head = await self.plan.head()
         self.keys = keys_of(
@@ -351,7 +350,6 @@ class ClusterNode:
         return [node_data(each, leader, runs[each.member.name]) for each in members]
 
     async def _renew(self, term: int, began: timedelta) -> None:
-        """Renew the leader's lease; return never, but when it is lost or not known to hold."""
         trusted = trusted_until(began, self.lease, margin=self.lease / 5)
         while self.clock.elapsed() < trusted:
             began = self.clock.elapsed()

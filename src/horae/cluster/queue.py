@@ -121,8 +121,6 @@ class Carried(Launch):
             self.left(number, filed)
 
     def _do(self, number: int, part: Awaitable[None]) -> None:
-        """Do something beside the loop; what cannot be written now is looked at again."""
-
         async def done() -> None:
             extra = {"receipt": number}
             try:

@@ -454,7 +454,6 @@ class Config:
         return _value(setting, _default(setting, self.root))
 
     def accept(self, written: Values) -> None:
-        """Let guarded settings count that a person has confirmed: HOT ones and secrets at once."""
         file = _File(f"{self.home}/{FILE}", {way: json.loads(v) for way, v in written.items()}, {})
         secrets = dict(_secrets(file, self.home, os.environ.get("HOME", "")))
         given = dict(self._given)
@@ -650,7 +649,6 @@ def _shown_at(way: Way, text: str | None) -> object:
 
 
 def confirm(config: Config, digest: str) -> Untrusted:
-    """Let the guarded settings count that are written now; of a clone, until the next start."""
     found = untrusted(config)
     if found.digest != digest:
         raise SettingsChangedError

@@ -46,7 +46,6 @@ class EngineSettings:
         return (await asyncio.to_thread(untrusted, self.config)).data()
 
     async def trust(self, digest: str) -> dict[str, Any]:
-        """Let the settings count that were looked at, and say which of them need a restart."""
         actor = current_actor()
         if actor.startswith("agent:"):
             raise TrustError(actor)
@@ -81,7 +80,6 @@ class EngineSettings:
         return self.config.home != self.config.root
 
     async def _came_with_commit(self, found: Untrusted) -> bool:
-        """Remember what another git brought: it stands in a commit as soon as it is seen."""
         unknown = [each for each in found.waiting if not each.commit]
         if not unknown or self._is_clone:
             return False

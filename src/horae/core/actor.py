@@ -87,7 +87,6 @@ async def own_actor(ledger: Ledger, data: Path) -> str:
 
 
 def own_run(data: Path) -> str:
-    """Return the number of the run inside which this process is, if it is of these data."""
     theirs, run = os.environ.get("HORAE_DATA", ""), os.environ.get("HORAE_RUN", "")
     is_ours = bool(theirs) and os.path.realpath(theirs) == os.path.realpath(data)
     return run if is_ours and _is_number(run) else ""

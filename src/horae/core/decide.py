@@ -99,7 +99,6 @@ def decide(
 
 
 def close(entry: Entry, *, now: datetime, reason: Reason) -> Decision:
-    """Return what to write when a rule ends, pauses or changes: nothing past fires any more."""
     entry = unpaused(entry)  # what comes while it is paused has its receipt, too
     since = entry.accounted_to
     if since is None or now <= since:
@@ -299,7 +298,6 @@ def jitter(entry: Entry, key: str) -> timedelta:
 
 
 def _ended_at(entry: Entry, receipts: tuple[Receipt, ...], now: datetime) -> datetime | None:
-    """Return the end to count from: a moment that never ran was over when that was decided."""
     rule = entry.rule
     counts_from_end = isinstance(rule, CadenceRule) or (
         isinstance(rule, RepeaterRule) and rule.repeater.kind is RepeaterKind.RESTART

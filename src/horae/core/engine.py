@@ -78,8 +78,6 @@ class Approvals(Protocol):
 
 
 class Engine:
-    """All entries of all sources; *launch* makes what starts runs on other machines."""
-
     def __init__(
         self,
         *,
@@ -177,7 +175,6 @@ class Engine:
             await self._clock.wait(self._poked, until=until)
 
     async def turn(self) -> datetime:
-        """Decide all that has come due and start what may start; return when to wake."""
         async with self._turning:
             self._poked.clear()
             if self.launch.failure is not None:
@@ -378,7 +375,6 @@ class Engine:
         await self._offer_waiting()
 
     async def _compare_clocks(self, now: datetime) -> None:
-        """Record an event if the clock shows more, or less, than has passed since the last turn."""
         epoch = now - self._clock.elapsed()
         by = timedelta(0) if self._epoch is None else epoch - self._epoch
         if abs(by) >= DRIFT:

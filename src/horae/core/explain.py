@@ -413,14 +413,12 @@ _REQUESTS: Final = frozenset({ReasonCode.REQUESTED, ReasonCode.BACKFILL, ""})
 
 
 def requested_words(filed: Filed) -> str:
-    """Return by whom a receipt was requested; nothing if nobody did, or its reason says so."""
     if filed.actor == ENGINE or filed.receipt.reason.code in _REQUESTS:
         return ""
     return f"requested by {actor_words(filed.actor)}"
 
 
 def late(filed: Filed) -> timedelta:
-    """Return how long after its moment a receipt was decided; a request is never late."""
     if not is_planned(filed.receipt.key):
         return timedelta(0)
     return max(filed.lateness, timedelta(0))

@@ -271,8 +271,6 @@ def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterato
 
 
 class _Lack(NamedTuple):
-    """Why an ask does not start, and which receipt has what it lacks or keeps it for itself."""
-
     reason: Reason
     by: int | None = None
     is_crew: bool = False  # it lacks a place in the crew
@@ -331,7 +329,6 @@ class _Room:
             self._waits_for.setdefault(ask.parent, []).extend(others)
 
     def circle(self, ask: SlotRequest) -> _Lack | None:
-        """Return what a rider lacks that comes free only after its own parent has ended."""
         parent = self._home(ask)
         if parent is None:
             return None
@@ -506,7 +503,6 @@ class Gate:
         return list(obstacles(self._released(), self.capacity, now=now))
 
     def startable(self, receipts: Iterable[Filed], *, now: datetime) -> list[Filed]:
-        """Return which of some receipts that wait could start now, known here or not."""
         due = {each.number: each for each in receipts if each.receipt.start_at <= now}
         state = offer(self._released(), map(self._ask, due.values()))
         asked = (each for each in obstacles(state, self.capacity, now=now) if each.reason is _READY)

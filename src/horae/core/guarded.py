@@ -70,7 +70,6 @@ def as_values(leaves: Mapping[Way, object]) -> Values:
 
 
 def leaves_of(tables: Mapping[str, object]) -> dict[Way, object]:
-    """Return each value of tables by its way; an empty table is a value, too."""
     leaves: dict[Way, object] = {}
     stack: list[tuple[Way, object]] = [((), tables)]
     while stack:

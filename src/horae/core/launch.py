@@ -70,7 +70,6 @@ class Launch:
         task.add_done_callback(self._tasks.discard)
 
     def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
-        """End the run of a receipt; False: it has none."""
         story = self._stories.get(receipt)
         if story is None or story.cancelled is not None:
             return False
@@ -208,7 +207,6 @@ class Launch:
             raise RunError(Reason(ReasonCode.INTERNAL_ERROR, unexpected(error))) from error
 
     async def _ended(self, held: Held) -> Ended:
-        """Return how a run ended; an unreadable end ends no other run."""
         try:
             return await held.ended()
         except ports.LedgerError:

@@ -122,8 +122,6 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened; numbers only go up."""
-
     number: int
     at: datetime
     kind: str
@@ -184,9 +182,7 @@ class Pruned:
 class Clock(Protocol):
     def now(self) -> datetime: ...
     def elapsed(self) -> timedelta: ...
-
-    async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
-        """Return when the moment has come or the event is set."""
+    async def wait(self, event: asyncio.Event, *, until: datetime) -> None: ...
 
 
 class Ledger(Protocol):
@@ -210,10 +206,7 @@ class Ledger(Protocol):
         """
 
     async def knows(self, source: str) -> bool: ...
-
-    async def loose(self, source: str) -> list[str]:
-        """Return the files of a source that hold what is in no commit."""
-
+    async def loose(self, source: str) -> list[str]: ...
     async def entry(self, number: int) -> Listed | None: ...
 
     async def find(self, word: str) -> list[Listed]:
@@ -228,9 +221,7 @@ class Ledger(Protocol):
     async def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]: ...
     async def followers(self) -> list[Listed]: ...
     async def due(self, *, now: datetime, limit: int = 1000) -> list[DueEntry]: ...
-
-    async def wake_at(self) -> datetime | None:
-        """Return when the next moment of all comes, or the next pause ends."""
+    async def wake_at(self) -> datetime | None: ...
 
     async def decide(self, steps: Sequence[EntryStep], *, now: datetime, term: int) -> list[Filed]:
         """Move watermarks and file receipts, all at once; return what was filed.
@@ -283,12 +274,8 @@ class Ledger(Protocol):
 
     async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
     async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
-
-    async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int:
-        """Record that all that follows from these receipts is done; return of how many."""
-
-    async def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
-        """Return the final receipts after a number that are not settled, oldest first."""
+    async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int: ...
+    async def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]: ...
 
     async def pause(
         self, entry: int, *, now: datetime, term: int, note: str = "", until: datetime | None = None
@@ -316,10 +303,7 @@ class Ledger(Protocol):
         cursor: int | None = None,
         limit: int = 100,
     ) -> ReceiptPage: ...
-
-    async def late(self, *, since: datetime, by: timedelta, limit: int = 1000) -> list[Filed]:
-        """Return planned runs and requests since a moment that were decided so much later."""
-
+    async def late(self, *, since: datetime, by: timedelta, limit: int = 1000) -> list[Filed]: ...
     async def runs_of(self, receipt: int) -> list[Run]: ...
     async def run(self, number: int) -> Run | None: ...
     async def open_runs(self) -> list[tuple[Filed, Run]]: ...
@@ -337,10 +321,7 @@ class Ledger(Protocol):
     ) -> None: ...
     async def newest_event(self) -> int: ...
     async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]: ...
-
-    async def job(self, filed: Filed, run: Run) -> Job | None:
-        """Return all that the run of a receipt needs; None: its text is not in the ledger."""
-
+    async def job(self, filed: Filed, run: Run) -> Job | None: ...
     async def text(self, digest: str) -> str | None: ...
 
     async def prune(
@@ -349,7 +330,6 @@ class Ledger(Protocol):
 
 
 async def receipts_of(ledger: Ledger, statuses: Collection[Status]) -> list[Filed]:
-    """Return all receipts that have one of some statuses."""
     page = await ledger.receipts(statuses=statuses, limit=1000)
     found = [*page.receipts]
     while page.cursor is not None:
@@ -371,8 +351,6 @@ class LauncherLostError(HoraeError, code="launcher_lost", exit_code=Exit.TEMPORA
 
 
 class HeldBackError(HoraeError, code="held_back"):
-    """A run that cannot be made before a person has done something."""
-
     def __init__(self, reason: str) -> None:
         self.reason = coded(reason, ReasonCode.NOT_READY)
         super().__init__(reason)
@@ -408,8 +386,6 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The receipt that an alert follows, what of it the alert waited for, and its last run."""
-
     filed: Filed
     event: tuple[Occasion, ...] = ()
     run: Run | None = None
@@ -448,10 +424,7 @@ class Held(Protocol):
     @property
     def process(self) -> Process: ...
     def go(self) -> None: ...
-
-    def cancel(self, reason: str) -> None:
-        """End the run and all that it started, also if it was never let go."""
-
+    def cancel(self, reason: str) -> None: ...
     async def ended(self) -> Ended: ...
 
 
@@ -470,8 +443,7 @@ class AgentAnswers(Protocol):
     async def why_held(self, plan: Plan) -> str | None:
         """Return which secret cannot be read that an agent of a plan needs, if so."""
 
-    async def check(self, name: str) -> None:
-        """Raise an error that says why an agent cannot run."""
+    async def check(self, name: str) -> None: ...
 
     async def ask(
         self,

@@ -45,8 +45,6 @@ def project(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
 
 
 class Stretch(NamedTuple):
-    """A window in which an entry fires as its rule says, and the entry as it stands then."""
-
     entry: Entry
     start: datetime
     end: datetime
@@ -117,7 +115,6 @@ _STEPS = {Unit.HOUR: timedelta(hours=1), Unit.DAY: timedelta(days=1), Unit.WEEK:
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """Return a moment in UTC, the nearest there is if the calendar ends before it."""
     if moment.tzinfo is UTC:
         return moment
     if moment.utcoffset() is None:

@@ -88,7 +88,6 @@ class Service:
     agent_state: Callable[[str], views.AgentState] = lambda _: views.AgentState()
 
     async def named(self, word: str) -> Listed:
-        """Return the one entry that a word names; entries that are gone come last."""
         found = await self.ledger.find(word)
         file, _, line = word.rpartition(":")
         if not found and file and line.isascii() and line.isdecimal():
@@ -247,7 +246,6 @@ class Service:
             raise
 
     async def why(self, ask: explain.WhyQuestion, *, limit: int = 20) -> views.WhyReport:
-        """Return what was decided about moments of an entry, by default the last and the next."""
         now = self.clock.now()
         found = await self._asked(ask)
         about = self._entry_line(found)
@@ -478,7 +476,6 @@ class Service:
         return line
 
     async def tick(self, word: str, *, note: str = "") -> views.ReceiptLine:
-        """Let an agent tick now, or its pending tick start; the next one follows from its end."""
         crew = await self.ledger.entries_that_are(Trait.AGENT, limit=BATCH)
         address = f"agent:{word}"
         agents = (each for each in crew if word == each.mark.title or address == each.mark.address)

@@ -74,8 +74,6 @@ def is_within(file: str, name: str) -> bool:
 
 
 class SourceError(HoraeError, code="source"):
-    """A source that failed as a whole: what it held so far stands."""
-
     def __init__(self, name: str, error: Exception) -> None:
         self.name = name
         self.reason = str(error) if isinstance(error, HoraeError) else unexpected(error)

@@ -153,5 +153,4 @@ def _repeater_words(rule: RepeaterRule) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Tell whether a text is a number that the ledger may have given."""
     return text.isascii() and text.isdecimal() and len(text) <= 18

@@ -59,8 +59,6 @@ _DOTS: Final = re.compile(r"(?:^|[/\\])(?:\.|%2e){2}(?:[/\\?#]|$)|%2f|%5c", re.I
 
 
 class Mode(StrEnum):
-    """What a policy does with the tools that it does not list."""
-
     ALLOW_ALL = "allow_all"
     DENY_ALL = "deny_all"
     ALLOW_LIST = "allow_list"  # only those that are listed may be used
@@ -100,7 +98,6 @@ class ToolPolicy:
         return self.mode is Mode.ALLOW_ALL or (self.mode is Mode.DENY_LIST and not self.tools)
 
     def names(self, tool: str) -> bool:
-        """Tell whether a tool is allowed by its name, and not only because nothing forbids it."""
         listed = self.tools if self.mode is Mode.ALLOW_LIST else ()
         return any(pattern.tool == tool for pattern in listed)
 
@@ -311,7 +308,6 @@ def _fits_path(pattern: str, path: str) -> bool:
 
 
 def _after_stars(wanted: list[str], places: set[int]) -> set[int]:
-    """Return the places in a pattern, and those behind a `**` that stands for nothing."""
     reached = set(places)
     for at, step in enumerate(wanted):
         if at in reached and step == "**":
