@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.identity import KnownEntry, Mark, Match, match
+from horae.core.identity import Mark, Match, match
 from horae.org.document import read
 from horae.sources.plans.arming import scan_plan
 from scale import scaled
@@ -33,9 +33,9 @@ def scan(files: Mapping[str, str]) -> list[Mark]:
     ]
 
 
-def known(marks: Sequence[Mark]) -> list[KnownEntry]:
+def known(marks: Sequence[Mark]) -> dict[int, Mark]:
     """Return entries as the ledger knows them, numbered from 1."""
-    return [KnownEntry(number, mark) for number, mark in enumerate(marks, 1)]
+    return dict(enumerate(marks, 1))
 
 
 def numbers(before: str | Mapping[str, str], now: str | Mapping[str, str]) -> Match:
@@ -194,12 +194,12 @@ def test_a_double_is_not_mistaken_for_one_that_moved() -> None:
 
 def test_of_two_known_at_one_address_the_longer_known_stays() -> None:
     mark = scan({"plan.org": WATER})[0]
-    assert match([KnownEntry(9, mark), KnownEntry(4, mark)], [mark]) == Match((4,), (9,), ())
+    assert match({9: mark, 4: mark}, [mark]) == Match((4,), (9,), ())
 
 
 def test_the_longer_known_of_one_address_is_told_by_its_own_looks() -> None:
     roses, lawn = scan({"plan.org": WATER + WATER.replace("roses", "lawn")})
-    found = match([KnownEntry(4, roses), KnownEntry(9, lawn)], [roses, lawn])
+    found = match({4: roses, 9: lawn}, [roses, lawn])
     assert found == Match((4, None), (9,), (1,))
 
 
@@ -281,25 +281,25 @@ def unique(marks: list[Mark]) -> list[Mark]:
     return list({mark.address: mark for mark in marks}.values())
 
 
-def slow(was: Sequence[KnownEntry], scanned: Sequence[Mark]) -> list[int | None]:
+def slow(was: dict[int, Mark], scanned: Sequence[Mark]) -> list[int | None]:
     """Return the numbers by comparing everything with everything."""
     found: list[int | None] = [None] * len(scanned)
     for place, mark in enumerate(scanned):
-        for one in was:
-            if one.mark.address == mark.address:
-                found[place] = one.number
+        for number, one in was.items():
+            if one.address == mark.address:
+                found[place] = number
     for signs in (["body"], ["title", "rule"], ["body"]):
-        gone = [one for one in was if one.number not in found]
+        gone = [number for number in was if number not in found]
         new = [place for place in range(len(scanned)) if found[place] is None]
 
         def is_alike(one: Mark, other: Mark, signs: list[str] = signs) -> bool:
             return all(getattr(one, sign) == getattr(other, sign) for sign in signs)
 
         for place in new:
-            candidates = [one for one in gone if is_alike(one.mark, scanned[place])]
+            candidates = [each for each in gone if is_alike(was[each], scanned[place])]
             rivals = [other for other in new if is_alike(scanned[other], scanned[place])]
             if len(candidates) == len(rivals) == 1:
-                found[place] = candidates[0].number
+                found[place] = candidates[0]
     return found
 
 
@@ -333,9 +333,9 @@ def test_a_number_goes_to_one_entry_and_one_address_has_one_armed(
 def test_it_does_not_matter_in_what_order_the_known_are_told(
     was: list[Mark], scanned: list[Mark], chance: object
 ) -> None:
-    shuffled = known(was)
+    shuffled = [*known(was).items()]
     chance.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis says object
-    assert match(shuffled, scanned) == match(known(was), scanned)
+    assert match(dict(shuffled), scanned) == match(known(was), scanned)
 
 
 # Sequences of edits on real plans, with a model that knows the truth
@@ -455,7 +455,7 @@ class Book:
     def scan(self, world: World) -> tuple[Match, list[Mark], list[Task]]:
         texts, order = world.plans()
         marks = scan(texts)
-        found = match([KnownEntry(n, mark) for n, mark in self.marks.items()], marks)
+        found = match(self.marks, marks)
         return found, marks, order
 
     def write(self, found: Match, marks: list[Mark], order: list[Task]) -> None:

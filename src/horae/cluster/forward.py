@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -26,15 +27,19 @@ _HEALTH: Final = frozenset({"/healthz", "/readyz"})
 _SETTINGS: Final = "/api/v1/settings/"  # which each machine has for itself
 
 
+@dataclass(frozen=True, slots=True)
 class Porter:
-    def __init__(self, member: ClusterNode) -> None:
-        self._member = member
+    member: ClusterNode
 
     def around(self, own: ASGIApp) -> ASGIApp:
-        to_leader = self._to(self._leader)
+        def leader() -> tuple[str, ListenAddress] | None:
+            found = self.member.leader
+            return None if found is None else self._where(found.holder)
+
+        to_leader = self._to(leader)
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            path, member = scope.get("path", ""), self._member
+            path, member = scope.get("path", ""), self.member
             run = await self._run_of(path)
             if run is not None and run.member == member.name:
                 await own(scope, receive, send)
@@ -58,11 +63,11 @@ class Porter:
             return None
         number = path.removeprefix(_RUNS).removesuffix(_LOG)
         is_number = number.isascii() and number.isdecimal() and len(number) < 19
-        return await self._member.ledger.run(int(number)) if is_number else None
+        return await self.member.ledger.run(int(number)) if is_number else None
 
     def _output(self, run: Run) -> ASGIApp:
         async def kept(scope: Scope, receive: Receive, send: Send) -> None:
-            found = await self._member.ledger.log(run.number)
+            found = await self.member.ledger.log(run.number)
             if found is None and run.facts.get("output") == 0:
                 found = b""  # it has said nothing
             if found is None:
@@ -75,7 +80,7 @@ class Porter:
         return self._to(lambda: self._where(run.member), otherwise=kept)
 
     def _health(self) -> ASGIApp:
-        member = self._member
+        member = self.member
         now, is_up = member.clock.now(), member.is_up
         problems = [] if is_up else ["the lease of this node is not renewed"]
         said = {
@@ -89,17 +94,13 @@ class Porter:
         return as_json(said, HTTPStatus.OK if is_up else HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _to(self, where: Where, otherwise: ASGIApp | None = None) -> ASGIApp:
-        keys = self._member.keys
+        keys = self.member.keys
         assert keys is not None, "a member has its keys before it answers"
-        return Forwarder(where, keys.node, self._member.name, otherwise)
-
-    def _leader(self) -> tuple[str, ListenAddress] | None:
-        leader = self._member.leader
-        return None if leader is None else self._where(leader.holder)
+        return Forwarder(where, keys.node, self.member.name, otherwise)
 
     def _where(self, name: str) -> tuple[str, ListenAddress] | None:
-        for each in self._member.members:
-            if each.member.name == name and each.is_alive and name != self._member.name:
+        for each in self.member.members:
+            if each.member.name == name and each.is_alive and name != self.member.name:
                 host, _, port = each.member.address.rpartition(":")
                 return name, ListenAddress(host.strip("[]"), int(port))
         return None

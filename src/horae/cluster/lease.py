@@ -77,9 +77,11 @@ def renewal_after(lease: timedelta) -> timedelta:
 
 def node_data(each: Membership, leader: Leader | None, runs: int) -> dict[str, object]:
     leads = leader is not None and leader.holder == each.member.name
+    state = "draining" if each.is_draining else "up"
+    state = "left" if each.left_at is not None else state if each.is_alive else "lost"
     return {
         "node": each.member.name,
-        "state": _state(each),
+        "state": state,
         "leads": leads,
         "term": leader.term if leader is not None and leads else None,
         "runs": runs,
@@ -89,11 +91,3 @@ def node_data(each: Membership, leader: Leader | None, runs: int) -> dict[str, o
         "version": each.member.version,
         "seen_at": each.seen_at.isoformat(timespec="seconds"),
     }
-
-
-def _state(each: Membership) -> str:
-    if each.left_at is not None:
-        return "left"
-    if not each.is_alive:
-        return "lost"
-    return "draining" if each.is_draining else "up"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,6 @@ class Mark:
     title: str
     rule: str
     body: str  # a digest of all that stands under the headline
-
-
-@dataclass(frozen=True, slots=True)
-class KnownEntry:
-    """An entry that has a number; the lower, the longer it is known."""
-
-    number: int
-    mark: Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +34,14 @@ class Match:
     doubles: tuple[int, ...]
 
 
-def match(known: Iterable[KnownEntry], scanned: Sequence[Mark]) -> Match:
-    """Return which of the *scanned* entries are the *known* ones.
+def match(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> Match:
+    """Return which of the *scanned* entries are *known*; the lower a number, the longer it is.
 
-    >>> was = KnownEntry(7, Mark("plan.org::Water", "Water", "++1d", "b1"))
-    >>> match([was], [Mark("garden.org::Water", "Water", "++1d", "b2")]).numbers
+    >>> was = Mark("plan.org::Water", "Water", "++1d", "b1")
+    >>> match({7: was}, [Mark("garden.org::Water", "Water", "++1d", "b2")]).numbers
     (7,)
     """
-    left = {each.number: each.mark for each in sorted(known, key=lambda each: each.number)}
+    left = dict(sorted(known.items()))
     numbers: list[int | None] = [None] * len(scanned)
     doubles = _doubles(left, scanned)
     open_places = [place for place in range(len(scanned)) if place not in doubles]

@@ -94,7 +94,17 @@ class Launch:
         for receipt in self.receipts:
             self.cancel(receipt, reason, outcome=Status.INTERRUPTED)
         await resting
-        await self._be_sure()
+        # Leave nothing half started behind, if the ledger can be written in time.
+        never = asyncio.Event()
+        while self.is_unsure and self.give_up_at is not None:
+            try:
+                await self.reconcile()
+            except (LedgerBusyError, LedgerWriteError) as error:
+                log.warning("cannot find out which runs were started: %s", error)
+            if self.clock.elapsed() >= self.give_up_at:
+                return  # the next start looks back
+            if self.is_unsure:
+                await self.clock.wait(never, until=self.clock.now() + AGAIN)
 
     async def look_back(self) -> None:
         for filed, run in await self.ledger.open_runs():
@@ -114,18 +124,6 @@ class Launch:
         except BaseException:  # also if it is given up in the middle
             self.is_unsure = True
             raise
-
-    async def _be_sure(self) -> None:
-        never = asyncio.Event()
-        while self.is_unsure and self.give_up_at is not None:
-            try:
-                await self.reconcile()
-            except (LedgerBusyError, LedgerWriteError) as error:
-                log.warning("cannot find out which runs were started: %s", error)
-            if self.clock.elapsed() >= self.give_up_at:
-                return  # the next start looks back
-            if self.is_unsure:
-                await self.clock.wait(never, until=self.clock.now() + AGAIN)
 
     async def _tell(self, story: _StartedRun, refused: Reason | None) -> None:
         """Let a story go on beside the loop, and say when it is over, however it ends."""

@@ -126,24 +126,13 @@ class Service:
 
     def _entry_line(self, found: Listed) -> views.EntryLine:
         item, place = found.item, self._zone_of(found)
+        rule = entry_words(item, zone_name=place) if isinstance(item, Entry) else ""
+        reason = "" if isinstance(item, Entry) else item.reason
         return views.EntryLine(
-            found.number,
-            found.source,
-            found.mark.title,
-            found.mark.address,
-            item.origin,
-            place,
-            found.is_armed,
-            entry_words(item, zone_name=place) if isinstance(item, Entry) else "",
-            "" if isinstance(item, Entry) else item.reason,
-            found.first_seen_at,
-            found.gone_at,
-            found.pause,
-            found.next_at,
-            found.failures,
-            found.broken,
-            found.broken_at,
-        )
+            found.number, found.source, found.mark.title, found.mark.address, item.origin, place,
+            found.is_armed, rule, reason, found.first_seen_at, found.gone_at, found.pause,
+            found.next_at, found.failures, found.broken, found.broken_at,
+        )  # fmt: skip
 
     async def _again(self, found: Listed) -> views.EntryLine:
         return self._entry_line(await self.ledger.entry(found.number) or found)

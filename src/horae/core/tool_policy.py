@@ -213,10 +213,8 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def _allows(pattern: Pattern, name: str, argument: str) -> bool:
-    if pattern.tool != name:
-        return False
-    if pattern.argument is None:
-        return True
+    if pattern.tool != name or pattern.argument is None:
+        return pattern.tool == name
     if name == BASH:
         command = argument.strip(" \t")
         is_told = command == pattern.argument and not command.endswith(" *")
@@ -227,10 +225,8 @@ def _allows(pattern: Pattern, name: str, argument: str) -> bool:
 
 
 def _denies(pattern: Pattern, name: str, argument: str) -> bool:
-    if pattern.tool != name:
-        return False
-    if pattern.argument is None:
-        return True
+    if pattern.tool != name or pattern.argument is None:
+        return pattern.tool == name
     if name == BASH:
         whole = argument.strip(" \t")
         return any(_fits(pattern.argument, part) for part in (whole, *_parts(whole)))
@@ -245,17 +241,13 @@ def _denies(pattern: Pattern, name: str, argument: str) -> bool:
 def _fits(pattern: str, command: str) -> bool:
     """Tell whether a command is as a pattern says: `p *`, `* s`, `* w *`, else word for word."""
     starts, ends = pattern.startswith("* "), pattern.endswith(" *")
-    words = " ".join(pattern.removeprefix("* ").removesuffix(" *").split())
-    said = " ".join(command.split())
-    if not words or words == "*":
+    wanted = pattern.removeprefix("* ").removesuffix(" *").split()
+    words, said = f" {' '.join(wanted)} ", f" {' '.join(command.split())} "
+    if wanted in ([], ["*"]) or (starts and ends and words in said):
         return True
-    if starts and ends:
-        return f" {words} " in f" {said} "
-    if ends:
-        return said == words or said.startswith(f"{words} ")
-    if starts:
-        return said == words or said.endswith(f" {words}")
-    return command.split() == pattern.split()
+    if starts == ends:
+        return said == words and not starts
+    return said.startswith(words) if ends else said.endswith(words)
 
 
 def _parts(command: str) -> Iterable[str]:

@@ -329,10 +329,8 @@ class AmbiguousEntryError(HoraeError, code="entry_ambiguous", exit_code=Exit.USA
         self.candidates = [
             {
                 "entry": each.number,
-                "title": each.mark.title,
-                "address": each.mark.address,
-                "file": each.item.origin.file,
-                "line": each.item.origin.line,
+                **json_fields(each.mark, "title address"),
+                **json_fields(each.item.origin, "file line"),
             }
             for each in found
         ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.decide import Decision
 from horae.core.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time
-from horae.core.identity import KnownEntry, Mark, match
+from horae.core.identity import Mark, match
 from horae.core.receipt import GONE, Reason, ReasonCode, broken_receipt
 from horae.store import codec
 from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule, first_seen
@@ -43,7 +43,7 @@ def scan(
     ground = _ScanScope(scan, book.index(source))
     found = [_ScannedEntry(_plain_mark(each.mark), each) for each in scan.entries]
     chosen, rows, unsure = _choose(book, source, found, ground)
-    known = [KnownEntry(number, mark_of(row)) for number, row in rows.items()]
+    known = {number: mark_of(row) for number, row in rows.items()}
     matched = match(known, [each.mark for each in chosen])
     doubles = frozenset(matched.doubles)
     winners: dict[str, str] = {}

@@ -26,7 +26,7 @@ from horae.core.entry import (
     Work,
     key_time,
 )
-from horae.core.identity import KnownEntry, match
+from horae.core.identity import match
 from horae.core.ports import Ended, Job, Process, Run, Unreleased
 from horae.core.project import next_moment
 from horae.core.receipt import Filed, Receipt, Status
@@ -179,7 +179,7 @@ def test_one_task_never_takes_the_history_of_another_however_alike_they_are(root
     (root / "board/tasks/1.md").unlink()
     put(root, "2.md", task(2))
     [new] = scanned(BoardSource(Board.below(root), now=wednesday)).entries
-    assert match([KnownEntry(1, old.mark)], [new.mark]).numbers == (None,)
+    assert match({1: old.mark}, [new.mark]).numbers == (None,)
 
 
 def test_a_scan_that_finds_something_new_is_told_of_and_no_other(root: Path) -> None:

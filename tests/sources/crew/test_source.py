@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.entry import CadenceRule, Entry, Unarmed, Work
-from horae.core.identity import KnownEntry, match
+from horae.core.identity import match
 from horae.sources.crew.rules import STAGGER
 from horae.sources.crew.source import (
     CrewCadence,
@@ -147,7 +147,7 @@ def test_a_heading_of_several_words_without_a_def_is_only_a_heading(tmp_path: Pa
 
 def test_a_restart_or_an_edit_leaves_every_member_the_one_it_was(tmp_path: Path) -> None:
     marks = [each.mark for each in scanned(tmp_path, MANIFEST).entries]
-    known = [KnownEntry(number, mark) for number, mark in enumerate(marks, start=1)]
+    known = dict(enumerate(marks, start=1))
     manifest = tmp_path / "crew.org"
     later = CrewSource(manifest, CrewCadence(START + HOUR))
     again = [each.mark for each in asyncio.run(later.scan({})).entries]
