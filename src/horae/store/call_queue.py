@@ -65,22 +65,28 @@ class QueuedCall(Generic[T]):
 
 
 class CallQueue:
-    """Calls that wait for one thread, in their order."""
+    """Calls that wait for one thread, in their order; without a name each is done at once."""
 
-    def __init__(self, name: str) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+    def __init__(self, name: str = "") -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name) if name else None
         self._waiting: deque[QueuedCall[Any]] = deque()
         self._lock = Lock()
         self._is_served = False
 
     async def do(self, work: Callable[[], T]) -> T:
         """Do something else in that thread, after all that waits now."""
+        if self._pool is None:
+            return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def join(
         self, call: QueuedCall[T], serve: Callable[[Sequence[QueuedCall[Any]]], None]
     ) -> T:
         """Wait in line; *serve* does several calls and says of each what came of it."""
+        if self._pool is None:
+            serve([call])
+            call.answer()
+            return await call.future
         with self._lock:
             self._waiting.append(call)
             is_first, self._is_served = not self._is_served, True
@@ -90,7 +96,8 @@ class CallQueue:
 
     def rest(self) -> None:
         """End the thread when its work is done."""
-        self._pool.shutdown(wait=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
 
     def _serve_all(self, serve: Callable[[Sequence[QueuedCall[Any]]], None]) -> None:
         while calls := self._take():
@@ -115,23 +122,6 @@ class CallQueue:
                 calls.append(self._waiting.popleft())
             self._is_served = bool(calls)
             return calls
-
-
-class InlineQueue:
-    """A queue without a thread: each call is done at once."""
-
-    async def do(self, work: Callable[[], T]) -> T:
-        return work()
-
-    async def join(
-        self, call: QueuedCall[T], serve: Callable[[Sequence[QueuedCall[Any]]], None]
-    ) -> T:
-        serve([call])
-        call.answer()
-        return await call.future
-
-    def rest(self) -> None:
-        pass
 
 
 def _answer(calls: Sequence[QueuedCall[Any]]) -> None:

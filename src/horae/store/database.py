@@ -228,21 +228,9 @@ def migrate(connection: sqlite3.Connection, *, seal: Seal | None = None) -> None
     for number, script in enumerate(migrations()[version:], start=version + 1):
         if version and seal is not None and script.startswith(_SEAL):
             seal(connection)  # before the version: killed in the middle it begins again
-        with transaction(connection):
-            for statement in statements(script):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {number}")
-
-
-def statements(script: str) -> Iterator[str]:
-    """Yield the statements of a script, which would otherwise each commit by itself."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+        # One transaction, or each statement would commit by itself.
+        marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {number};"
+        connection.executescript(f"{BEGIN};\n{script}\n{marks} COMMIT;")
 
 
 @contextmanager

@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
-from horae.core.ports import PATIENCE as MISSING, LedgerWriteError
+from horae.core.ports import PATIENCE as MISSING, LedgerWriteError, StaleTermError
 from horae.org.collector import collector_paused
 from horae.store import arming, scanning
 from horae.store.book import Batch, Book
-from horae.store.call_queue import CallQueue, InlineQueue, QueuedCall, do_all
+from horae.store.call_queue import CallQueue, QueuedCall, do_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -62,8 +62,8 @@ class BookLedger(ABC):
     place: str
     _writer: Any  # a connection; another one after the disk, or the server, has failed
     _reader: Any
-    _write_queue: CallQueue | InlineQueue
-    _read_queue: CallQueue | InlineQueue
+    _write_queue: CallQueue
+    _read_queue: CallQueue
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -145,6 +145,10 @@ class BookLedger(ABC):
             self._give_up(error)
             for call in calls:
                 call.error = error
+
+    def _check_term(self, term: int, current: int) -> None:
+        if term not in (current, ANYBODY):
+            raise StaleTermError(self.place, term=term, current=current)
 
     def _do_together(self, calls: Sequence[QueuedCall[Any]]) -> bool:
         """Do all of several calls; False: one spoils it or is not to be kept, so none is done."""

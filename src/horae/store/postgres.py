@@ -17,7 +17,7 @@ from horae.cluster.lease import LostLease
 from horae.core.access import REVOKED
 from horae.core.entry import Work
 from horae.core.gate import Machine
-from horae.core.ports import LedgerError, StaleTermError
+from horae.core.ports import LedgerError
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.store.book import Book, NodeJoin
@@ -290,9 +290,9 @@ class PostgresLedger(BookLedger):
 
         def check(call: QueuedCall[Any]) -> None:
             worker = call.worker
-            if worker is None and call.term not in (current, ANYBODY):
-                raise StaleTermError(self.place, term=call.term, current=current)
-            if worker is not None and not alive[worker]:
+            if worker is None:
+                self._check_term(call.term, current)
+            elif not alive[worker]:
                 raise LeaseOverError(self.place, name=worker.name, generation=worker.generation)
 
         return check

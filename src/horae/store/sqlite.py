@@ -22,15 +22,14 @@ from horae.core.ports import (
     LedgerDamagedError,
     LedgerWholeError,
     LedgerWriteError,
-    StaleTermError,
 )
 from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
 from horae.store.book import Book
-from horae.store.call_queue import CallQueue, InlineQueue
+from horae.store.call_queue import CallQueue
 from horae.store.database import PATIENCE
-from horae.store.ledger import ANYBODY, BookLedger
+from horae.store.ledger import BookLedger
 from horae.store.lock import Lock
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class SqliteLedger(BookLedger):
         self._path = path
         self._writer = writer
         self._reader = reader
-        self._write_queue, self._read_queue = queues or (InlineQueue(), InlineQueue())
+        self._write_queue, self._read_queue = queues or (CallQueue(), CallQueue())
         self._reopen = reopen
         self._lock = lock
         self._checkup = checkup
@@ -179,12 +178,7 @@ class SqliteLedger(BookLedger):
         self._trust_again()
         self._say(database.BEGIN)
         current = Book(self._writer).term()  # nobody else writes, so it stays as it is
-
-        def check(call: QueuedCall[Any]) -> None:
-            if call.term not in (current, ANYBODY):
-                raise StaleTermError(self.place, term=call.term, current=current)
-
-        return check
+        return lambda call: self._check_term(call.term, current)
 
     def _say(self, statement: str) -> None:
         self._writer.execute(statement)
