@@ -54,13 +54,6 @@ class FileChange:
         return [f"{name}: {short(old)} {arrow} {short(new)}" for name, old, new in self.diff]
 
 
-async def plan_files(triggers: Triggers, files: Sequence[DefinitionFile]) -> list[FileChange]:
-    changes, wrong = await judge_files(triggers, files)
-    if wrong:
-        raise FilesError(error_lines(wrong))
-    return changes
-
-
 def error_lines(wrong: Iterable[Diagnostic]) -> list[str]:
     return [f"{each.file}:{each.line}: {each.message}" for each in wrong]
 

@@ -155,12 +155,9 @@ def add(call: TriggerCall, /, name: str, *, disabled: bool, **given: Any) -> Non
 @_call
 def list_(call: TriggerCall, /, *, limit: int, offset: int) -> None:
     """List the triggers, newest first."""
-
-    async def look(triggers: Triggers) -> tuple[dict[str, Any], list[str]]:
-        page = await triggers.page(limit=limit, offset=offset)
-        return page, await _conditions(triggers, page["items"])
-
-    page, conditions = call.access.read(look)
+    page, conditions = call.access.read(
+        lambda triggers: _described(triggers, triggers.page(limit=limit, offset=offset))
+    )
     rows = [
         (each["name"], _state(each), each["agent"], when, each["id"])
         for each, when in zip(page["items"], conditions, strict=True)
@@ -176,12 +173,7 @@ def list_(call: TriggerCall, /, *, limit: int, offset: int) -> None:
 @_call
 def show(call: TriggerCall, /, name: str) -> None:
     """Show a trigger, by its name or its id."""
-
-    async def look(triggers: Triggers) -> tuple[dict[str, Any], list[str]]:
-        found = await triggers.get(name)
-        return found, await _conditions(triggers, [found])
-
-    found, [condition] = call.access.read(look)
+    found, [condition] = call.access.read(lambda triggers: _described(triggers, triggers.get(name)))
     lines = [
         f"{found['name']}  {found['id']}",
         f"{_state(found)}, starts {found['agent']}, waits for {condition}",
@@ -391,8 +383,12 @@ def apply_path(
         raise files.FilesError(folder.errors)
 
     async def change(triggers: Triggers) -> list[files.FileChange]:
-        plan = files.plan_teardown if is_teardown else files.plan_files
-        changes = await plan(triggers, folder.definitions)
+        if is_teardown:
+            changes = await files.plan_teardown(triggers, folder.definitions)
+        else:
+            changes, wrong = await files.judge_files(triggers, folder.definitions)
+            if wrong:
+                raise files.FilesError(files.error_lines(wrong))
         if not dry_run:
             await files.apply_changes(triggers, changes)
         return changes
@@ -467,14 +463,16 @@ async def _with_source(triggers: Triggers, said: dict[str, Any]) -> dict[str, An
     return {**said, "trigger_config": {**config, "source_workflow_id": source.id}}
 
 
-async def _conditions(triggers: Triggers, items: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what each of some triggers waits for, with the names of those that they follow."""
-    configs = [each["trigger_config"] for each in items]
-    names = {}
+async def _described(
+    triggers: Triggers, asked: Awaitable[dict[str, Any]]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return a trigger or a page, and what each waits for, with the names of those it follows."""
+    found, names = await asked, {}
+    configs = [each["trigger_config"] for each in found.get("items", [found])]
     for each in {config.get("source_workflow_id") for config in configs} - {None}:
         with suppress(TriggerNotFoundError):  # one that was removed has no name
             names[each] = (await triggers.find(each)).definition.name
-    return [kind_of(config).describe(names) for config in configs]
+    return found, [kind_of(config).describe(names) for config in configs]
 
 
 def _state(workflow: Mapping[str, Any]) -> str:

@@ -79,26 +79,30 @@ class GithubPoller:
         return min(self._next_at.values(), default=None)
 
     async def _poll(self, trigger: Trigger) -> None:
+        kind, name, reason = trigger.definition.kind, trigger.definition.name, ""
+        assert isinstance(kind, GithubKind), "no other kind is polled"
         async with self._at_once:
             try:
-                kind = trigger.definition.kind
-                assert isinstance(kind, GithubKind), "no other kind is polled"
                 await self.triggers.polled(trigger, await self.call(kind.poll_command()))
+            except TimeoutError:
+                reason = "gh did not answer in time"
+            except HoraeError as error:
+                reason = str(error)
+            except OSError as error:
+                reason = f"gh cannot be started: {error}"
             except Exception as error:  # whatever is wrong elsewhere, it is polled again
-                self.errors[trigger.id] = self.errors.get(trigger.id, 0) + 1
-                reason = _poll_reason(error)  # the event poll_failed has it
-                log.debug("polling for %s failed: %s", trigger.definition.name, reason)
-            else:
-                self.errors.pop(trigger.id, None)
-                reason = ""
+                reason = unexpected(error)
+        if reason:  # the event poll_failed has it
+            self.errors[trigger.id] = self.errors.get(trigger.id, 0) + 1
+            log.debug("polling for %s failed: %s", name, reason)
+        else:
+            self.errors.pop(trigger.id, None)
         wait = poll_wait(trigger.definition.poll_interval, self.errors.get(trigger.id, 0))
         self._next_at[trigger.id] = self.clock.now() + wait
-        was = self._reasons.pop(trigger.id, "")
-        if reason:
-            self._reasons[trigger.id] = reason
+        was, self._reasons[trigger.id] = self._reasons.get(trigger.id, ""), reason
         if reason == was:
             return
-        facts = {"trigger": trigger.definition.name}
+        facts = {"trigger": name}
         if reason:
             facts |= {"reason": reason, "again": key_time(self._next_at[trigger.id])}
         await self.triggers.note("poll_failed" if reason else "poll_recovered", trigger, facts)
@@ -107,14 +111,3 @@ class GithubPoller:
 def poll_wait(interval: int, errors: int = 0) -> timedelta:
     """Return how long to wait before the next poll, after some errors in a row."""
     return timedelta(seconds=interval + min(2 * errors, 30))
-
-
-def _poll_reason(error: Exception) -> str:
-    match error:
-        case TimeoutError():
-            return "gh did not answer in time"
-        case HoraeError():
-            return str(error)
-        case OSError():
-            return f"gh cannot be started: {error}"
-    return unexpected(error)

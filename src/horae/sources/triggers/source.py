@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -109,16 +109,13 @@ class Folder:
     def workflows(self) -> list[DefinitionFile]:
         return [each for each in self.definitions if each.what == "workflow"]
 
-    def note(self, file: str, problems: Iterable[Diagnostic]) -> None:
-        found = list(problems)
-        self.problems += found
-        for severity, lines in ((Severity.ERROR, self.errors), (Severity.WARNING, self.warnings)):
-            lines += [
-                f"{each.file}:{each.line}:{each.column}: {each.message}; {each.fix}"
-                for each in found
-                if each.severity is severity
-            ]
-        if why := _why(found):
+    def note(self, file: str, problems: Sequence[Diagnostic]) -> None:
+        self.problems += problems
+        lines = {Severity.ERROR: self.errors, Severity.WARNING: self.warnings}
+        for each in (each for each in problems if each.severity in lines):
+            line = f"{each.file}:{each.line}:{each.column}: {each.message}; {each.fix}"
+            lines[each.severity].append(line)
+        if why := _why(problems):
             self.broken[file] = why
 
     def note_unread(self, file: str, error: PlanFileError, *, is_broken: bool = False) -> None:
