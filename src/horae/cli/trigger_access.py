@@ -13,7 +13,7 @@ from horae.cli.connection import CommandClock, Place, T, ask, write_with
 from horae.cli.output import Form, Output, echo
 from horae.config import secrets_of
 from horae.context import Context, find_agents
-from horae.sources.triggers.service import EDITS, RUNS, Triggers
+from horae.sources.triggers.service import VERBS, Triggers
 from horae.store.ledger import ANYBODY, BookLedger
 
 
@@ -82,5 +82,5 @@ def _remote(method: str) -> Callable[..., Awaitable[dict[str, Any]]]:
     return call
 
 
-for _method in (*EDITS, *RUNS):
+for _method in VERBS:
     setattr(RemoteTriggers, _method, _remote(_method))

@@ -97,20 +97,16 @@ async def judge_files(
 
 async def apply_changes(triggers: Triggers, changes: Sequence[FileChange]) -> None:
     for change in changes:
-        file = change.place.rpartition(":")[0]
-        match change.verb, change.what:
-            case "create", "agent":
-                await triggers.create_agent(change.said, file=file)
-            case "update", "agent":
-                await triggers.update_agent(change.name, change.said, file=file)
-            case "create", "workflow":
-                await triggers.create(change.said, file=file)
-            case "update" | "disable", "workflow":
-                await triggers.update(change.name, change.said, file=file)
-            case "delete", "workflow":
-                await triggers.delete(change.name)
-            case "delete", "agent":
-                await triggers.delete_agent(change.name)
+        file, is_agent = change.place.rpartition(":")[0], change.what == "agent"
+        match change.verb:
+            case "create":
+                create = triggers.create_agent if is_agent else triggers.create
+                await create(change.said, file=file)
+            case "update" | "disable":
+                update = triggers.update_agent if is_agent else triggers.update
+                await update(change.name, change.said, file=file)
+            case "delete":
+                await (triggers.delete_agent if is_agent else triggers.delete)(change.name)
 
 
 def disabled_if_fired(changes: Sequence[FileChange], *, fresh_at: datetime) -> list[FileChange]:

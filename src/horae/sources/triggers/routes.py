@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 import horae
 from horae.core.scope import Scope
-from horae.sources.triggers.service import EDITS, RUNS, Triggers, answer
+from horae.sources.triggers.service import VERBS, Triggers, answer
 from horae.web import router
 from horae.web.answer import HEADERS
 from horae.web.router import Access, Front, Operation, RequestFields, Takes
@@ -73,7 +73,7 @@ def _route(  # noqa: PLR0917 - a row of the table below
     return Operation(method, path, access, called, says, about=about, **more)
 
 
-def _verb(verb: str, about: str, scope: Scope) -> Operation:
+def _verb(verb: str, scope: Scope, about: str) -> Operation:
     """Return the route by which a command calls a method of the service."""
     path, about = f"/api/v1/triggers/{verb}", f"{about}, as the command line does."
 
@@ -179,7 +179,6 @@ OPERATIONS: Final = (
            lambda triggers, request, asked: triggers.deny(
                router.path_number(request), reason=asked.text("reason")),
            "Approval", takes=Takes.FIELDS, body=(_REASON,)),
-    *(_verb(verb, about, _EDIT) for verb, about in EDITS.items()),
-    *(_verb(verb, about, _RUN) for verb, about in RUNS.items()),
+    *(_verb(verb, scope, about) for verb, (scope, about) in VERBS.items()),
 )
 # fmt: on

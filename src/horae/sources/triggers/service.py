@@ -21,6 +21,7 @@ from horae.core.entry import Entry, Overlap, key_time
 from horae.core.ports import Clock, Ledger, Run, SecretError, UnaskedSecretError
 from horae.core.prompt import AgentUnavailableError, PromptOrder, read_order
 from horae.core.receipt import HELD_BACK, OPEN, Filed, Reason, ReasonCode, Receipt, Status
+from horae.core.scope import Scope
 from horae.core.secret import WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, looks_secret
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers import kinds, rules
@@ -49,10 +50,10 @@ AGENT_WORDS: Final = ("agent_id", "agent_name", "agent")  # the fields that may 
 
 # How a message calls what a request calls otherwise, and which command lists them.
 _LISTED: Final = {
-    "workflow": ("trigger", "; `horae trigger list` lists the triggers"),
+    "workflow": ("trigger", "`horae trigger list` lists the triggers"),
     "approval": (
         "pending approval of receipt",
-        "; `horae approval list` lists the pending approvals",
+        "`horae approval list` lists the pending approvals",
     ),
 }
 
@@ -62,7 +63,7 @@ class TriggerNotFoundError(HoraeError, code="trigger_not_found", exit_code=Exit.
         self.what = what
         self.word = word
         name, where = _LISTED.get(what, (what, ""))
-        super().__init__(f"there is no {name} {word!r}{hint or where}")
+        super().__init__(f"there is no {name} {word!r}{hint or (where and f'; {where}')}")
 
 
 class TriggerConflictError(HoraeError, code="trigger_conflict", exit_code=Exit.CONFLICT):
@@ -865,27 +866,25 @@ class Triggers:
             await self.secrets.forget(set(texts) - set(but))
 
 
-# What a command asks an engine to do: the method, and what it does.
-EDITS: Final = {
-    "create": "Create a trigger",
-    "update": "Update a trigger",
-    "rotate": "Set a second secret of a webhook, or remove the older one",
-    "delete": "Delete a trigger",
-    "create_agent": "Create an agent",
-    "update_agent": "Update an agent",
-    "delete_agent": "Delete an agent",
-}
-RUNS: Final = {
-    "trigger_now": "Run a trigger now",
-    "clear_context": "Clear the context of an agent",
-    "send_message": "Run an agent with a message",
-    "approve": "Approve a receipt",
-    "deny": "Reject a receipt",
+# What a command asks an engine to do: the method, its scope, and what it does.
+VERBS: Final = {
+    "create": (Scope.EDIT, "Create a trigger"),
+    "update": (Scope.EDIT, "Update a trigger"),
+    "rotate": (Scope.EDIT, "Set a second secret of a webhook, or remove the older one"),
+    "delete": (Scope.EDIT, "Delete a trigger"),
+    "create_agent": (Scope.EDIT, "Create an agent"),
+    "update_agent": (Scope.EDIT, "Update an agent"),
+    "delete_agent": (Scope.EDIT, "Delete an agent"),
+    "trigger_now": (Scope.RUN, "Run a trigger now"),
+    "clear_context": (Scope.RUN, "Clear the context of an agent"),
+    "send_message": (Scope.RUN, "Run an agent with a message"),
+    "approve": (Scope.RUN, "Approve a receipt"),
+    "deny": (Scope.RUN, "Reject a receipt"),
 }
 
 
 async def answer(triggers: Triggers, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    if method not in EDITS and method not in RUNS:
+    if method not in VERBS:
         raise TriggerNotFoundError("request", method[:100])
     called = getattr(triggers, method)
     try:
