@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 from horae.core.receipt import Status
 from horae.sources.board.dispatch import (
     TTL,
-    Assignment,
     after_run,
     assign,
     candidates,
@@ -48,12 +47,12 @@ def after(here: Task, changes: Changes) -> Task:
     return found
 
 
-def dispatch(tasks: Sequence[Task], *, free: Sequence[str]) -> list[Assignment]:
+def dispatch(tasks: Sequence[Task], *, free: Sequence[str]) -> list[tuple[Task, str]]:
     return assign(candidates(tasks, now=NOW), free=free)
 
 
 def handed(*tasks: Task, free: tuple[str, ...] = ("wren", "moss")) -> list[tuple[int, str]]:
-    return [(each.task.id, each.member) for each in dispatch(tasks, free=free)]
+    return [(task.id, member) for task, member in dispatch(tasks, free=free)]
 
 
 def test_the_most_urgent_task_goes_first_then_the_lowest_number() -> None:
@@ -171,10 +170,10 @@ def test_nobody_gets_two_tasks_no_task_two_members_and_nobody_is_idle_for_nothin
 ) -> None:
     tasks = [task(n, *filter(None, [field])) for n, field in enumerate(fields, start=1)]
     made = dispatch(tasks, free=free)
-    members = [each.member for each in made]
+    members = [member for _, member in made]
     assert len(set(members)) == len(members)
-    assert len({each.task.id for each in made}) == len(made)
-    assert all(each.task.text("assignee") in {None, each.member} for each in made)
+    assert len({each.id for each, _ in made}) == len(made)
+    assert all(each.text("assignee") in {None, member} for each, member in made)
     anybodys = [n for n, field in enumerate(fields, start=1) if not field]
-    left = set(anybodys) - {each.task.id for each in made}
+    left = set(anybodys) - {each.id for each, _ in made}
     assert not left or set(members) == set(free)

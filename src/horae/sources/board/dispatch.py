@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from horae.core.entry import key_time
 from horae.core.receipt import Status, shown
@@ -25,16 +25,11 @@ _DISPATCHED: Final = frozenset({"todo", "backlog"})
 _LONGEST_REASON: Final = 200
 
 
-class Assignment(NamedTuple):
-    task: Task
-    member: str
-
-
-def assign(line: Sequence[Task], *, free: Sequence[str]) -> list[Assignment]:
+def assign(line: Sequence[Task], *, free: Sequence[str]) -> list[tuple[Task, str]]:
     """Return which free member gets which task: its assignee, else one for whom no task waits."""
     named = {task.text("assignee") for task in line}
     members = sorted(dict.fromkeys(free), key=lambda name: name in named)
-    given: list[Assignment] = []
+    given: list[tuple[Task, str]] = []
     for task in line:
         if not members:
             break
@@ -42,7 +37,7 @@ def assign(line: Sequence[Task], *, free: Sequence[str]) -> list[Assignment]:
         member = members[0] if wanted is None else wanted
         if member in members:
             members.remove(member)
-            given.append(Assignment(task, member))
+            given.append((task, member))
     return given
 
 

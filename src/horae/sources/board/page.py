@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from horae.core.entry import cron_rule
 from horae.core.text import words
@@ -16,18 +15,6 @@ from horae.timing.rfc3339 import parse_rfc3339
 from horae.web.page.sheet import PageRequest, PageView, Sheet
 
 CARDS: Final = 50  # of one column
-
-
-class _PageCard(NamedTuple):
-    task: Mapping[str, Any]
-    rule: str
-    next_at: datetime | None
-
-
-class _Column(NamedTuple):
-    name: str
-    cards: list[_PageCard]
-    total: int
 
 
 async def board(asked: PageRequest) -> Sheet:
@@ -45,28 +32,29 @@ async def board(asked: PageRequest) -> Sheet:
     return Sheet("board.html", "Board", "board", values)
 
 
-def _columns(tasks: Sequence[Mapping[str, Any]]) -> list[_Column]:
+def _columns(tasks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the columns of a board; archived tasks are not on it."""
     by_status: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for task in tasks:
         by_status[str(task["status"])].append(task)
     known = [name for name in STATUSES if name != "archived"]
+    names = (*known, *sorted(by_status.keys() - set(STATUSES)))
     return [
-        _Column(name, [_card(each) for each in by_status[name][:CARDS]], len(by_status[name]))
-        for name in (*known, *sorted(by_status.keys() - set(STATUSES)))
+        {"name": name, "cards": [_card(each) for each in some[:CARDS]], "total": len(some)}
+        for name, some in ((name, by_status[name]) for name in names)
     ]
 
 
-def _card(task: Mapping[str, Any]) -> _PageCard:
-    cron, zone_name = task["cron_schedule"], task["timezone"] or "UTC"
-    if not cron:
-        return _PageCard(task, "", None)
+def _card(task: Mapping[str, Any]) -> dict[str, Any]:
+    cron, zone_name, rule, coming = task["cron_schedule"], task["timezone"] or "UTC", "", None
     try:
-        rule = words(cron_rule(cron, zone_name=zone_name), zone_name=zone_name)
+        if cron:
+            said = words(cron_rule(cron, zone_name=zone_name), zone_name=zone_name)
+            rule = f"{said} ({zone_name})"
+            coming = parse_rfc3339(task["next"][0]) if task["next"] else None
     except HoraeError as error:
-        return _PageCard(task, str(error), None)
-    coming = parse_rfc3339(task["next"][0]) if task["next"] else None
-    return _PageCard(task, f"{rule} ({zone_name})", coming)
+        rule = str(error)
+    return {"task": task, "rule": rule, "next_at": coming}
 
 
 VIEWS: Final = (PageView("/board", board, "board", "Board"),)

@@ -152,20 +152,19 @@ class Dispatcher:
     async def _hand_out(self, line: list[Task], free: list[str], now: datetime) -> list[Filed]:
         filed: list[Filed] = []
         while given := dispatch.assign(line, free=free):
-            made = [(each.member, await self._file(each, now)) for each in given]
+            made = [(member, await self._file(task, member, now)) for task, member in given]
             done = [(member, receipt) for member, receipt in made if receipt is not None]
             filed += [receipt for _, receipt in done]
             if len(done) == len(given) or self._is_stale:
                 break
             # A task that is paused keeps no member from the next in line.
-            gone, passed = {member for member, _ in done}, {each.task.id for each in given}
+            gone, passed = {member for member, _ in done}, {task.id for task, _ in given}
             free = [name for name in free if name not in gone]
             line = [task for task in line if task.id not in passed]
         return filed
 
-    async def _file(self, given: dispatch.Assignment, now: datetime) -> Filed | None:
+    async def _file(self, task: Task, member: str, now: datetime) -> Filed | None:
         """File the receipt by which a task goes to a member; None if that cannot be now."""
-        task, member = given
         known = await self._entry(work_address(task.id))
         if known is None:  # what is on the board is soon in the ledger, and then we look again
             self._is_stale = True

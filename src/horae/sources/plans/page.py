@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from horae.app import check
 from horae.core.entry import CronRule, Entry, OnceRule, RepeaterRule, Unarmed
@@ -29,13 +29,6 @@ async def plans(asked: PageRequest) -> Sheet:
     return Sheet("plans.html", "Plan", "plan", {**values, "problems": problems})
 
 
-class _Text(NamedTuple):
-    number: int
-    text: str
-    facts: Sequence[tuple[str, str]]
-    findings: Sequence[Any]
-
-
 async def plan(asked: PageRequest) -> Sheet:
     """A plan as it is written, with what each headline means and what is odd."""
     file, look = asked.path["file"], asked.look
@@ -51,17 +44,18 @@ async def plan(asked: PageRequest) -> Sheet:
             known = next((each.item for each in found if isinstance(each.item, Entry)), item)
             items[at] = replace(item, pause=known.pause, ended_at=known.ended_at)
 
-    def texts() -> list[_Text]:
+    def texts() -> list[dict[str, Any]]:
         facts, findings = _facts(text, file, items, look), defaultdict(list)
         for each in check(text, name=file, zone=look.zone, now=look.now):
             findings[each.line].append(each)
+        shown = (harmless(each.rstrip("\r")) for each in text.split("\n")[start : start + LINES])
         return [
-            _Text(number, harmless(each.rstrip("\r")), facts[number], findings[number])
-            for number, each in enumerate(text.split("\n")[start : start + LINES], start + 1)
+            {"number": n, "text": each, "facts": facts[n], "findings": findings[n]}
+            for n, each in enumerate(shown, start + 1)
         ]
 
     lines = await asyncio.to_thread(texts)
-    first = lines[0].number if lines else 1
+    first = start + 1 if lines else 1
     values = {"file": file, "lines": lines, "total": text.count("\n") + 1, "here": line}
     values |= {"first": first, "last": first + len(lines) - 1, "most": LINES}
     return Sheet("plan.html", file, "plan", values)
