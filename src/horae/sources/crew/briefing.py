@@ -196,12 +196,14 @@ def prompt(handed: Handed, *, mode: str, state: State | None = None) -> str:
     if handed.last_run_at is not None:
         last = f"Your last run began {moment_text(handed.last_run_at, handed.zone)}."
     parts.append(f"It is {moment_text(handed.now, handed.zone)}. {last}")
-    for name, title in _LISTS.items():
-        if lines := [_line(item, handed.zone) for item in getattr(handed, name)]:
-            parts.append(f"{title}:\n{_capped(lines)}")
-    if handed.appointments:
-        kept = _capped([_kept(each, handed.zone) for each in handed.appointments])
-        parts.append(f"Run by the scheduler, not by you:\n{kept}")
+    lists = {
+        title: [_line(item, handed.zone) for item in getattr(handed, name)]
+        for name, title in _LISTS.items()
+    }
+    kept = [_kept(each, handed.zone) for each in handed.appointments]
+    for title, lines in {**lists, "Run by the scheduler, not by you": kept}.items():
+        more = [f"- and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
+        parts += ["\n".join([f"{title}:", *lines[:MOST_SHOWN], *more])] if lines else []
     if is_idle(handed):
         parts.append("Nothing is due, ready or claimed.")
     if handed.carry.strip():
@@ -264,11 +266,6 @@ def _closed_at(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
         return instant(anchor.start + length, place)
     except (ScheduleError, OverflowError):
         return None
-
-
-def _capped(lines: Sequence[str]) -> str:
-    more = [f"- and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
-    return "\n".join([*lines[:MOST_SHOWN], *more])
 
 
 def _line(item: Item, zone_name: str) -> str:

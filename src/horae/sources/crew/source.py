@@ -28,7 +28,7 @@ from horae.timing.backoff import first_delay
 from horae.timing.duration import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
     from horae.core.receipt import Filed
@@ -151,18 +151,28 @@ class CrewSource:
         return Scan(entries, problems=problems, is_bare=is_bare)
 
     def _members(self, text: str) -> Iterator[Scanned]:
-        crew = rules.parse_crew(text, self._manifest)
-        self._begin(crew.members)
+        crew, rhythm = rules.parse_crew(text, self._manifest), self.rhythm
+        now = rhythm.started_at if self.now is None else self.now()
+        before, self._firsts = self._firsts, {}  # a member that leaves and comes back is new
+        index = 0  # of those that are new, or tick otherwise now
         for member in crew.members:
-            address = self._address(member)
-            base, first_at = self._firsts[address]
+            address = f"agent:{member.name if self.keeper is None else KEEPER}"
+            base = member.every(continuous=rhythm.continuous, breather=rhythm.breather)
+            first = before.get(address)
+            if first is None or first[0] != base:
+                last_run_at = self._last_run_at(member.name)
+                left = first_delay(base, None if last_run_at is None else now - last_run_at)
+                # The stagger keeps them apart at the start, unless they are inside an interval.
+                least = first_delay(base, None) + index * rhythm.stagger
+                first, index = (base, now + max(left, least)), index + 1
+            self._firsts[address] = first
             digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()
-            timeout = member.timeout or self.rhythm.timeout
+            timeout = member.timeout or rhythm.timeout
             entry = Entry(
                 address,
                 Origin(self._manifest, member.line),
                 member.name,
-                CadenceRule(base, first_at),
+                CadenceRule(*first),
                 work=Work.TICK,
                 agents=(member.name,),
                 policy=Policy(timeout=timeout, requires=member.requires),
@@ -174,27 +184,6 @@ class CrewSource:
             mark = Mark(f"idler:{idler.name}:{idler.line}", idler.name, "", "")
             origin = Origin(self._manifest, idler.line)
             yield Scanned(mark, Unarmed(mark.address, origin, idler.name, idler.reason))
-
-    def _begin(self, members: Sequence[rules.Member]) -> None:
-        """Say when each member that is new, or ticks otherwise now, may first tick."""
-        rhythm, before, index = self.rhythm, self._firsts, 0
-        now = rhythm.started_at if self.now is None else self.now()
-        self._firsts = {}  # a member that leaves and comes back is new
-        for member in members:
-            address = self._address(member)
-            base = member.every(continuous=rhythm.continuous, breather=rhythm.breather)
-            if address in before and before[address][0] == base:
-                self._firsts[address] = before[address]
-                continue
-            last_run_at = self._last_run_at(member.name)
-            left = first_delay(base, None if last_run_at is None else now - last_run_at)
-            # The stagger keeps them apart at the start, unless they are inside an interval.
-            least = first_delay(base, None) + index * rhythm.stagger
-            self._firsts[address] = base, now + max(left, least)
-            index += 1
-
-    def _address(self, member: rules.Member) -> str:
-        return f"agent:{member.name if self.keeper is None else KEEPER}"
 
     def _last_run_at(self, name: str) -> datetime | None:
         if self.data is None:

@@ -127,17 +127,18 @@ class BuildCache:
         how = [word for word in found.tool.build if word != languages.PROGRAM]
         whole = [language.name, found.path, found.version, how, flags, sums]
         digest = sha256(dumps(whole).encode()).hexdigest()
+        made = ReadyBlock(found, main, files, digest, where)
         if not found.tool.build:
-            return ReadyBlock(found, main, files, digest, where)
+            return made
         kept = self._cache / "blocks" / digest
         async with self._locks.setdefault(digest, asyncio.Lock()):
             try:
                 os.link(kept, program)
                 os.utime(kept)  # what is used is kept longest
             except OSError:  # not in the cache, or on another disk
-                await _build(found, main, files, flags, program=program, ask=ask)
+                await _build(made, flags, program, ask)
                 self._keep(program, kept)
-        return ReadyBlock(found, str(program), {}, digest, where)
+        return made._replace(main=str(program), files={})
 
     async def _tool(
         self, language: languages.Language, ask: ToolSettings
@@ -230,15 +231,8 @@ class BuildCache:
             log.debug("cannot keep %s in the build cache: %s", kept.name, error)
 
 
-async def _build(
-    found: languages.InstalledTool,
-    main: str,
-    files: Mapping[str, bytes],
-    flags: Sequence[str],
-    *,
-    program: Path,
-    ask: ToolSettings,
-) -> None:
+async def _build(block: ReadyBlock, flags: Sequence[str], program: Path, ask: ToolSettings) -> None:
+    found, files = block.found, block.files
     work = ask.spec.directory.with_name(ask.spec.directory.name + ".src")
     try:
         os.mkdir(work, 0o700)
@@ -246,8 +240,8 @@ async def _build(
         same = [name for name in files if name.endswith(found.language.suffix)]
         command = languages.filled(
             found.tool.build,
-            source=str(work / main),
-            sources=[str(work / name) for name in same] or [main],
+            source=str(work / block.main),
+            sources=[str(work / name) for name in same] or [block.main],
             flags=flags,
             program=str(program),
         )

@@ -267,6 +267,9 @@ class WorkflowRun:
             **({"NODE_PATH": os.pathsep.join(packages)} if packages else {}),
             **order.environment,
         }
+        number, grace = order.number, self._bounds.grace
+        base = (number, (), order.work, self._environment, order.directory)
+        self._spec = Spec(*base, is_reported=False, grace=grace)  # of all that is run
         self._secrets = tuple(sorted(guessed_secrets(self._environment) | hidden_bytes(given)))
         self._spellings = disguises(self._secrets)
         self._before = records.outputs_of(order.resume)
@@ -353,11 +356,7 @@ class WorkflowRun:
                 self._say(step, records.StepStatus.SKIPPED, reason)
 
     async def _make_one(self, step: _Step) -> None:
-        note, work, order = step.note, self._directory / f"{step.at}.make", self._order
-        grace = self._bounds.grace
-        spec = Spec(
-            order.number, (), order.work, self._environment, work, is_reported=False, grace=grace
-        )
+        note, work = step.note, self._directory / f"{step.at}.make"
         self._say(step, records.StepStatus.BUILDING)
         try:
             language = language_of(note.lang)
@@ -369,7 +368,8 @@ class WorkflowRun:
                     raise RunError(_NO_AGENT)
                 await self._runner.agent.check(note.tool)
             else:
-                ask = ToolSettings(self._live, spec, self._runner.place.root, self._tools)
+                spec, root = replace(self._spec, directory=work), self._runner.place.root
+                ask = ToolSettings(self._live, spec, root, self._tools)
                 program, component = self._directory / f"{step.at}.bin", step.flow.component
                 step.ready = await self._runner.cache.ready(component, language, program, ask)
                 tool = step.ready.found
@@ -456,7 +456,7 @@ class WorkflowRun:
     async def _filter(
         self, step: _Step, ready: ReadyBlock, given: StepOutput, folder: StepFolder
     ) -> bytes:
-        spec = self._spec(step, ready, folder)
+        spec = self._spec_of(step, ready, folder)
         source = given.path if given.data is None else None
         following, step.run = step.run, None
         ended, data = await self._live.run(
@@ -501,7 +501,7 @@ class WorkflowRun:
                 self._say(step, records.StepStatus.FAILED, reason)
         return heard
 
-    def _spec(self, step: _Step, ready: ReadyBlock, folder: StepFolder) -> Spec:
+    def _spec_of(self, step: _Step, ready: ReadyBlock, folder: StepFolder) -> Spec:
         tool, memory = ready.found.tool, step.memory or self._bounds.memory
         argv: tuple[str, ...] = (ready.main,)
         if not tool.build:
@@ -517,17 +517,15 @@ class WorkflowRun:
             "HORAE_PLAN_DIR": str(self._order.work),
             "TMPDIR": str(folder.scratch),
         }
-        return Spec(
-            self._order.number,
-            argv,
-            ready.directory or folder.scratch,
-            self._environment | facts,
-            folder.words,
+        return replace(
+            self._spec,
+            argv=argv,
+            cwd=ready.directory or folder.scratch,
+            environment=self._environment | facts,
+            directory=folder.words,
             target=self._directory / f"{step.at}.out",
             most=self._bounds.output,
-            is_reported=False,
             timeout=step.timeout,
-            grace=self._bounds.grace,
             secrets=self._secrets,
             limits=ProcessLimits(address_space=memory if tool.heap is None else None),
             cgroup=CgroupLimits(memory_max=None if is_any else memory, memory_from=":MEMORY:"),
@@ -544,7 +542,7 @@ class WorkflowRun:
             return
         # What may have been done before is looked at when its input is known.
         if self._is_chain and len(step.followers) == 1 and not self._before:
-            later.run = self._live.follow(run, self._spec(later, later.ready, folder))
+            later.run = self._live.follow(run, self._spec_of(later, later.ready, folder))
 
     async def _ask_agent(self, step: _Step, given: StepOutput) -> None:
         agents, block, name = self._runner.agent, step.flow.component.block, step.note.tool
