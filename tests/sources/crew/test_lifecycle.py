@@ -421,18 +421,12 @@ def test_a_state_without_a_gate_is_always_open() -> None:
 
 
 def test_a_gated_tick_changes_neither_position_nor_streak() -> None:
-    [tick] = predict(
-        DAY,
-        Position("rem"),
-        [Outcome.NO_WORK],
-        now=NOW,
-        every=45 * SECOND,
-        count=1,
-        rhythm=TickStreaks(streak=3),
-        ran_at={"rem": NOW - MINUTE},
+    failed, gated = predict(
+        DAY, Position("rem"), [Outcome.FAILED], now=NOW, every=45 * SECOND, count=2
     )
-    assert (tick.outcome, tick.wait, tick.then) == (None, 9 * MINUTE, Position("rem"))
-    assert (tick.rhythm, tick.delay) == (TickStreaks(streak=3), 4 * MINUTE)
+    wait = 10 * MINUTE - failed.delay
+    assert (gated.outcome, gated.wait, gated.then) == (None, wait, Position("rem"))
+    assert (gated.rhythm, gated.delay) == (TickStreaks(failures=1), failed.delay)
 
 
 # The canonical day, twenty ticks under every outcome

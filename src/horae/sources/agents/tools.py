@@ -161,16 +161,10 @@ class Toolbox:
         told = self.mask(told)
         line = shown(self.mask(argument[: _LINE * 8]))[:_LINE]
         if len(self.log) < MOST_LOGGED:
-            self.log.append(
-                {
-                    "tool": tool,
-                    "argument": line,
-                    "answer": answer.value,
-                    "seconds": round(time.monotonic() - began, 3),
-                    "output": shown(told)[:_LINE],  # its beginning, or why there is none
-                    "error": is_error,
-                }
-            )
+            seconds = round(time.monotonic() - began, 3)
+            row = {"tool": tool, "argument": line, "answer": answer.value, "seconds": seconds}
+            # The output is its beginning, or why there is none.
+            self.log.append({**row, "output": shown(told)[:_LINE], "error": is_error})
         self.say(f"{tool} {line}: {answer}" + (f": {shown(told)}" if is_error else ""))
         if len(told) <= MOST_SHOWN:
             return told
@@ -280,23 +274,14 @@ class Toolbox:
     async def _fetch(self, url: str) -> str:
         """Return what is at an address; each redirect is checked like the first."""
         for _ in range(REDIRECTS + 1):
-            if (
-                tool_policy.decide(self.policy, tool_policy.FETCH, url)
-                is not tool_policy.Answer.ALLOW
-            ):
+            if not _may_fetch(self.policy, url):
                 raise ToolError(
                     f"the address redirects to {url}, which the tool policy does not allow"
                 )
             is_named = any(
-                pattern.argument is not None
-                and "domain:*" not in pattern.argument
-                and tool_policy.decide(
-                    tool_policy.ToolPolicy(tool_policy.Mode.ALLOW_LIST, (pattern,)),
-                    tool_policy.FETCH,
-                    url,
-                )
-                is tool_policy.Answer.ALLOW
-                for pattern in self.policy.tools
+                _may_fetch(tool_policy.ToolPolicy(tool_policy.Mode.ALLOW_LIST, (each,)), url)
+                for each in self.policy.tools
+                if each.argument is not None and "domain:*" not in each.argument
             )
             text, onward = await asyncio.to_thread(_get, url, allow_private=is_named)
             if onward is None:
@@ -363,6 +348,10 @@ def _steps(path: str) -> list[str]:
         if plain in {".git", "git~1"}:
             raise ToolError("files in .git cannot be changed; use Git to commit")
     return steps
+
+
+def _may_fetch(policy: tool_policy.ToolPolicy, url: str) -> bool:
+    return tool_policy.decide(policy, tool_policy.FETCH, url) is tool_policy.Answer.ALLOW
 
 
 def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:

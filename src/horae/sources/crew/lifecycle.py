@@ -170,12 +170,10 @@ def predict(
     now: datetime,
     every: timedelta,
     count: int,
-    rhythm: TickStreaks = TickStreaks(),  # noqa: B008 - it is immutable
-    ran_at: Mapping[str, datetime] | None = None,
 ) -> list[ForecastTick]:
     """Return the next ticks, the first at *now*; the last of the outcomes repeats."""
-    ran = dict(ran_at or {})
-    here = standing(lifecycle, position)
+    ran: dict[str, datetime] = {}
+    here, rhythm = standing(lifecycle, position), TickStreaks()
     assumed = chain(outcomes, repeat(outcomes[-1] if outcomes else Outcome.DONE))
     ticks = []
     for _ in range(count):

@@ -116,20 +116,10 @@ def draw(day: Lifecycle, *, here: str | None, hits: int = 0) -> Ring:
         said = f"{name}: {'rest' if state.kind == 'rem' else 'wake'}"
         said += f", {state.repeat} times" if state.repeat > 1 else ""
         label_x = x if anchor == "middle" else x + (20 if side > 0 else -20)
-        nodes.append(
-            Node(
-                name if len(name) <= 18 else f"{name[:17]}…",
-                x,
-                y,
-                round(label_x, 1),
-                round(y + drop, 1),
-                anchor,
-                name == now,
-                state.kind == "rem",
-                f"{said}{gate}, then {state.next}",
-                done,
-            )
-        )
+        text = name if len(name) <= 18 else f"{name[:17]}…"
+        label = (round(label_x, 1), round(y + drop, 1), anchor)
+        said, is_rest = f"{said}{gate}, then {state.next}", state.kind == "rem"
+        nodes.append(Node(text, x, y, *label, name == now, is_rest, said, done))
     pairs = ((places[name], places.get(day.states[name].next)) for name in order)
     ways = [_way(a, b) for a, b in pairs if b is not None and a != b]
     told = " → ".join(order[:12])

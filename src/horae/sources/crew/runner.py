@@ -14,7 +14,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from errno import EINVAL
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Final
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from horae.org.plan import Plan
-    from horae.process.run_settings import RunSettings
     from horae.sources.agents.runner import Agent, AgentHost
     from horae.sources.board.tasks import CommittedBoard
 
@@ -79,14 +78,6 @@ class KeeperRunner:
     board: CommittedBoard | None = None
     term: int = 1
     is_gone: Callable[[str], bool] = lambda _: False  # whether a machine of a cluster is lost
-
-    @property
-    def _place(self) -> RunSettings:
-        return self.agents.place
-
-    @cached_property
-    def _roster(self) -> Roster:
-        return Roster(self.keeping.manifest)
 
     async def hold(self, job: ports.Job) -> ports.Held:
         try:
@@ -129,7 +120,7 @@ class KeeperRunner:
         known = tick.write_memory(tick.going(remembered, lifecycle, now=now))
         await self.ledger.remember(job.filed.entry, known, term=self.term)
         timeout = member.timeout or agent.definition.timeout
-        timeout = timeout or self.keeping.timeout or self._place.timeout
+        timeout = timeout or self.keeping.timeout or self.agents.place.timeout
         told_as = briefing.prompt(
             told, mode=member.mode or self.keeping.mode, state=story.made.state
         )
@@ -140,7 +131,7 @@ class KeeperRunner:
     async def look_back(
         self, filed: Filed, run: ports.Run
     ) -> ports.Ended | ports.Unreleased | None:
-        directory = self._place.directory_of(run)
+        directory = self.agents.place.directory_of(run)
         found = await self.agents.look_back(run)
         if isinstance(found, ports.Unreleased):
             return found
@@ -163,13 +154,6 @@ class KeeperRunner:
     async def obstacle(self, filed: Filed) -> str | None:
         says = await self.ledger.text(filed.digest)
         return None if says is None else (await self._who(filed, says))[2]
-
-    async def began(self, story: _Tick) -> None:
-        """Let the file of a state say that it began; its gate counts from here."""
-        at = None if story.made.state is None else story.memory.began.get(story.made.state.name)
-        if story.made.state is not None and at is not None:
-            name = rules.ran_file(story.made.state.name, self._suffix(story.member))
-            await self._mirror(self._state(name), rules.seconds_text(at))
 
     async def over(self, story: _Tick, how: ports.Ended) -> ports.Ended:
         facts = dict(how.facts)
@@ -225,7 +209,7 @@ class KeeperRunner:
 
         async def read(text: str) -> tuple[rules.Member, Agent, str | None]:
             member = _member(text)
-            agent = await asyncio.to_thread(self._roster.agent, member)
+            agent = await asyncio.to_thread(Roster(self.keeping.manifest).agent, member)
             return member, agent, await self.agents.why_unable(agent)
 
         found = await read(says)
@@ -265,7 +249,7 @@ class KeeperRunner:
 
     async def _pull(self) -> dict[str, str]:
         """Bring the plan root up to date; whatever comes of it, the tick goes on."""
-        root = self._place.root
+        root = self.agents.place.root
         if not self.keeping.gitops or not is_repository(root):
             return {}
         pulled = await Git(root, local=self.trees.local).pull()
@@ -275,7 +259,7 @@ class KeeperRunner:
     def _lifecycle(self, member: rules.Member) -> Lifecycle | None:
         if member.lifecycle is None:
             return None
-        path = self._roster.beside(member.lifecycle)
+        path = Roster(self.keeping.manifest).beside(member.lifecycle)
         try:
             return parse_lifecycle(read_plan(path).text, str(path)).lifecycle
         except PlanFileError as error:
@@ -314,7 +298,7 @@ class KeeperRunner:
         return found
 
     def _plans(self) -> list[tuple[str, Plan]]:
-        root = self._place.root
+        root = self.agents.place.root
         plans = []
         with suppress(PlanFileError):  # the scan of the plans reports it, here and below
             for path in find_plans(root).plans:
@@ -339,9 +323,9 @@ class KeeperRunner:
         self, since: datetime | None, told: briefing.Handed | None
     ) -> diary.DiaryFacts:
         commits: list[Logged] = []
-        if is_repository(self._place.root):
+        if is_repository(self.agents.place.root):
             try:
-                found = await Git(self._place.root).log(since=since)
+                found = await Git(self.agents.place.root).log(since=since)
             except GitError as error:
                 log.warning("the briefing names no commits: %s", error)
                 found = []
@@ -369,7 +353,7 @@ class KeeperRunner:
 
     async def _write_page(self, name: str, text: str, message: str) -> str:
         """Write a page into the plan root and commit it alone; one that is there stays."""
-        root = self._place.root
+        root = self.agents.place.root
         for number in range(1, _PAGES + 1):
             each = name if number == 1 else f"{name.removesuffix('.org')}-{number}.org"
             path = root / each
@@ -383,9 +367,13 @@ class KeeperRunner:
         raise ports.RunError(f"{_PAGES} pages of this minute already exist: {name}")
 
     def _note(self, job: ports.Job, story: _Tick) -> None:
-        directory = self._place.directory_of(job.run)
+        directory = self.agents.place.directory_of(job.run)
         directory.mkdir(0o700, parents=True, exist_ok=True)
         mirror(directory / NOTE_NAME, tick.write_note(story.made, story.memory))
+
+    async def mirror_start(self, member: rules.Member, state: str, began_at: datetime) -> None:
+        name = rules.ran_file(state, self._suffix(member))
+        await self._mirror(self._state(name), rules.seconds_text(began_at))
 
     async def _mirror(self, path: Path, text: str) -> None:
         if self.keeping.has_files:
@@ -396,7 +384,7 @@ class KeeperRunner:
         return None if self.keeping.is_single and is_keeper else member.name
 
     def _state(self, name: str) -> Path:
-        return self._place.data / name
+        return self.agents.place.data / name
 
 
 @dataclass(slots=True, eq=False)
@@ -431,8 +419,10 @@ class _Tick:
         if not self.is_let_go:
             never = ports.Ended(Status.KILLED, NEVER_STARTED)
             return never if self.run is None else await self.run.ended()
-        if self.made.beat in {tick.Beat.WAKE, tick.Beat.REST}:
-            await self.keeper.began(self)
+        state = self.made.state
+        if self.made.beat in {tick.Beat.WAKE, tick.Beat.REST} and state is not None:
+            # The file of the state says that it began; its gate counts from here.
+            await self.keeper.mirror_start(self.member, state.name, self.memory.began[state.name])
         if self.run is not None:
             how = await self.run.ended()
             if self.is_cancelled:  # whatever it says of itself, it holds its place

@@ -47,10 +47,11 @@ from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock, odd
 from horae.sources.workflows.languages import AGENT, InstalledTool, filled, language_of, telling
 from horae.sources.workflows.steps import (
     MIB,
+    SCRATCH,
     SHORT,
+    SUPERVISED,
     Bounds,
     LiveSteps,
-    StepFolder,
     StepFolders,
     StepOutput,
     log_of,
@@ -454,7 +455,7 @@ class WorkflowRun:
         self._log(note, said)
 
     async def _filter(
-        self, step: _Step, ready: ReadyBlock, given: StepOutput, folder: StepFolder
+        self, step: _Step, ready: ReadyBlock, given: StepOutput, folder: Path
     ) -> bytes:
         spec = self._spec_of(step, ready, folder)
         source = given.path if given.data is None else None
@@ -473,7 +474,7 @@ class WorkflowRun:
                 raise RunError(str(fault))
             short = data if len(data) == size else None
             output = StepOutput(target, size, str(ended.facts.get("sum")), short)
-        heard = log_of(folder.words, LOGGED) if ended.facts.get("output", 1) else b""
+        heard = log_of(folder / SUPERVISED, LOGGED) if ended.facts.get("output", 1) else b""
         said = _text(heard[-TAIL:])
         note = step.note
         note.stderr, note.exit_code = said, ended.exit_code
@@ -501,12 +502,12 @@ class WorkflowRun:
                 self._say(step, records.StepStatus.FAILED, reason)
         return heard
 
-    def _spec_of(self, step: _Step, ready: ReadyBlock, folder: StepFolder) -> Spec:
+    def _spec_of(self, step: _Step, ready: ReadyBlock, folder: Path) -> Spec:
         tool, memory = ready.found.tool, step.memory or self._bounds.memory
         argv: tuple[str, ...] = (ready.main,)
         if not tool.build:
             heap = filled(tool.heap or (), mebibytes=str(max(1, memory // MIB)))
-            main = str(folder.directory / ready.main)  # an absolute path stays one
+            main = str(folder / ready.main)  # an absolute path stays one
             argv = (ready.found.path, *heap, *filled(tool.run, source=main))
         # A step that says nothing itself may use as much as any run.
         is_any = memory == self._bounds.memory
@@ -515,14 +516,14 @@ class WorkflowRun:
             "HORAE_STEP": step.note.name.replace("\0", ""),
             "HORAE_USES": " ".join(step.note.uses),
             "HORAE_PLAN_DIR": str(self._order.work),
-            "TMPDIR": str(folder.scratch),
+            "TMPDIR": str(folder / SCRATCH),
         }
         return replace(
             self._spec,
             argv=argv,
-            cwd=ready.directory or folder.scratch,
+            cwd=ready.directory or folder / SCRATCH,
             environment=self._environment | facts,
-            directory=folder.words,
+            directory=folder / SUPERVISED,
             target=self._directory / f"{step.at}.out",
             most=self._bounds.output,
             timeout=step.timeout,

@@ -145,37 +145,28 @@ class LiveSteps:
         return await self._processes.hold(spec, at_once=True)
 
 
-class StepFolder(NamedTuple):
-    """Where a step works: the directory of its files, one to write in, and one for its words."""
-
-    directory: Path
-    scratch: Path
-    words: Path
-
-
 class StepFolders:
     """The folders of a run's steps; one that a step has left as it was serves the next."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._folders: dict[int, StepFolder] = {}
+        self._folders: dict[int, Path] = {}
         self._free: list[Path] = []
         self._clearing: set[asyncio.Future[None]] = set()
 
-    def take(self, step: int, files: Mapping[str, bytes]) -> StepFolder:
+    def take(self, step: int, files: Mapping[str, bytes]) -> Path:
         """Return the folder of a step, with these files and an empty scratch directory."""
         if step not in self._folders:
             if not self._free:
                 self._free.append(self._directory / f"{step}.step")
                 os.mkdir(self._free[0], 0o700)
-            home = self._free.pop()
-            self._folders[step] = StepFolder(home, home / SCRATCH, home / SUPERVISED)
+            home = self._folders[step] = self._free.pop()
             os.mkdir(home / SCRATCH, 0o700)
             write_files(home, files)
         return self._folders[step]
 
     def give_back(self, step: int, files: Iterable[str] = ()) -> None:
-        home = self._folders.pop(step).directory
+        home = self._folders.pop(step)
         with suppress(OSError):  # the step has changed something
             for name in files:
                 os.remove(f"{home}/{name}")
