@@ -14,18 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from horae.cli import output as out
 from horae.cli.options import data_option, root_option
-from horae.cli.output import (
-    Form,
-    Output,
-    clean,
-    echo,
-    form_options,
-    print_answer,
-    print_rows,
-    print_table,
-    safe,
-)
 from horae.cli.trigger_access import TriggerAccess
 from horae.config import load, secrets_of
 from horae.context import find_agents
@@ -34,15 +24,8 @@ from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit, HoraeError
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
+from horae.sources.agents import runner
 from horae.sources.agents.programs import Answers, can_keep, program_of
-from horae.sources.agents.runner import (
-    Agent,
-    AgentHost,
-    AgentNotFoundError,
-    AgentRun,
-    Part,
-    Registry,
-)
 from horae.sources.triggers.rules import parse_tools
 from horae.sources.triggers.runner import agent_of
 from horae.sources.triggers.service import TriggerConflictError, Triggers
@@ -68,8 +51,8 @@ _name = click.argument("name", metavar="NAME")
 @click.command()
 @root_option
 @data_option
-@form_options
-def agents(*, root: str, data: str | None, output: Output) -> int:
+@out.form_options
+def agents(*, root: str, data: str | None, output: out.Output) -> int:
     """List agents and whether each can run.
 
     Agents are defined by the manifest of the crew (`crew.def`), the file of the keeper, a single
@@ -78,7 +61,7 @@ def agents(*, root: str, data: str | None, output: Output) -> int:
     """
     everybody = Everybody(root, data, output)
     rows = [_row(everybody.registry, known) for known in everybody.known]
-    print_rows(output, rows, lambda: _print_table(rows))
+    out.print_rows(output, rows, lambda: _print_table(rows))
     return everybody.exit_code
 
 
@@ -86,8 +69,8 @@ def agents(*, root: str, data: str | None, output: Output) -> int:
 @_name
 @root_option
 @data_option
-@form_options
-def show(name: str, *, root: str, data: str | None, output: Output) -> int:
+@out.form_options
+def show(name: str, *, root: str, data: str | None, output: out.Output) -> int:
     """Show the definition and the tools of an agent.
 
     Show also what prevents the agent from running.
@@ -98,9 +81,9 @@ def show(name: str, *, root: str, data: str | None, output: Output) -> int:
     def print_shown() -> None:
         for key, value in shown.items():
             if value not in (None, "", []):
-                echo(f"{_LABELS.get(key, key.replace('_', ' ')):<10}  {_said(key, value)}")
+                out.echo(f"{_LABELS.get(key, key.replace('_', ' ')):<10}  {_said(key, value)}")
 
-    print_answer(output, shown, print_shown)
+    out.print_answer(output, shown, print_shown)
     return Exit.OK
 
 
@@ -114,7 +97,7 @@ def show(name: str, *, root: str, data: str | None, output: Output) -> int:
 @click.option("--model", metavar="NAME", help="The model; default: that of the definition.")
 @root_option
 @data_option
-@form_options
+@out.form_options
 def run(
     name: str,
     *,
@@ -124,7 +107,7 @@ def run(
     model: str | None,
     root: str,
     data: str | None,
-    output: Output,
+    output: out.Output,
 ) -> int:
     """Run an agent now and show its output.
 
@@ -137,7 +120,7 @@ def run(
     known = everybody.get(name)
     agent = known.agent
     if known.card is None and known.why is not None:
-        raise AgentNotFoundError(name, why=known.why)
+        raise runner.AgentNotFoundError(name, why=known.why)
     if directory is not None:
         if not os.path.isdir(directory):
             raise click.UsageError(f"--dir: {directory!r} is not a directory.")
@@ -152,18 +135,18 @@ def run(
 
     async def run() -> Ended:
         with TemporaryDirectory(prefix="horae-agent-") as home:
-            part = Part(1, Path(home) / "run")
+            part = runner.Part(1, Path(home) / "run")
             base, named = Path(config.root).resolve(), secrets_of(config)
             place = RunSettings(base, Path(home), os.environ, limit, named=named)
             async with Processes(place.data) as processes:
-                host = AgentHost(everybody.registry, processes, place)
+                host = runner.AgentHost(everybody.registry, processes, place)
                 text = sys.stdin.read() if prompt == "-" else prompt or ASKED
                 held = await host.hold(
                     agent, text, run=part, timeout=limit, tools=tools, model=model
                 )
                 held.go()
                 ending = asyncio.ensure_future(held.ended())
-                if output.form is Form.TABLE:
+                if output.form is out.Form.TABLE:
                     await _follow(held, ending, part.directory / LOG_NAME)
                 return await ending
 
@@ -176,7 +159,7 @@ def run(
     }
     status = str(ended.outcome).replace("_", " ")
     line = f"horae: {agent.name}: {status}: {ended.reason}{_spent(ended.facts)}"
-    print_answer(output, {**told, **ended.facts}, lambda: echo(line, err=True))
+    out.print_answer(output, {**told, **ended.facts}, lambda: out.echo(line, err=True))
     if ended.outcome in {Status.DONE, Status.NO_WORK}:
         return Exit.OK
     is_too_long = ended.outcome is Status.KILLED and ended.reason.code == ReasonCode.TIME_LIMIT
@@ -185,7 +168,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class KnownAgent:
-    agent: Agent
+    agent: runner.Agent
     card: AgentCard | None = None
     why: Unready | None = None  # why a card, or a member without a definition, cannot run
 
@@ -198,14 +181,14 @@ class KnownAgent:
         card = self.card
         return self.agent.policy if card is None else parse_tools(card.config.get("tool_policy"))
 
-    def obstacle(self, registry: Registry) -> Unready | None:
+    def obstacle(self, registry: runner.Registry) -> Unready | None:
         if self.card is not None or self.why is not None:
             return self.why
         return registry.obstacle(self.agent, environ=os.environ)
 
 
 class Everybody:
-    def __init__(self, root: str, data: str | None, output: Output) -> None:
+    def __init__(self, root: str, data: str | None, output: out.Output) -> None:
         config = load(root, flags={"data": data})
         found = find_agents(config, say=output.say)
         self.registry, self._keeper = found.registry, found.keeper
@@ -234,14 +217,14 @@ class Everybody:
             for each in self.known:
                 if each.agent.name == asked:
                     return each
-        raise AgentNotFoundError.among(name, (each.agent.name for each in self.known))
+        raise runner.AgentNotFoundError.among(name, (each.agent.name for each in self.known))
 
 
 async def _cards(triggers: Triggers) -> list[tuple[AgentCard, Unready | None]]:
     return [(each, triggers.why_unready(each)) for each in await triggers.store.agents()]
 
 
-async def _follow(held: AgentRun, ending: asyncio.Future[Ended], log: Path) -> None:
+async def _follow(held: runner.AgentRun, ending: asyncio.Future[Ended], log: Path) -> None:
     """Show what a run puts out as it comes; an answer in JSON is shown as its text, at the end."""
     if held.called.answers in {Answers.CLAUDE, Answers.CODEX, Answers.GEMINI}:
         ended = await ending
@@ -262,12 +245,12 @@ async def _follow(held: AgentRun, ending: asyncio.Future[Ended], log: Path) -> N
 
 
 def _show(part: bytes) -> None:
-    text = "\t".join(map(clean, part.decode("utf-8", "replace").split("\t")))
+    text = "\t".join(map(out.clean, part.decode("utf-8", "replace").split("\t")))
     click.echo(text if sys.stdout.isatty() else part, nl=False)
     sys.stdout.flush()
 
 
-def _row(registry: Registry, known: KnownAgent) -> dict[str, Any]:
+def _row(registry: runner.Registry, known: KnownAgent) -> dict[str, Any]:
     each, card, obstacle = known.agent, known.card, known.obstacle(registry)
     return {
         "agent": each.name,
@@ -281,7 +264,7 @@ def _row(registry: Registry, known: KnownAgent) -> dict[str, Any]:
     }
 
 
-def _shown(registry: Registry, known: KnownAgent) -> dict[str, Any]:
+def _shown(registry: runner.Registry, known: KnownAgent) -> dict[str, Any]:
     each, policy = known.agent, known.policy
     definition = each.definition
     row = program_of(registry.command_of(each))
@@ -313,11 +296,13 @@ def _said(key: str, value: Any) -> str:
 def _print_table(rows: list[dict[str, Any]]) -> None:
     cells = []
     for row in rows:
-        runner = shlex.join(row["command"] or ()) or f"({row['runner']})"
-        can_run = safe("yes", style="green") if row["can_run"] else safe(f"no: {row['obstacle']}")
+        called = shlex.join(row["command"] or ()) or f"({row['runner']})"
+        can_run = (
+            out.safe("yes", style="green") if row["can_run"] else out.safe(f"no: {row['obstacle']}")
+        )
         where = row["where"] or "by request"
-        cells.append((row["agent"], runner, row["model"] or "", where, can_run))
-    print_table(("agent", "command", "model", "where", "can run"), cells, empty="no agents")
+        cells.append((row["agent"], called, row["model"] or "", where, can_run))
+    out.print_table(("agent", "command", "model", "where", "can run"), cells, empty="no agents")
 
 
 def _spent(facts: Mapping[str, object]) -> str:

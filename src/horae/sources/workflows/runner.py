@@ -41,22 +41,10 @@ from horae.process.processes import LOG_NAME, ProcessLimits, Spec, guessed_secre
 from horae.process.ready import allowed_environment
 from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
 from horae.process.tree import started
-from horae.sources.workflows import record as records
+from horae.sources.workflows import record as records, steps as filters
 from horae.sources.workflows.build_cache import BuildCache, BuildError, ToolSettings, line_in
 from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.sources.workflows.languages import AGENT, InstalledTool, filled, language_of, telling
-from horae.sources.workflows.steps import (
-    MIB,
-    SCRATCH,
-    SHORT,
-    SUPERVISED,
-    Bounds,
-    LiveSteps,
-    StepFolders,
-    StepOutput,
-    log_of,
-    size_text,
-)
 from horae.timing.duration import format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -120,7 +108,7 @@ class WorkflowRunner:
     _: KW_ONLY
     clock: Clock
     agent: AgentAnswers | None = None
-    bounds: Bounds = Bounds()  # noqa: RUF009 - it is immutable
+    bounds: filters.Bounds = filters.Bounds()  # noqa: RUF009 - it is immutable
     cache: BuildCache = field(init=False)
 
     def __post_init__(self) -> None:
@@ -235,7 +223,7 @@ class _Step:
     before: _Step | None = None  # the step whose output it takes
     followers: list[_Step] = field(default_factory=list)
     ready: ReadyBlock | None = None  # None also for an agent block
-    output: StepOutput | None = None
+    output: filters.StepOutput | None = None
     run: LiveRun | None = None  # that begins by itself when the step before has ended
     words: str = ""  # its last ones
 
@@ -274,12 +262,12 @@ class WorkflowRun:
         self._secrets = tuple(sorted(guessed_secrets(self._environment) | hidden_bytes(given)))
         self._spellings = disguises(self._secrets)
         self._before = records.outputs_of(order.resume)
-        self._input = StepOutput.of(order.directory / "input.in", order.input)
+        self._input = filters.StepOutput.of(order.directory / "input.in", order.input)
         self._tools: dict[str, InstalledTool] = {}
-        self._folders = StepFolders(order.directory)
+        self._folders = filters.StepFolders(order.directory)
         self._is_chain = False  # whether no two steps can be run at the same time now
         self._lines: list[bytes] = []  # of the log, that are not written yet
-        self._live = LiveSteps(runner.processes, self._bounds.at_once)
+        self._live = filters.LiveSteps(runner.processes, self._bounds.at_once)
         self._is_late = False  # whether the wall clock of the whole run is over
         self._end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
@@ -323,7 +311,7 @@ class WorkflowRun:
     async def _tell(self) -> None:
         try:
             self._live.begin(self._order.timeout)
-            if len(self._order.input) > SHORT:
+            if len(self._order.input) > filters.SHORT:
                 records.put(self._input.path, self._order.input)
             await self._make_ready()
             for flow, steps in self._stages:
@@ -450,12 +438,12 @@ class WorkflowRun:
         except OSError as error:
             self._say(step, records.StepStatus.FAILED, f"could not be run: {error}")
         if step.ready is None:
-            said = log_of(self._directory / f"{step.at}.agent", LOGGED)
+            said = filters.log_of(self._directory / f"{step.at}.agent", LOGGED)
             step.words = _text(said[-TAIL:])
         self._log(note, said)
 
     async def _filter(
-        self, step: _Step, ready: ReadyBlock, given: StepOutput, folder: Path
+        self, step: _Step, ready: ReadyBlock, given: filters.StepOutput, folder: Path
     ) -> bytes:
         spec = self._spec_of(step, ready, folder)
         source = given.path if given.data is None else None
@@ -467,14 +455,18 @@ class WorkflowRun:
             meanwhile=lambda run: self._look_ahead(step, run),
         )
         size, target = ended.facts.get("size"), self._directory / f"{step.at}.out"
-        output = StepOutput(target, 0, "")  # if its supervisor died
+        output = filters.StepOutput(target, 0, "")  # if its supervisor died
         is_too_long = isinstance(size, int) and size > spec.most
         if isinstance(size, int) and not is_too_long:
             if fault := ended.facts.get("fault"):
                 raise RunError(str(fault))
             short = data if len(data) == size else None
-            output = StepOutput(target, size, str(ended.facts.get("sum")), short)
-        heard = log_of(folder / SUPERVISED, LOGGED) if ended.facts.get("output", 1) else b""
+            output = filters.StepOutput(target, size, str(ended.facts.get("sum")), short)
+        heard = (
+            filters.log_of(folder / filters.SUPERVISED, LOGGED)
+            if ended.facts.get("output", 1)
+            else b""
+        )
         said = _text(heard[-TAIL:])
         note = step.note
         note.stderr, note.exit_code = said, ended.exit_code
@@ -482,7 +474,7 @@ class WorkflowRun:
         note.seconds = float(seconds) if isinstance(seconds, int | float) else None
         match ended.outcome:
             case _ if is_too_long:
-                reason = f"the output is larger than the limit of {size_text(spec.most)}"
+                reason = f"the output is larger than the limit of {filters.size_text(spec.most)}"
                 self._say(step, records.StepStatus.KILLED, reason)
             case Status.DONE | Status.NO_WORK:
                 self._take(step, output)
@@ -506,7 +498,7 @@ class WorkflowRun:
         tool, memory = ready.found.tool, step.memory or self._bounds.memory
         argv: tuple[str, ...] = (ready.main,)
         if not tool.build:
-            heap = filled(tool.heap or (), mebibytes=str(max(1, memory // MIB)))
+            heap = filled(tool.heap or (), mebibytes=str(max(1, memory // filters.MIB)))
             main = str(folder / ready.main)  # an absolute path stays one
             argv = (ready.found.path, *heap, *filled(tool.run, source=main))
         # A step that says nothing itself may use as much as any run.
@@ -516,14 +508,14 @@ class WorkflowRun:
             "HORAE_STEP": step.note.name.replace("\0", ""),
             "HORAE_USES": " ".join(step.note.uses),
             "HORAE_PLAN_DIR": str(self._order.work),
-            "TMPDIR": str(folder / SCRATCH),
+            "TMPDIR": str(folder / filters.SCRATCH),
         }
         return replace(
             self._spec,
             argv=argv,
-            cwd=ready.directory or folder / SCRATCH,
+            cwd=ready.directory or folder / filters.SCRATCH,
             environment=self._environment | facts,
-            directory=folder / SUPERVISED,
+            directory=folder / filters.SUPERVISED,
             target=self._directory / f"{step.at}.out",
             most=self._bounds.output,
             timeout=step.timeout,
@@ -545,7 +537,7 @@ class WorkflowRun:
         if self._is_chain and len(step.followers) == 1 and not self._before:
             later.run = self._live.follow(run, self._spec_of(later, later.ready, folder))
 
-    async def _ask_agent(self, step: _Step, given: StepOutput) -> None:
+    async def _ask_agent(self, step: _Step, given: filters.StepOutput) -> None:
         agents, block, name = self._runner.agent, step.flow.component.block, step.note.tool
         assert agents and block and name, "the block was made ready"  # noqa: PT018
         self._say(step, records.StepStatus.RUNNING)
@@ -569,7 +561,7 @@ class WorkflowRun:
         cancelled.cancel()
         if asked.done():
             answer = asked.result()
-            output = StepOutput.of(self._directory / f"{step.at}.out", answer)
+            output = filters.StepOutput.of(self._directory / f"{step.at}.out", answer)
             if output.data is None:
                 records.put(output.path, answer)
             self._take(step, output)
@@ -580,7 +572,10 @@ class WorkflowRun:
             self._say(step, records.StepStatus.KILLED, self._live.reason or late)
 
     def _take(
-        self, step: _Step, output: StepOutput, status: records.StepStatus = records.StepStatus.DONE
+        self,
+        step: _Step,
+        output: filters.StepOutput,
+        status: records.StepStatus = records.StepStatus.DONE,
     ) -> None:
         note, step.output = step.note, output
         if note.persist:
@@ -598,7 +593,7 @@ class WorkflowRun:
         except (KeyError, OSError):
             return False
         data = target.read_bytes()
-        output = StepOutput(target, len(data), sha256(data).hexdigest())
+        output = filters.StepOutput(target, len(data), sha256(data).hexdigest())
         self._take(step, output, records.StepStatus.REUSED)
         return True
 
@@ -630,7 +625,7 @@ class WorkflowRun:
         masker = Masker(self._spellings)
         return masker.feed(data) + masker.rest()
 
-    def _tells_secrets(self, output: StepOutput) -> bool:
+    def _tells_secrets(self, output: filters.StepOutput) -> bool:
         """Tell whether a secret is in an output, which then does not outlive the run."""
         if not self._spellings:
             return False
