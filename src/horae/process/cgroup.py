@@ -134,11 +134,9 @@ def _size(size: int) -> str:
 
 
 def delegated_cgroup() -> Path | None:
-    """Return the cgroup under which runs may have their own, if one was delegated to us.
-
-    For the engine alone: this process may move to make room, since nobody may be in a cgroup that
-    has limits. Newer systemd puts it there itself (DelegateSubgroup=).
-    """
+    """Return the cgroup under which runs may have their own, if one was delegated to us."""
+    # For the engine alone: it may move to make room, since nobody may be in a cgroup that has
+    # limits. Newer systemd puts it there itself (DelegateSubgroup=).
     own = own_cgroup()
     if own is None:
         return None

@@ -1,12 +1,9 @@
-"""The launcher: one long-lived small process that forks the supervisors of runs.
-
-A fork of it is cheap, which a fork of the engine or a new interpreter would not be. The
-engine hands it one end of a socket for each, and it knows nothing of their runs.
+"""The launcher: one long-lived small process that forks the supervisors of runs, cheaply.
 
     engine → launcher   `r` and a descriptor: a supervisor for this socket
                         `s` pid: nothing of this supervisor may be left; answered with `s` pid
 
-It is single-threaded, in an interpreter without site. The engine's end is in `processes`.
+It knows nothing of their runs. The engine's end is in `processes`.
 """
 
 from __future__ import annotations
@@ -124,10 +121,12 @@ class LauncherProcess:
 
     def run(self) -> None:
         while True:
-            wait = (
-                None if self._dies_at is None else max(20, int((self._dies_at - now()) * 1000) + 1)
-            )
-            for descriptor, _ in self._poll.poll(5 if self._has_strays or self._asked else wait):
+            wait = None
+            if self._has_strays or self._asked:
+                wait = 5
+            elif self._dies_at is not None:
+                wait = max(20, int((self._dies_at - now()) * 1000) + 1)
+            for descriptor, _ in self._poll.poll(wait):
                 if descriptor == self._control.fileno():
                     self._listen()
                 elif descriptor == self._deaths.reading:

@@ -3,9 +3,8 @@
     engine ── launcher ── supervisor ── the command and all that it starts
        └────── one socket per run ──┘
 
-When the engine's descriptor of a run closes, for whatever reason, the run's supervisor kills its
-tree; so runs end with their engine. A supervisor of whose run nothing is left rests for a moment,
-and takes the next run.
+When the engine's descriptor of a run closes, the run's supervisor kills its tree: runs end with
+their engine. A supervisor of whose run nothing is left rests for a moment, and takes the next run.
 """
 
 from __future__ import annotations
@@ -222,11 +221,10 @@ class Processes:
         ours.setblocking(False)
         try:
             await self._launcher.hand(theirs.fileno())
-        except OSError as error:
+        except BaseException as error:
             ours.close()
-            raise RunError(f"cannot start the launcher: {error.strerror}") from error
-        except BaseException:
-            ours.close()
+            if isinstance(error, OSError):
+                raise RunError(f"cannot start the launcher: {error.strerror}") from error
             raise
         finally:
             theirs.close()

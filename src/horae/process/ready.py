@@ -35,10 +35,7 @@ def why_unready(
     environ: Mapping[str, str],
     variables: Iterable[str] = (),
 ) -> Unready | None:
-    """Return why a command cannot run in a directory, and what to do about it; None if it can.
-
-    Of *environ* the command sees what is allowed and the *variables* that it asks for.
-    """
+    """Return why a command cannot run in a directory, and what to do about it; None if it can."""
     where, name = Path(directory), argv[0]
     if not where.is_dir():
         return Unready(f"the directory {where} does not exist", "create it, or use another one")

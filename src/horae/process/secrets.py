@@ -1,7 +1,6 @@
 """Reads the values of secrets: from a file, from what a command prints, or from a variable.
 
-A name that the settings do not know is a variable of the engine. What belongs to the engine
-itself is never a source, and no message holds a value.
+What belongs to the engine itself is never a source, and no message holds a value.
 """
 
 from __future__ import annotations
@@ -173,7 +172,6 @@ class NamedSecrets:
         return found
 
     def _look(self, name: str) -> str:
-        """Return a value for which no command is called."""
         if name.startswith(f"{secret.FOLDER}/"):
             return self._kept(name)
         source = self.sources.get(name)
@@ -202,7 +200,6 @@ class NamedSecrets:
         return text
 
     def _from_file(self, name: str, path: Path) -> bytes:
-        """Return what a file holds that is no part of the plan and none of our own."""
         try:
             real = path.parent.resolve(strict=True) / path.name
         except (OSError, RuntimeError):

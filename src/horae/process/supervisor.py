@@ -9,14 +9,12 @@ closes, the run is killed.
     supervisor → engine   `e` report: the end; nothing of the run is left. It is a line,
                           and what a filter has put out stands behind it, if that is short
 
-When the kernel has said that it has no child any more it takes the next run, if there is one: half
-of what a short run costs is the fork of a supervisor. One that goes says `l` in place of `e`. To
-what is let go with its order only the first answer is `r`. An order may come while a filter runs:
-it begins when that has ended well, with what that has put out as its input; else it is answered
-with `n`, and never begins.
+When it has no child any more it takes the next run: half of what a short run costs is the fork of
+a supervisor. One that goes says `l` in place of `e`. To what is let go with its order only the
+first answer is `r`. An order may come while a filter runs: it begins when that has ended well, with
+its output as input; else it is answered with `n`, and never begins.
 
-It runs in an interpreter without site and imports what is written in C and ctypes: memory and the
-time of a fork are paid for each run.
+It imports what is written in C and ctypes: memory and the time of a fork are paid for each run.
 """
 
 # Without pathlib: its memory would be a part of each run.
@@ -89,8 +87,8 @@ _ASK = (signal.SIGTERM, signal.SIGCONT)  # a stopped process hears only when it 
 _ARGUMENT = 128 << 10  # what Linux takes as one argument
 
 
-class Refusal(Exception):  # noqa: N818 (an answer, not an error of the house)
-    """Why a run cannot be made."""
+class Refusal(Exception):  # noqa: N818 (why a run cannot be made)
+    pass
 
 
 def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> None:
@@ -495,7 +493,6 @@ class Supervisor:
             self._status, self._used = status, used
 
     def _report(self) -> str:
-        """Return what is known of the end, as JSON."""
         facts, status, used = self._facts, self._status, self._used
         stdout, stderr = self._streams
         has_begun = bool(self._pid) or self._why == "start"

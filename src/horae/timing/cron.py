@@ -8,13 +8,11 @@
     0 9 * * MON-FRI
 
 Six fields begin with the second, seven also end with the year. Where both day fields say
-something, a day that meets either is meant.
+something, a day that meets either is meant. Each field is one integer with a bit for each value.
 
 A rule without a `*` in second, minute or hour names times of day: one that a clock change leaves
 out comes at the first moment after the gap, and one that comes twice counts once, in the first
 pass. A rule with a `*` there follows the clock on the wall through gap and fold.
-
-Each field is one integer with a bit for each value, so that the next value is found by shifting.
 """
 
 from __future__ import annotations
@@ -210,7 +208,6 @@ class Cron:
             if local.year > 1:
                 return None
             local = datetime(1, 12, 31, 23, 59, 59, tzinfo=self._tzinfo)
-
         wall = self._wall_after(local)
         zone = self._tzinfo
         if zone is UTC:
@@ -232,7 +229,6 @@ class Cron:
         return self._fixed_after(local, wall)
 
     def _fixed_after(self, local: datetime, wall: datetime | None) -> datetime | None:
-        """Return the moment of the first time of day that has not had its turn."""
         if local.fold and (seam := _seam(local)):
             # In the second pass all that the change repeats is over.
             wall = self._wall_after(seam.high - SECOND)
@@ -301,9 +297,8 @@ class Cron:
         return self._in_later_month(wall)
 
     def _first_of(self, year: int, month: int, day: int, zone: tzinfo | None) -> datetime:
-        return datetime(
-            year, month, day, self._first_hour, self._first_minute, self._first_second, 0, zone
-        )
+        hour, minute, second = self._first_hour, self._first_minute, self._first_second
+        return datetime(year, month, day, hour, minute, second, 0, zone)
 
     def _in_later_month(self, wall: datetime) -> datetime | None:
         year, month, years = wall.year, wall.month, self._years

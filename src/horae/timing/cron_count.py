@@ -1,12 +1,11 @@
-"""How many moments cron rules name in a window, without walking them.
-
-Between two clock changes whole days are counted by their bits; only the first and the last day
-of a stretch are looked into.
-"""
+"""How many moments cron rules name in a window: between two clock changes, by the bits of days."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import reduce
+from itertools import compress
+from operator import or_
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -89,21 +88,15 @@ class _Walls:
     def _at(self, held: tuple[bool, ...]) -> tuple[int, int]:
         """Return the times of a day on which these of the rules hold, and how many they are."""
         if held not in self._each:
-            times = 0
-            for is_held, mask in zip(held, self._times, strict=True):
-                times |= mask if is_held else 0
+            times = reduce(or_, compress(self._times, held), 0)
             self._each[held] = times, times.bit_count()
         return self._each[held]
 
 
 def _times(cron: Cron) -> int:
     """Return the times of day that a rule names, a bit for each second."""
-    return _spread(cron._hours, 3600) * _spread(cron._minutes, 60) * cron._seconds
-
-
-def _spread(mask: int, apart: int) -> int:
-    """Return a mask whose bits stand so far apart."""
-    return sum(1 << bit * apart for bit in bits(mask))
+    hours = sum(1 << bit * 3600 for bit in bits(cron._hours))
+    return hours * sum(1 << bit * 60 for bit in bits(cron._minutes)) * cron._seconds
 
 
 # Nothing comes in the first and the last year of the calendar; a day from its ends no

@@ -29,7 +29,7 @@ NICKNAMES: Final = {
     "@DAILY": "0 0 * * *",
     "@MIDNIGHT": "0 0 * * *",
     "@HOURLY": "0 * * * *",
-}
+}  # fmt: skip
 FIRST_YEAR: Final = 1970
 _LAST_YEAR: Final = 2199
 
@@ -108,15 +108,10 @@ def split_fields(expression: str) -> Sequence[str]:
     parts = expression.upper().split()
     if len(parts) == 1 and parts[0] in NICKNAMES:
         parts = NICKNAMES[parts[0]].split()
-    match len(parts):
-        case 5:
-            return ("0", *parts, "*")
-        case 6:
-            return (*parts, "*")
-        case 7:
-            return parts
-        case _:
-            raise _miscounted(expression)
+    if not 5 <= len(parts) <= 7:
+        raise _miscounted(expression)
+    parts = ["0", *parts] if len(parts) == 5 else parts
+    return parts if len(parts) == 7 else [*parts, "*"]
 
 
 def read_masks(expression: str) -> tuple[Sequence[str], list[int]]:
@@ -246,9 +241,8 @@ def _special_weekday(item: str) -> int:
     if not hash_:
         day = item[:-1]
     if not day:
-        raise FieldError(
-            WEEKDAY, item, f"{item!r} does not name a day; write SAT, or 5L for the last Friday"
-        )
+        reason = f"{item!r} does not name a day; write SAT, or 5L for the last Friday"
+        raise FieldError(WEEKDAY, item, reason)
     if "-" in day or "/" in day or "*" in day:
         reason = f"{item!r} has a range before {item[len(day) :]}; list the days one by one"
         raise FieldError(WEEKDAY, item, reason)

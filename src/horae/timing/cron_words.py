@@ -60,10 +60,12 @@ def _is_every_few_hours(minutes: list[int], hours: list[int]) -> bool:
 
 
 def _minute_words(minutes: list[int], hours: list[int]) -> str:
-    if len(minutes) == 1 and len(hours) < 24:
-        return _hourly_words(minutes[0], hours)
     clocks = [_clock(hour, minute) for hour in hours for minute in minutes]
-    if len(clocks) <= 4:
+    step = _stride(hours)
+    if len(minutes) == 1 and len(hours) < 24 and step is not None:
+        is_even = _is_every_few_hours(minutes, hours)
+        return _every(step, "hour") + ("" if is_even else f" from {clocks[0]} to {clocks[-1]}")
+    if len(clocks) <= 4 or (len(minutes) == 1 and len(hours) < 24):
         return "at " + _and(clocks)
     first, last = minutes[0], minutes[-1]
     if (step := _cycle(minutes, 60)) is not None:  # evenly from one hour to the next
@@ -83,16 +85,6 @@ def _minute_words(minutes: list[int], hours: list[int]) -> str:
     if len(clocks) <= 8:
         return "at " + _and(clocks)
     return f"at {_and([str(minute) for minute in minutes])} minutes past {_hour_words(hours)}"
-
-
-def _hourly_words(minute: int, hours: list[int]) -> str:
-    step = _stride(hours)
-    if step is None:
-        return "at " + _and([_clock(hour, minute) for hour in hours])
-    if _is_every_few_hours([minute], hours):
-        return _every(step, "hour")
-    span = f"from {_clock(hours[0], minute)} to {_clock(hours[-1], minute)}"
-    return f"{_every(step, 'hour')} {span}"
 
 
 def _during(words: str, hours: list[int], first: int, last: int, start: str = "") -> str:
@@ -240,7 +232,6 @@ def _cycle(values: Sequence[int], size: int) -> int | None:
 
 
 def _runs(values: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last of each row of values without a hole."""
     runs: list[tuple[int, int]] = []
     for value in values:
         if runs and runs[-1][1] == value - 1:

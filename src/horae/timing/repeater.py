@@ -1,12 +1,9 @@
 """Repeaters: what `+1d`, `++1w` and `.+2d/4d` mean, and when they come round.
 
 All counting is done on the wall clock of a zone, as Emacs Org does it, and only then mapped to
-moments (`zone.instant`). A month too short for the day runs over into the next one, and each shift
-starts from the date of the last: 31 January +1m is 3 March, then 3 April, 3 May.
-
-A repeater and its anchor, the wall time of the stamp, make a grid: the anchor, the anchor shifted
-once, twice, and so on. `+` moves one place along the grid, `++` to the first place after now, and
-`.+` starts a new grid on the day (for hours: at the minute) it was done.
+moments. A month too short for the day runs over into the next one, and each shift starts from the
+date of the last: 31 January +1m is 3 March, then 3 April, 3 May. A repeater and its anchor, the
+wall time of the stamp, make a grid: the anchor, the anchor shifted once, twice, and so on.
 """
 
 from __future__ import annotations
@@ -141,10 +138,8 @@ class Repeater:
         for change in changes(zone, start, end):
             if change.is_gap:
                 low, high = ((change.at + off).replace(tzinfo=None) for off in change[1:])
-                inside = self._place_after_wall(anchor, high) - self._place_after_wall(
-                    anchor, low - _INSTANT
-                )
-                places -= max(0, inside - 1)
+                first = self._place_after_wall(anchor, low - _INSTANT)
+                places -= max(0, self._place_after_wall(anchor, high) - first - 1)
         return places
 
     def shift(self, anchor: datetime, *, now: datetime, zone: ZoneInfo) -> datetime | None:

@@ -1,8 +1,7 @@
 """Times as RFC 3339 writes them: `2026-03-25T09:00:00-04:00`.
 
-Reading is strict, and names the part that is wrong, its column and what would be right. A time
-keeps the offset it was written with. A leap second, 23:59:60 in UTC at the end of a month, is read
-as the second after it, as in Unix time. Digits beyond the microsecond are cut off.
+A time keeps the offset it was written with. A leap second is read as the second after it, as in
+Unix time. Digits beyond the microsecond are cut off.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A wall time is a naive datetime: what a clock in the zone shows. Where the clock jumps forward (a
 gap) a wall time never comes, and means the first moment after the jump; where it goes back (a
-fold) it comes twice, and means the first pass. The mapping never runs backwards, and stops at the
-two ends of the calendar.
+fold) it comes twice, and means the first pass.
 """
 
 from __future__ import annotations
