@@ -146,16 +146,10 @@ def problem_of(error: HoraeError, status: int) -> dict[str, object]:
     said = error.data()
     # `error` is what clients of the older paths look for.
     more = {"error": said["message"]} if isinstance(error, CannotRunError) else {}
-    return {
-        "type": f"urn:horae:error:{said['code']}",
-        "title": HTTPStatus(status).phrase,
-        "status": int(status),
-        "detail": said["message"],
-        "code": said["code"],
-        "exit_code": int(error.exit_code),
-        "facts": said["facts"],
-        **more,
-    }
+    kind, title = f"urn:horae:error:{said['code']}", HTTPStatus(status).phrase
+    about = {"type": kind, "title": title, "status": int(status), "detail": said["message"]}
+    exit_code = int(error.exit_code)
+    return {**about, "code": said["code"], "exit_code": exit_code, "facts": said["facts"], **more}
 
 
 async def on_error(request: Request, error: Exception) -> Response:

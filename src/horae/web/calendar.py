@@ -50,16 +50,9 @@ class CalendarFire(NamedTuple):
     is_estimate: bool
 
     def data(self) -> dict[str, object]:
-        return {
-            "at": stamp(self.at, self.zone),
-            "zone": self.zone,
-            "entry": self.entry,
-            "title": self.title,
-            "file": self.file,
-            "line": self.line,
-            "key": self.key,
-            "estimate": self.is_estimate,
-        }
+        at = {"at": stamp(self.at, self.zone), "zone": self.zone}
+        about = {"entry": self.entry, "title": self.title, "file": self.file, "line": self.line}
+        return {**at, **about, "key": self.key, "estimate": self.is_estimate}
 
 
 async def agenda(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
@@ -92,12 +85,8 @@ async def agenda(front: Front, _: Request, asked: RequestFields) -> dict[str, ob
         before = skip if last == since else 0
         same = sum(1 for each in shown if each.at == last)
         more = f"{key_time(last)}.{before + same}"
-    return {
-        "from": stamp(start, front.zone_name),
-        "to": stamp(end, front.zone_name),
-        "fires": [each.data() for each in shown],
-        "cursor": more,
-    }
+    window = {"from": stamp(start, front.zone_name), "to": stamp(end, front.zone_name)}
+    return {**window, "fires": [each.data() for each in shown], "cursor": more}
 
 
 def nearest(entries: list[Listed], since: datetime, count: int) -> list[Listed]:
@@ -141,11 +130,8 @@ async def preview(front: Front, _: Request, asked: RequestFields) -> dict[str, o
     far = datetime(9998, 1, 1, tzinfo=UTC)
     count = asked.limit(5)
     moments = await asyncio.to_thread(lambda: list(islice(project(entry, now, far), count)))
-    return {
-        "words": words(rule, zone_name=place),
-        "zone": place,
-        "next": [stamp(each.at, place) for each in moments],
-    }
+    coming = [stamp(each.at, place) for each in moments]
+    return {"words": words(rule, zone_name=place), "zone": place, "next": coming}
 
 
 async def calendar_ics(front: Front, _: Request, __: RequestFields) -> Response:

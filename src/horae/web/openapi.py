@@ -53,6 +53,10 @@ _HEADERS: Final = {
     ),
     "X-Hub-Signature-256": "Scheme github: `sha256=` and the HMAC-SHA256 of the body, in hex.",
 }
+_BEARER: Final = (
+    "A token from `horae token add`, or the operator token from `horae token show`. Each route "
+    "names the scope that it requires: read, run, edit or admin; admin includes all others."
+)
 _TAG: Final = "The version of the object; send it as If-Match to edit only this version."
 
 # Every field of an answer is named, and none is left out; a test holds them against real answers.
@@ -190,27 +194,12 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
         paths.setdefault(each.shown_path, {})[each.method.lower()] = _operation(each)
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Horae",
-            "version": horae.__version__,
-            "description": "The HTTP API of a running engine.",
-        },
-        "paths": paths,
-        "components": {
-            "schemas": {name: _type(name) for name in _TYPES if name[0].isupper()},
-            "securitySchemes": {
-                "token": {
-                    "type": "http",
-                    "scheme": "bearer",
-                    "description": "A token from `horae token add`, or the operator token from "
-                    "`horae token show`. Each route names the scope that it requires: read, run, "
-                    "edit or admin; admin includes all others.",
-                }
-            },
-        },
-    }
+    about = "The HTTP API of a running engine."
+    info = {"title": "Horae", "version": horae.__version__, "description": about}
+    schemas = {name: _type(name) for name in _TYPES if name[0].isupper()}
+    token = {"type": "http", "scheme": "bearer", "description": _BEARER}
+    components = {"schemas": schemas, "securitySchemes": {"token": token}}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 
 def page(operations: Sequence[Operation]) -> str:
@@ -236,11 +225,8 @@ def page(operations: Sequence[Operation]) -> str:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": operation.words,
-        "responses": _responses(operation),
-    }
+    said: dict[str, Any] = {"operationId": operation.name, "summary": operation.words}
+    said["responses"] = _responses(operation)
     if parameters := list(_parameters(operation)):
         said["parameters"] = parameters
     if operation.takes is Takes.BYTES:

@@ -105,13 +105,8 @@ def _cron_facts(rule: Cron) -> RuleFacts:
     times = [at.hour * 60 + at.minute for at in dial.between(_EVE, _EVE + timedelta(days=1))]
     beat = Cron(f"{fields.second or '0'} * * * * *")
     seconds = [at.second for at in beat.between(_EVE, _EVE + timedelta(minutes=1))]
-    return RuleFacts(
-        tuple(day.date() for day in days),
-        tuple(times),
-        usual(gaps(times)),
-        tuple(seconds),
-        is_shifted="W" in fields.day.upper(),
-    )
+    dates, is_shifted = tuple(day.date() for day in days), "W" in fields.day.upper()
+    return RuleFacts(dates, tuple(times), usual(gaps(times)), tuple(seconds), is_shifted)
 
 
 def fields_of(rule: Cron) -> Fields:

@@ -110,12 +110,9 @@ def _is_mute(low: str) -> bool:
 
 
 def _is_blocked(left: list[str]) -> bool:
-    return any(
-        low in lexicon.BLOCKERS
-        or low.endswith("n't")
-        or (low.endswith(("'s", "s'")) and low not in ("it's", "let's"))
-        for low in left
-    )
+    owners = (low for low in left if low not in ("it's", "let's"))
+    is_owned = any(low.endswith(("n't", "'s", "s'")) for low in owners)
+    return is_owned or not lexicon.BLOCKERS.isdisjoint(left)
 
 
 def _leads(place: PhrasePlace) -> bool:

@@ -158,9 +158,8 @@ _ABBREVIATED: Final = re.compile(
     r"\b(?:[ap]\.m|e\.g|i\.e|[A-Z]|vs|approx|no|mon|tues?|wed|thurs?|fri|sat|sun)$", re.IGNORECASE
 )
 _TRIGGER: Final = re.compile(
-    r"every|each|ly\b|annual|times|twice|once|day|ends|mon|tue|wed|thu|fri|sat|sun|\dx\b"
-    r"|\d(?:st|nd|rd|th)\b|\b(?:at|@)\s*(?:\d|noon|mid)",
-    re.IGNORECASE,
+    r"(?i)every|each|ly\b|annual|times|twice|once|day|ends|mon|tue|wed|thu|fri|sat|sun|\dx\b"
+    r"|\d(?:st|nd|rd|th)\b|\b(?:at|@)\s*(?:\d|noon|mid)"
 )
 # One star is a headline only at the top: below, it may be an item of a Markdown list.
 _TOP: Final = re.compile(r"\*[ \t]")
@@ -173,12 +172,11 @@ _BLOCK: Final = re.compile(r"#\+begin_?(\S{0,40})|(```|~~~)|:[\w-]{1,40}:$", re.
 def sentences_of(text: str) -> Iterator[Sentence]:
     for start, end, is_title in _paragraphs(text):
         masked = _OPAQUE.sub(lambda found: MASK * len(found[0]), text[start:end])
-        stops = [
-            stop.end()
-            for stop in _STOP.finditer(masked)
-            if stop[0] != "."
-            or not _ABBREVIATED.search(masked[max(0, stop.start() - 8) : stop.start()])
-        ]
+        stops = []
+        for mark in _STOP.finditer(masked):
+            before = masked[max(0, mark.start() - 8) : mark.start()]
+            if mark[0] != "." or not _ABBREVIATED.search(before):
+                stops.append(mark.end())
         stops.append(len(masked))
         for begin, stop in pairwise([0, *stops]):
             if not _TRIGGER.search(masked, begin, stop):

@@ -37,16 +37,9 @@ def _part(name: str) -> str:
 
 def systemd_unit(place: EngineUnit) -> str:
     start = f"ExecStart={_word(place.program)} up {_word(place.root)} --log plain"
-    lines = [
-        "[Unit]",
-        "Description=Horae scheduler for " + place.root.replace("%", "%%"),
-        "After=network-online.target time-sync.target",
-        "Wants=network-online.target",
-        "StartLimitIntervalSec=300",
-        "StartLimitBurst=5",
-        "",
-        "[Service]",
-    ]
+    lines = ["[Unit]", "Description=Horae scheduler for " + place.root.replace("%", "%%")]
+    lines += ["After=network-online.target time-sync.target", "Wants=network-online.target"]
+    lines += ["StartLimitIntervalSec=300", "StartLimitBurst=5", "", "[Service]"]
     if place.is_user:
         lines += [start, _part("service"), "", _part("modest")]
     else:
@@ -89,27 +82,13 @@ def timer_pair(
     title: str, events: Sequence[str], *, words: Sequence[str], is_persistent: bool, delay: int
 ) -> tuple[str, str]:
     plain = "".join(sign if sign.isprintable() else " " for sign in title).replace("%", "%%")
-    timer = [
-        "[Unit]",
-        f"Description={plain}",
-        "",
-        "[Timer]",
-        *(f"OnCalendar={event}" for event in events),
-        f"Persistent={'true' if is_persistent else 'false'}",
-        "AccuracySec=1s",
-        *([f"RandomizedDelaySec={delay}", "FixedRandomDelay=true"] if delay else []),
-        "",
-        "[Install]",
-        "WantedBy=timers.target",
-    ]
-    service = [
-        "[Unit]",
-        f"Description={plain}",
-        "",
-        "[Service]",
-        "Type=oneshot",
-        f"ExecStart={' '.join(_word(word) for word in words)}",
-    ]
+    head = ["[Unit]", f"Description={plain}", ""]
+    timer = [*head, "[Timer]", *(f"OnCalendar={event}" for event in events)]
+    timer += [f"Persistent={'true' if is_persistent else 'false'}", "AccuracySec=1s"]
+    timer += [f"RandomizedDelaySec={delay}", "FixedRandomDelay=true"] if delay else []
+    timer += ["", "[Install]", "WantedBy=timers.target"]
+    command = " ".join(_word(word) for word in words)
+    service = [*head, "[Service]", "Type=oneshot", f"ExecStart={command}"]
     by = "horae export systemd"
     return marked("\n".join(timer) + "\n", by=by), marked("\n".join(service) + "\n", by=by)
 

@@ -182,17 +182,8 @@ class ProgramReader(NamedTuple):
             props.append(("UNTIL", rule.until))
         command = self._command(keywords, function)
         title = _text(keywords.get("name")) or _text(keywords.get("id")) or _called(function)
-        return ForeignJob(
-            call.lineno,
-            title or "Job",
-            rule.fires,
-            rule.zone,
-            command,
-            rule.schedule,
-            rule.stamp,
-            tuple(props),
-            (f"From {self.module}.py.",),
-        )
+        about = (rule.schedule, rule.stamp, tuple(props), (f"From {self.module}.py.",))
+        return ForeignJob(call.lineno, title or "Job", rule.fires, rule.zone, command, *about)
 
     def _trigger(self, call: ast.Call) -> tuple[str, dict[str, Literal]]:
         """Return a trigger as it is written: its kind, and the values by their names."""

@@ -167,18 +167,11 @@ class CrontabReader:
             self.reading.note(number, found.column, what, remedy)
         if is_plain(found.rest):
             self._elsewhere.append((number, found.column))
-        self.reading.jobs.append(
-            ForeignJob(
-                number,
-                self._comment[:_LONGEST_TITLE].strip() or title_of(found.rest),
-                fires_of((rule,), zone_name),
-                zone_name,
-                command_of(found.rest, self._variables),
-                " ".join(plain_days(found.texts)),
-                props=POLICY,
-                notes=(f"Ran as {found.user}.",) if found.user else (),
-            )
-        )
+        title = self._comment[:_LONGEST_TITLE].strip() or title_of(found.rest)
+        command, days = command_of(found.rest, self._variables), " ".join(plain_days(found.texts))
+        notes, fires = (f"Ran as {found.user}.",) * bool(found.user), fires_of((rule,), zone_name)
+        job = ForeignJob(number, title, fires, zone_name, command, days, "", POLICY, notes)
+        self.reading.jobs.append(job)
 
     def _divided(self, line: str) -> CrontabLine:
         fields = list(_FIELD.finditer(line))

@@ -9,6 +9,7 @@ r"""Workflows of GitHub Actions that run by a schedule.
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from horae.extras.importers.crontab import DIALECTS, POLICY, foreign_rule, plain_days
@@ -101,18 +102,10 @@ def _job(
         remedy = "write `:OVERLAP: skip` or `queue` instead of allow"
         place = data.places["concurrency"][:2]
         reading.note(*place, "`concurrency` is not imported", remedy)
-    return ForeignJob(
-        line,
-        title if isinstance(title, str) else name,
-        fires_of(tuple(rules.values()), "UTC"),
-        "UTC",
-        command,
-        "; ".join(rules),
-        props=POLICY,
-        notes=(f"From {name}.",),
-        script=script,
-        name=name.rpartition(".")[0],
-    )
+    title = title if isinstance(title, str) else name
+    fires, said = fires_of(tuple(rules.values()), "UTC"), "; ".join(rules)
+    job = ForeignJob(line, title, fires, "UTC", command, said, props=POLICY, script=script)
+    return replace(job, notes=(f"From {name}.",), name=name.rpartition(".")[0])
 
 
 def _script(data: YamlMap) -> Iterator[str]:

@@ -211,13 +211,8 @@ def headline_text(job: ForeignJob, *, said: str) -> str:
     lines = [f"* {job.title}{tag}"]
     if job.stamp:
         lines.append(f"SCHEDULED: {job.stamp}")
-    props = {
-        "ID": job.name,
-        "SCHEDULE": job.schedule,
-        "TZ": job.zone,
-        "COMMAND": job.command,
-        **dict(job.props),
-    }
+    props = {"ID": job.name, "SCHEDULE": job.schedule, "TZ": job.zone, "COMMAND": job.command}
+    props |= dict(job.props)
     width = max(len(key) for key, value in props.items() if value) + 2
     drawer = [f"{f':{key}:':<{width}} {value}" for key, value in props.items() if value]
     lines += [":PROPERTIES:", *drawer, ":END:"]
@@ -246,13 +241,9 @@ def prove(entry: Entry, fires: Fires, *, now: datetime, most: int = FIRES) -> Pr
             start, end = each - _AROUND, each + _AROUND
             near_ours = [own.at for own in islice(project(entry, start, end), FIRES)]
             seams |= _odd(near_ours, fires(start, FIRES, end), FIRES)
-    return Proof(
-        len(theirs),
-        len(set(theirs) & set(ours)),
-        tuple(sorted(odd.keys() - touched)),
-        tuple(OneSidedTime(at, is_ours=seams[at]) for at in sorted(seams)),
-        tuple(theirs),
-    )
+    equal, differing = len(set(theirs) & set(ours)), tuple(sorted(odd.keys() - touched))
+    found = tuple(OneSidedTime(at, is_ours=seams[at]) for at in sorted(seams))
+    return Proof(len(theirs), equal, differing, found, tuple(theirs))
 
 
 Meaning: TypeAlias = tuple[str | None, str, str | None]

@@ -19,7 +19,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
@@ -307,21 +307,14 @@ def read_timer(
         if each.key not in _TIMER_KEYS:
             reading.note(each.line, 1, f"{each} is not imported", "horae has no equivalent")
     title = _last(settings, "Description") or _last(beside, "Description") or name
+    title = title.removesuffix(".timer")
+    short = "" if name == "stdin.timer" else name.removesuffix(".timer")
     props = tuple(_props(timer, work, reading))
     for place, (line, found) in events.items():
         rules = {event.cron: event.rule for event in found}
-        job = ForeignJob(
-            line,
-            title.removesuffix(".timer"),
-            fires_of(tuple(rules.values()), place),
-            place,
-            command,
-            "; ".join(rules),
-            props=props,
-            notes=(f"From {name}.",),
-            name="" if name == "stdin.timer" else name.removesuffix(".timer"),
-        )
-        reading.jobs += [job, *alerts]
+        fires, said = fires_of(tuple(rules.values()), place), "; ".join(rules)
+        job = ForeignJob(line, title, fires, place, command, said, props=props, name=short)
+        reading.jobs += [replace(job, notes=(f"From {name}.",)), *alerts]
     return reading
 
 
@@ -374,17 +367,10 @@ def _alerts(
             remedy = "read HORAE_AFTER_ENTRY, HORAE_AFTER_STATUS and HORAE_AFTER_REASON instead"
             reading.note(line, 1, what, remedy)
         short = name.removesuffix(".service")
-        yield ForeignJob(
-            line,
-            _last(settings, "Description") or short,
-            fires_of((), "UTC"),
-            "",
-            command,
-            props=tuple(each for each in _props((), work, reading) if each[0] != "CATCHUP"),
-            notes=(f"From {name}.",),
-            name=short,
-            is_alert=True,
-        )
+        title, fires = _last(settings, "Description") or short, fires_of((), "UTC")
+        props = tuple(each for each in _props((), work, reading) if each[0] != "CATCHUP")
+        job = ForeignJob(line, title, fires, "", command, props=props, name=short, is_alert=True)
+        yield replace(job, notes=(f"From {name}.",))
 
 
 def _filled(text: str, unit: str) -> str:

@@ -28,16 +28,8 @@ if TYPE_CHECKING:
     from horae.web.page.sheet import PageRequest, Sheet
 
 _HERE: Final = Path(__file__).parent
-VIEWS: Final = (
-    *now.VIEWS,
-    *timeline.VIEWS,
-    *calendar.VIEWS,
-    *agents.VIEWS,
-    *board.VIEWS,
-    *plan.VIEWS,
-    *run.VIEWS,
-    *entry.VIEWS,
-)
+_PAGES: Final = (now, timeline, calendar, agents, board, plan, run, entry)
+VIEWS: Final[tuple[sheet.PageView, ...]] = tuple(view for page in _PAGES for view in page.VIEWS)
 
 
 def routes(front: Front, root: Path | None = None, *, most_plans: int = MOST) -> list[Route]:

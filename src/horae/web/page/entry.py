@@ -21,12 +21,8 @@ async def entry(asked: PageRequest) -> Sheet:
     found = await service.named(asked.path["entry"])
     line: EntryLine = await service.entry(str(found.number))
     status = asked.status("status")
-    history = await service.history(
-        str(found.number),
-        limit=30,
-        cursor=asked.number("cursor"),
-        statuses=[] if status is None else [status],
-    )
+    which, cursor = [] if status is None else [status], asked.number("cursor")
+    history = await service.history(str(found.number), limit=30, cursor=cursor, statuses=which)
     item = found.item
     values: dict[str, object] = {"line": line, "history": history, "status": status}
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}

@@ -110,29 +110,19 @@ def graph(record: Mapping[str, Any]) -> Steps | None:
         return None
     boxes: dict[str, Box] = {}
     lines: list[str] = []
-    for y, step in enumerate(steps):
+    for number, step in enumerate(steps):
         name, after = str(step.get("name")), step.get("after")
         before = boxes.get(str(after)) if after else None
         column = 0 if before is None else (before.x - 10) // 190 + 1
         took = step.get("seconds")
-        told = (
-            str(step.get("lang") or ""),
-            say(step.get("status")),
-            f"{took:.1f} s" if isinstance(took, float | int) else "",
-            str(step.get("error") or "")[:200],
-        )
-        boxes[name] = Box(
-            name if len(name) <= 22 else f"{name[:21]}…",
-            str(step.get("status")),
-            10 + 190 * min(column, 12),
-            10 + 44 * y,
-            ", ".join(each for each in told if each),
-        )
-        if before is not None:
-            box = boxes[name]
-            x1, y1, x2, y2 = before.x + 160, before.y + 16, box.x, box.y + 16
-            if before.x >= box.x:
-                continue
+        time = f"{took:.1f} s" if isinstance(took, float | int) else ""
+        told = (str(step.get("lang") or ""), say(step.get("status")), time)
+        said = ", ".join(each for each in (*told, str(step.get("error") or "")[:200]) if each)
+        short = name if len(name) <= 22 else f"{name[:21]}…"
+        x, y = 10 + 190 * min(column, 12), 10 + 44 * number
+        boxes[name] = Box(short, str(step.get("status")), x, y, said)
+        if before is not None and before.x < x:
+            x1, y1, x2, y2 = before.x + 160, before.y + 16, x, y + 16
             half = (x1 + x2) // 2
             lines.append(f"M{x1} {y1}C{half} {y1} {half} {y2} {x2} {y2}")
     width = max(box.x for box in boxes.values()) + 180

@@ -176,12 +176,8 @@ async def timeline(asked: PageRequest) -> Sheet:
     scale = Scale(start, start + span)
     filters = _TimelineFilter(asked.text("q"), asked.text("tag"), asked.text("agent"))
     status = asked.status("status")
-    page = await ledger.receipts(
-        since=start - span / 8,
-        until=scale.end,
-        statuses=() if status is None else [status],
-        limit=RECEIPTS,
-    )
+    since, which = start - span / 8, () if status is None else [status]
+    page = await ledger.receipts(since=since, until=scale.end, statuses=which, limit=RECEIPTS)
     by_entry: dict[int, list[Filed]] = defaultdict(list)
     for filed in reversed(page.receipts):
         by_entry[filed.entry].append(filed)
