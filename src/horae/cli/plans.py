@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from horae.cli import output as printing
 from horae.cli.options import at_option, option, paths_argument
-from horae.cli.output import (
-    Form,
-    Output,
-    console,
-    form_options,
-    print_json,
-    print_line,
-    print_table,
-    safe,
-)
+from horae.cli.output import Output, print_json, print_line, safe
 from horae.cli.sources import PlanText, Sources, plan_root
 from horae.org.plan import Headline, States
 
@@ -42,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--overdue", is_flag=True, help="Only open headlines whose DEADLINE is past.")
 @option("--prop KEY=VALUE", "Only headlines with this property.", name="props", multiple=True)
 @at_option
-@form_options
+@printing.form_options
 def query(
     paths: tuple[str, ...],
     *,
@@ -95,7 +87,7 @@ def query(
             for headline, place in zip(source.plan.headlines, source.plan.places(), strict=True)
             if keeps(headline, source.plan.states)
         )
-        print_table(names, rows, empty="no headlines")
+        printing.print_table(names, rows, empty="no headlines")
         return sources.exit_code
     from horae.org.query import row
 
@@ -124,7 +116,7 @@ def _stamp(stamp: Timestamp | None) -> str:
 
 @click.command()
 @paths_argument
-@form_options
+@printing.form_options
 def tangle(paths: tuple[str, ...], *, output: Output) -> int:
     """Show the resolved workflows of a plan.
 
@@ -158,7 +150,7 @@ def _print_worlds(source: PlanText, found: list[World]) -> None:
         _grow(tree, world)
         for child in world.workflows:
             trees[child.at] = tree.add(_title(headlines[child.at]))
-    screen = console()
+    screen = printing.console()
     screen.print(safe(source.name, style="dim"))
     for world in found:
         screen.print(trees[world.at])
@@ -192,7 +184,7 @@ def _grow(tree: Tree, world: World) -> None:
 
 
 def _print_data(sources: Sources, output: Output, data: Callable[[PlanText], object]) -> int:
-    if output.form is Form.JSONL:
+    if output.form is printing.Form.JSONL:
         for source in sources:
             print_line({"file": source.name, "data": data(source)})
     elif sources.is_single:

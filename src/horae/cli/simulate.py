@@ -16,18 +16,11 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from horae.cli import output as printing
 from horae.cli.connection import ask, opened
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.options import number_option, option, paths_argument, tz_option
-from horae.cli.output import (
-    Form,
-    Output,
-    echo,
-    form_options,
-    print_answer,
-    print_rows,
-    progress_bar,
-)
+from horae.cli.output import Form, Output, echo, print_answer, print_rows
 from horae.cli.plan_root import KnownEntries, PlanView, When
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
@@ -186,7 +179,7 @@ async def _simulated(simulation: Simulation, history: PlanHistory) -> list[Simul
 )
 @tz_option
 @click.option("--trace", type=click.File("w"), help="Write every event to this file.")
-@form_options
+@printing.form_options
 def simulate(
     paths: tuple[str, ...],
     *,
@@ -246,7 +239,7 @@ def simulate(
 @contextmanager
 def _progress(days: int, *, says: bool) -> Iterator[Callable[[float], None]]:
     """Show how far a simulation is: a bar on a terminal, else a line now and then if *says*."""
-    with progress_bar("simulating") as bar:
+    with printing.progress_bar("simulating") as bar:
         shown_at = monotonic() + (_LINE_PACE if bar is None else _PATIENCE)
 
         def show(part: float) -> None:

@@ -12,23 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from horae.cli import connection, options
+from horae.cli import connection, options, output as printing
 from horae.cli.client import Far
 from horae.cli.connection import Place, read, write
 from horae.cli.moments import parse_moment
 from horae.cli.options import option
-from horae.cli.output import (
-    Form,
-    Output,
-    console,
-    echo,
-    form_options,
-    print_answer,
-    print_rows,
-    print_table,
-    progress_bar,
-    safe,
-)
+from horae.cli.output import Output, echo, print_answer, print_rows, print_table, safe
 from horae.config import untrusted
 from horae.core import explain, views
 from horae.core.clock import SystemClock
@@ -141,7 +130,7 @@ def print_status(stands: views.StatusReport) -> None:
         "paused": [(_where(each), _rest(each)) for each in stands.paused],
         "not armed": unarmed,
     }
-    screen = console()
+    screen = printing.console()
     for title, rows in parts.items():
         for block in part(title, rows):
             screen.print(block)
@@ -318,7 +307,7 @@ class EntryRow:
 @options.at_option
 @options.data_option
 @options.as_place
-@form_options
+@printing.form_options
 def list_(
     *,
     states: tuple[str, ...],
@@ -474,7 +463,7 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
                 connection.refuse_no_root(place.root, place.directory)
                 raise connection.NoLedgerError(error.directory, word=asked.word) from None
             raise
-        for each in found[:1] if output.form is Form.JSON else found:
+        for each in found[:1] if output.form is printing.Form.JSON else found:
             print_answer(output, each.data(), each.print)
         return
     is_over = False
@@ -642,7 +631,7 @@ def backfill(
 
     async def asked(service: Service) -> views.BackfillResult:
         where = zone((await service.entry(entry)).zone)
-        with progress_bar("filing") as show:
+        with printing.progress_bar("filing") as show:
 
             def progress(done: int, total: int) -> None:
                 nonlocal filed
@@ -650,14 +639,9 @@ def backfill(
                 if show is not None and output.is_text and done < total:
                     show(done / total)
 
-            return await service.backfill(
-                entry,
-                start=parse_moment(start, where),
-                end=None if end is None else parse_moment(end, where),
-                name=named,
-                dry_run=dry_run,
-                progress=progress,
-            )
+            span = [None if each is None else parse_moment(each, where) for each in (start, end)]
+            own: dict[str, Any] = {"start": span[0], "end": span[1], "name": named}
+            return await service.backfill(entry, **own, dry_run=dry_run, progress=progress)
 
     try:
         done = read(place, asked) if dry_run else write(place, asked)
@@ -666,27 +650,24 @@ def backfill(
             again = f"repeat the command with --id {named} to continue"
             echo(f"horae: {filed:,} receipts are created; {again}", err=True)
         raise
-    print_answer(output, done.data(), lambda: _print_backfill(done))
+    print_answer(output, done.data(), _backfill_text(done))
     if done.moments and not dry_run and output.is_text and connection.engine_at(place) is None:
         echo("horae: no engine is running; `horae up` starts the runs", err=True)
 
 
-def _print_backfill(done: views.BackfillResult) -> None:
-    entry, count = done.entry, len(done.moments)
+def _backfill_text(done: views.BackfillResult) -> str:
+    entry, count, times = done.entry, len(done.moments), ""
     first, last = (moment_text(each, entry.zone) for each in (done.start, done.end))
     name = f"{entry.title} (entry {entry.number})"
     if not done.has_schedule:
-        echo(f"{name} has no schedule, so there is nothing to backfill")
-        return
+        return f"{name} has no schedule, so there is nothing to backfill"
     if not done.moments:
         why = "; its times depend on when its runs end" if done.follows_ends else ""
-        echo(f"{name} has no scheduled time from {first} to {last}{why}")
-        return
+        return f"{name} has no scheduled time from {first} to {last}{why}"
     runs = f"{count:,} run{'s' * (count != 1)}"
     ended = sum(each.filed.status in FINAL for each in done.lines)  # of an earlier backfill
     if done.dry_run:
-        for moment in done.moments:
-            echo(moment_text(moment, entry.zone))
+        times = "".join(f"{moment_text(each, entry.zone)}\n" for each in done.moments)
         said = f"{runs} would be created"
     elif ended == len(done.lines) > 0:
         said = f"{runs} of backfill {done.name} already ended; no run is queued"
@@ -694,4 +675,4 @@ def _print_backfill(done: views.BackfillResult) -> None:
         said = f"{runs} of backfill {done.name}: {ended:,} already ended, the others are queued"
     else:
         said = f"{runs} {'is' if count == 1 else 'are'} queued (backfill {done.name})"
-    echo(f"{name} from {first} to {last}: {said}")
+    return f"{times}{name} from {first} to {last}: {said}"

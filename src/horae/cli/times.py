@@ -15,14 +15,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from horae.cli.options import (
-    at_option,
-    choice_option,
-    number_option,
-    option,
-    paths_argument,
-    tz_option,
-)
+from horae.cli import options
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_line, print_rows
 from horae.cli.plan_root import PlanView, When
 from horae.core import entry as rules
@@ -45,7 +38,7 @@ _FAR: Final = 50 * _YEAR
 _GUESS: Final = "an estimate, as if the engine started now"
 _PLACE: Final = re.compile(r"(.+?):(\d{1,9})(?::\d+)?", re.ASCII)
 
-_days_option = number_option("--days", default=7, most=3660, text="How many days.")
+_days_option = options.number_option("--days", default=7, most=3660, text="How many days.")
 
 
 class AgendaFire(NamedTuple):
@@ -64,19 +57,23 @@ class AgendaFire(NamedTuple):
 
 
 @click.command("next")
-@paths_argument
-@number_option("-n", "count", default=10, most=100_000)
-@option("--cron EXPR", "Show the times of this expression instead of plans.", name="expression")
+@options.paths_argument
+@options.number_option("-n", "count", default=10, most=100_000)
+@options.option(
+    "--cron EXPR", "Show the times of this expression instead of plans.", name="expression"
+)
 @click.option("--from", "start", metavar="T", help="The same as --at.")
-@choice_option(
+@options.choice_option(
     "--view",
     "`agenda`: day by day; `due`: what is overdue, due and coming.",
     ["times", "agenda", "due"],
     default="times",
 )
-@number_option("--days", most=3660, text="For --view agenda and due: how many days; default: 7.")
-@at_option
-@tz_option
+@options.number_option(
+    "--days", most=3660, text="For --view agenda and due: how many days; default: 7."
+)
+@options.at_option
+@options.tz_option
 @form_options
 def next_(
     paths: tuple[str, ...],
@@ -119,10 +116,10 @@ def next_(
 
 
 @click.command()
-@paths_argument
+@options.paths_argument
 @_days_option
-@at_option
-@tz_option
+@options.at_option
+@options.tz_option
 @form_options
 def agenda(
     paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, output: Output
@@ -137,10 +134,10 @@ def agenda(
 
 
 @click.command()
-@paths_argument
+@options.paths_argument
 @_days_option
-@at_option
-@tz_option
+@options.at_option
+@options.tz_option
 @form_options
 def due(
     paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, output: Output
@@ -298,8 +295,8 @@ def _show_due(paths: Sequence[str], when: When, *, days: int, output: Output) ->
 
 @click.command()
 @click.argument("what", metavar="EXPR|STAMP|FILE:LINE")
-@at_option
-@tz_option
+@options.at_option
+@options.tz_option
 @form_options
 def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> None:
     """Explain a schedule and show its next times.

@@ -18,18 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from horae.cli import options
 from horae.cli.client import Far
 from horae.cli.connection import BRIEF, EmptyRootError, Place, read, refuse_no_root
 from horae.cli.log import EVENTS, level_option, logging_to, plain_line
-from horae.cli.options import (
-    as_place,
-    choice_option,
-    data_option,
-    flag,
-    option,
-    root_argument,
-    seconds_option,
-)
+from horae.cli.options import flag, option
 from horae.cli.output import Output, console, echo, form_options, print_answer
 from horae.config import Config, load
 from horae.core.actor import ENGINE, acting, actor_words, user_name
@@ -77,16 +70,16 @@ _SHOWN: Final = 5  # runs that progress names
 
 
 @click.command()
-@root_argument
-@data_option
-@choice_option(
+@options.root_argument
+@options.data_option
+@options.choice_option(
     "--log",
     "The form of the log; default: a screen on a terminal, else plain.",
     ["screen", "plain", "json"],
     name="form",
 )
 @level_option
-@seconds_option
+@options.seconds_option
 @flag(
     "--empty-plan", "Accept that the plan root has no plan files any more: its entries are removed."
 )
@@ -157,11 +150,13 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
 
 
 @click.command()
-@root_argument
-@data_option
-@choice_option("--log", "The form of the log.", ["plain", "json"], name="form", default="plain")
+@options.root_argument
+@options.data_option
+@options.choice_option(
+    "--log", "The form of the log.", ["plain", "json"], name="form", default="plain"
+)
 @level_option
-@seconds_option
+@options.seconds_option
 def worker(*, root: str, data: str | None, form: str, level: str, seconds: float | None) -> int:
     """Run a node that never becomes the leader.
 
@@ -518,13 +513,13 @@ class CannotStopError(HoraeError, code="cannot_stop", exit_code=Exit.UNAUTHORISE
 
 
 @click.command()
-@root_argument
+@options.root_argument
 @option(
     "--timeout LENGTH", "How long to wait, such as 2m; default: the setting run.drain plus 30s."
 )
 @click.option("--no-wait", is_flag=True, help="Return at once; the engine stops by itself.")
-@data_option
-@as_place
+@options.data_option
+@options.as_place
 @form_options
 def stop(*, timeout: str | None, no_wait: bool, place: Place, output: Output) -> None:
     """Stop the engine; its runs get time to end.
