@@ -1,7 +1,4 @@
-"""How a command reaches the service: it reads beside a running engine, and writes through it.
-
-Without an engine a command takes the lock of the data directory and writes for itself.
-"""
+"""How a command reads beside a running engine, and writes through it, or alone with the lock."""
 
 from __future__ import annotations
 
@@ -363,10 +360,9 @@ def engine_at(place: Place) -> Far | None:
             return far
         if monotonic() - began_at >= _patience(holder.since, now=SystemClock().now()):
             what = f" ({holder.command})" if holder.command else ""
-            reason = (
-                f"in use by process {holder.pid}{what}, which does not answer; if it is stopping, "
-                "try again when it has ended, otherwise end it and start `horae up` again"
-            )
+            used = f"in use by process {holder.pid}{what}, which does not answer"
+            stopping = "if it is stopping, try again when it has ended"
+            reason = f"{used}; {stopping}, otherwise end it and start `horae up` again"
             raise EngineUnreachableError(str(place.directory), reason, pid=holder.pid)
         sleep(0.02)
 

@@ -52,10 +52,8 @@ TOUR: Final = (files("horae") / "template" / "tour.txt").read_text(encoding="utf
 class OccupiedError(HoraeError, code="occupied", exit_code=Exit.CONFLICT):
     def __init__(self, path: str) -> None:
         self.path = path
-        super().__init__(
-            f"{path} is not empty; name a new directory,"
-            f" or continue a demo that is there: horae up {path}"
-        )
+        remedy = f"name a new directory, or continue a demo that is there: horae up {path}"
+        super().__init__(f"{path} is not empty; {remedy}")
 
 
 @click.command()

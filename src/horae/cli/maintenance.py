@@ -53,18 +53,16 @@ class NoBackupError(HoraeError, code="no_backup", exit_code=Exit.NOT_FOUND):
     def __init__(self, directory: str, damaged: list[str]) -> None:
         self.directory, self.damaged = directory, damaged
         why = f": none of {len(damaged)} is intact" if damaged else ""
-        super().__init__(
-            f"{directory}: no backup to restore{why}; name another file: `horae restore FILE`, "
-            "or start a new ledger: `horae up --fresh-ledger`"
-        )
+        remedy = "`horae restore FILE`, or start a new ledger: `horae up --fresh-ledger`"
+        super().__init__(f"{directory}: no backup to restore{why}; name another file: {remedy}")
 
 
 class NoStoreError(HoraeError, code="no_store", exit_code=Exit.USAGE):
     def __init__(self, root: str) -> None:
         self.root = root
+        where = 'set `store = "postgresql://…"` in horae.toml, or HORAE_STORE'
         super().__init__(
-            f'{root}: no database is set; set `store = "postgresql://…"` in horae.toml, or'
-            " HORAE_STORE, to the database that the nodes share"
+            f"{root}: no database is set; {where}, to the database that the nodes share"
         )
 
 

@@ -36,7 +36,6 @@ def parse_moment(text: str, where: ZoneInfo, *, or_length: str = "") -> datetime
     except (Rfc3339Error, ValueError) as error:
         if wall is not None:  # written as a time is, but there is none such
             raise click.UsageError(f"{text!r} is not a valid time ({error}).") from None
-        raise click.UsageError(
-            f"{text!r} is not a time; write it like 2026-06-06T09:00:00Z, "
-            f"'2026-06-06 09:00' or 2026-06-06{or_length and f', or a duration like {or_length}'}."
-        ) from None
+        length = or_length and f", or a duration like {or_length}"
+        like = f"write it like 2026-06-06T09:00:00Z, '2026-06-06 09:00' or 2026-06-06{length}."
+        raise click.UsageError(f"{text!r} is not a time; {like}") from None

@@ -92,9 +92,8 @@ def run(
         said = "--workflow, --input, --plan and --resume are for a file that ends in .org"
         raise click.UsageError(said)
     try:
-        place = Place.of(root=root, data=data)
         screen = RunScreen(output, raw=raw, waits=waits)
-        return _run_entry(entry, place, screen, note=note, key=key)
+        return _run_entry(entry, Place.of(root=root, data=data), screen, note=note, key=key)
     except EntryNotFoundError:
         if is_plan:
             raise PlanMissingError(entry) from None
@@ -227,15 +226,14 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
         path = settings.directory_of(found.run) / LOG_NAME
         with suppress(FileNotFoundError):  # the output is removed
             screen.show(_last_lines(path.read_bytes(), tail))
-    elif tail is None:
-        for part in _log(far, number, follow=follow):
-            screen.show(part)
     else:
-        whole = b"".join(_log(far, number))
-        screen.show(_last_lines(whole, tail))
-        if follow:
-            for part in _log(far, number, start=_length(whole), follow=True):
-                screen.show(part)
+        start = 0
+        if tail is not None:
+            whole = b"".join(_log(far, number))
+            screen.show(_last_lines(whole, tail))
+            start = _length(whole)
+        for part in _log(far, number, start=start, follow=follow) if follow or tail is None else ():
+            screen.show(part)
     if not screen.has_shown and tail != 0:
         was_more = bool(found.run.facts.get("output"))
         run_of = f"run {number} of {found.line.title}"
@@ -321,10 +319,7 @@ def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iter
 
 
 class RunScreen:
-    """Where a run is shown: its output as it is into a pipe, safe on a terminal, and its end.
-
-    *waits* is whether to wait for the end of a run of an engine; None: on a terminal.
-    """
+    """Where a run is shown: its output as it is into a pipe, safe on a terminal, and its end."""
 
     def __init__(self, output: Output, *, raw: bool, waits: bool | None = None) -> None:
         is_terminal = sys.stdout.isatty()

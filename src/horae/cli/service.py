@@ -25,10 +25,8 @@ _NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
 class ServiceFileError(HoraeError, code="service_file", exit_code=Exit.CONFLICT):
     def __init__(self, path: str) -> None:
         self.path = path
-        super().__init__(
-            f"{path}: the file was edited by hand and is kept; "
-            "compare it with the output of `horae service print`, then use --force"
-        )
+        remedy = "compare it with the output of `horae service print`, then use --force"
+        super().__init__(f"{path}: the file was edited by hand and is kept; {remedy}")
 
 
 class _ServiceFile(NamedTuple):
@@ -93,13 +91,11 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
     if not name or set(name) - set(_NAME):
         raise click.UsageError("--name can have lowercase letters, digits, - and _.")
     if is_user and user:
-        raise click.UsageError(
-            "use --user for your own service, or --as for a system service, not both."
-        )
+        said = "use --user for your own service, or --as for a system service, not both."
+        raise click.UsageError(said)
     if any(each < " " or each in '"\\' for each in f"{root}{user or ''}"):
-        raise click.UsageError(
-            "the path of the plan root contains quotes or control characters; use another path."
-        )
+        said = "the path of the plan root contains quotes or control characters; use another path."
+        raise click.UsageError(said)
     program = shutil.which("horae") or os.path.abspath(sys.argv[0])
     place = EngineUnit(program, os.path.abspath(root), user or "", is_user)
     if launchd:
@@ -114,12 +110,8 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
     where = f"{home}/systemd/user" if is_user else "/etc/systemd/system"
     ctl = "systemctl --user" if is_user else "systemctl"
     linger = ["loginctl enable-linger   # keeps it running while you are logged out"]
-    steps = (
-        f"{ctl} daemon-reload",
-        f"{ctl} enable --now {name}.service",
-        *(linger if is_user else ()),
-        f"{ctl} status {name}.service",
-    )
+    begin, end = f"{ctl} enable --now {name}.service", f"{ctl} status {name}.service"
+    steps = (f"{ctl} daemon-reload", begin, *(linger if is_user else ()), end)
     stops = (f"{ctl} stop {name}.service", f"{ctl} daemon-reload")
     return _ServiceFile(f"{where}/{name}.service", systemd_unit(place), steps, stops)
 
