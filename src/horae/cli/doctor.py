@@ -285,11 +285,10 @@ def _languages_of(config: Config) -> dict[str, str]:
         for path in find_plans(config.root, most=config.plan_max_files).plans:
             with suppress(PlanFileError):  # that is for `check`
                 plan = read_text(read_plan(path, root=config.root).text)
-                for component in (
-                    each for world in every(worlds(plan)) for each in world.components
-                ):
-                    if component.block is not None and component.block.lang:
-                        used.setdefault(component.block.lang.lower(), os.fspath(path))
+                components = [each for world in every(worlds(plan)) for each in world.components]
+                for lang in (each.block.lang for each in components if each.block):
+                    used.setdefault(lang.lower(), os.fspath(path))
+    used.pop("", None)  # a block without a language
     return used
 
 

@@ -109,15 +109,13 @@ _program_option = option("--program PATH", "The path of horae.", default="horae"
 @_program_option
 @tz_option
 @at_option
-def crontab(
-    paths: tuple[str, ...], *, cron_tz: bool, program: str, tz: str | None, at: str | None
-) -> int:
+def crontab(paths: tuple[str, ...], *, cron_tz: bool, **export: Any) -> int:
     """Print crontab lines that run the entries of plans.
 
     Each line calls `horae run`. An entry is left out, and listed on stderr, if cron would not
     run it at its next 50 times.
     """
-    hand = EntryExport(paths, program=program, at=at, tz=tz)
+    hand = EntryExport(paths, **export)
     zones: dict[str, list[str]] = {}
 
     def in_machine_zone(entry: Entry) -> bool:
@@ -146,21 +144,13 @@ def crontab(
 @at_option
 @click.option("-o", "--output", metavar="DIR", help="Write the units into this directory.")
 @click.option("--force", is_flag=True, help="Overwrite units that were edited by hand.")
-def systemd(
-    paths: tuple[str, ...],
-    *,
-    program: str,
-    tz: str | None,
-    at: str | None,
-    output: str | None,
-    force: bool,
-) -> int:
+def systemd(paths: tuple[str, ...], *, output: str | None, force: bool, **export: Any) -> int:
     """Print a systemd timer and service for each entry.
 
     Each service calls `horae run`. An entry is left out, and listed on stderr, if a timer would
     not run it at its next 50 times.
     """
-    hand = EntryExport(paths, program=program, at=at, tz=tz)
+    hand = EntryExport(paths, **export)
     for entry, given in hand.given(hand.entries, to_calendar):
         for name, text in hand.units(entry, given):
             if output is None:

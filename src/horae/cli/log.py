@@ -56,8 +56,7 @@ class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         word = getattr(record, "word", None) or record.levelname.lower()
         text = record.getMessage()
-        if record.exc_info:
-            text += f"\n{self.formatException(record.exc_info)}"
+        text += f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return plain_line(_at(record), self._zone_name, word, text)
 
 

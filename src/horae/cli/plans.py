@@ -147,7 +147,16 @@ def _print_worlds(source: PlanText, found: list[World]) -> None:
     trees: dict[int, Tree] = {}
     for world in every(found):
         tree = trees.setdefault(world.at, Tree(_title(headlines[world.at])))
-        _grow(tree, world)
+        for component in world.components:
+            lang = component.block.lang if component.block else "no source"
+            line = safe(component.name).append(safe(f"  {lang}", style="dim"))
+            for sign, names in (("←", component.takes), ("→", component.puts)):
+                if names:
+                    line.append(safe(f"  {sign} {names}", style="dim"))
+            tree.add(line)
+        for word, shared in (("imports", world.imports), ("exports", world.exports)):
+            if shared:
+                tree.add(safe(f"{word} {' '.join(shared)}", style="dim"))
         for child in world.workflows:
             trees[child.at] = tree.add(_title(headlines[child.at]))
     screen = printing.console()
@@ -167,20 +176,6 @@ def _title(headline: Headline) -> Text:
     else:
         when = _stamp(stamp) + ("" if stamp.active else " (a note, not armed)")
     return safe(headline.title, style="bold").append(safe(f"  {when}", style="not bold cyan"))
-
-
-def _grow(tree: Tree, world: World) -> None:
-    for component in world.components:
-        lang = component.block.lang if component.block else "no source"
-        line = safe(component.name).append(safe(f"  {lang}", style="dim"))
-        if component.takes:
-            line.append(safe(f"  ← {component.takes}", style="dim"))
-        if component.puts:
-            line.append(safe(f"  → {component.puts}", style="dim"))
-        tree.add(line)
-    for word, names in (("imports", world.imports), ("exports", world.exports)):
-        if names:
-            tree.add(safe(f"{word} {' '.join(names)}", style="dim"))
 
 
 def _print_data(sources: Sources, output: Output, data: Callable[[PlanText], object]) -> int:

@@ -11,7 +11,7 @@ from horae.cli.connection import Place, engine_at
 from horae.cli.group import SharedGroup
 from horae.cli.options import answer_options, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
-from horae.config import UnconfirmedSetting, confirm, load, meant_setting, untrusted
+from horae.config import confirm, load, meant_setting, untrusted
 from horae.errors import Exit
 
 
@@ -95,14 +95,11 @@ def trust(*, yes: bool, place: Place, output: Output) -> int:
     """
     far = engine_at(place)
     found = untrusted(place.config).data() if far is None else far.get("settings", "waiting")
-    waiting = [
-        UnconfirmedSetting(**{**each, "commit": each["commit"] or ""}) for each in found["waiting"]
-    ]
-    if output.is_text:
-        for each in waiting:
-            edited = "edited in horae.toml, not trusted yet"
-            came = f"commit {each.commit[:12]}" if each.commit else edited
-            echo(f"{each.name}: {_text(each.trusted)} -> {_text(each.written)}  # {came}")
+    waiting = found["waiting"]
+    for each in waiting if output.is_text else ():
+        edited = "edited in horae.toml, not trusted yet"
+        came = f"commit {each['commit'][:12]}" if each["commit"] else edited
+        echo(f"{each['name']}: {_text(each['trusted'])} -> {_text(each['written'])}  # {came}")
     if waiting and not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("confirmation needs a terminal; use --yes.")
@@ -114,8 +111,8 @@ def trust(*, yes: bool, place: Place, output: Output) -> int:
     else:
         done = far.post("settings", "trust", body={"digest": found["digest"]})
     said = f"{len(waiting)} {'setting is' if len(waiting) == 1 else 'settings are'} trusted now"
-    if done["after_restart"]:
-        said += f"; the engine uses {', '.join(done['after_restart'])} after a restart"
+    if later := ", ".join(done["after_restart"]):
+        said += f"; the engine uses {later} after a restart"
     if done.get("until_restart"):
         said += "; a restart reads the working copy: update it with git pull"
     print_answer(output, done, said if waiting else "no setting is waiting for trust")
