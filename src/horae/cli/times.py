@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from heapq import merge
 from itertools import groupby, islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 import click
@@ -121,16 +121,14 @@ def next_(
 @options.at_option
 @options.tz_option
 @form_options
-def agenda(
-    paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, output: Output
-) -> int:
+def agenda(paths: tuple[str, ...], *, days: int, output: Output, **when: Any) -> int:
     """Show the next days, day by day.
 
     Show what runs when, and which tasks are planned for people. For a directory this includes
     its board, its triggers and its crew. An entry that runs more than four times on a day has
     one line for that day.
     """
-    return _show_agenda(paths, When.of(at, tz, paths=paths), days=days, output=output)
+    return _show_agenda(paths, When.of(**when, paths=paths), days=days, output=output)
 
 
 @click.command()
@@ -139,15 +137,13 @@ def agenda(
 @options.at_option
 @options.tz_option
 @form_options
-def due(
-    paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, output: Output
-) -> int:
+def due(paths: tuple[str, ...], *, days: int, output: Output, **when: Any) -> int:
     """Show what is overdue, due and coming.
 
     Show also what is not armed, and why. For a directory this includes its board, its triggers
     and its crew.
     """
-    return _show_due(paths, When.of(at, tz, paths=paths), days=days, output=output)
+    return _show_due(paths, When.of(**when, paths=paths), days=days, output=output)
 
 
 def _fires(entry: Entry, after: datetime, view: PlanView | None) -> Iterator[AgendaFire]:

@@ -66,6 +66,7 @@ _LOOK: Final = 0.2  # seconds between two checks of an engine that stops
 _TOLD: Final = 5.0  # seconds after which progress is printed again
 _MARGIN: Final = timedelta(seconds=30)  # beyond `run.drain`, for an engine to end its runs
 _GOING: Final = (Status.STARTING, Status.RUNNING)
+_BAD: Final = (Status.FAILED, Status.KILLED, Status.INTERRUPTED, Status.MISSED, Status.HELD)
 _SHOWN: Final = 5  # runs that progress names
 
 
@@ -420,14 +421,10 @@ def _level(event: Event) -> int:
     if event.kind != "receipt":
         return logging.DEBUG if event.kind in _MINOR else logging.INFO
     is_new = "key" in event.facts  # it was just decided, and nothing has happened yet
-    match Status(str(event.facts["status"])):
-        case Status.STARTING | Status.RUNNING:
-            return logging.DEBUG
-        case Status.WAITING:
-            return logging.DEBUG if is_new else logging.INFO
-        case Status.FAILED | Status.KILLED | Status.INTERRUPTED | Status.MISSED | Status.HELD:
-            return logging.WARNING
-    return logging.INFO
+    status = Status(str(event.facts["status"]))
+    if status in _GOING or (status is Status.WAITING and is_new):
+        return logging.DEBUG
+    return logging.WARNING if status in _BAD else logging.INFO
 
 
 async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
