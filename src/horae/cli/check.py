@@ -127,11 +127,9 @@ def _names_beside(paths: Sequence[str]) -> set[str]:
             names.update(os.path.basename(each.file).split(".")[0] for each in folder.problems)
         for board in find_boards([root]).values():
             with suppress(HoraeError):  # what cannot be read is no suggestion
-                cards = board.read().tasks
-                names.update(*({each.title, f"task:{each.id}"} for each in cards))
+                names.update(*({each.title, f"task:{each.id}"} for each in board.read().tasks))
         with suppress(HoraeError):  # what cannot be read is no suggestion
-            place = Place.of(root=root, data=None)
-            for known in ask(place, lambda ledger: ledger.entries()):
+            for known in ask(Place.of(root=root, data=None), lambda ledger: ledger.entries()):
                 mark = known.mark
                 own = mark.address.removeprefix("id:").removeprefix("agent:")
                 names |= {mark.title, mark.address, own} if known.gone_at is None else set()

@@ -246,8 +246,7 @@ def _service(
     async def unready(entries: Iterable[Listed]) -> Mapping[int, Unready]:
         from horae.context import Context
 
-        config = load(place.root)
-        context = Context(config, Path(place.root).absolute(), CommandClock(), ledger)
+        context = Context(load(place.root), Path(place.root).absolute(), CommandClock(), ledger)
         return await context.readiness.of_entries(entries)
 
     def refuse_name(address: str) -> None:

@@ -70,8 +70,7 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
         if name not in _USED:
             del os.environ[name]
     path = os.environ.get("PATH", os.defpath)
-    here = os.path.dirname(sys.executable)
-    os.environ["PATH"] = os.pathsep.join(filter(None, (path, here)))
+    os.environ["PATH"] = os.pathsep.join(filter(None, (path, os.path.dirname(sys.executable))))
     with ExitStack() as stack:
         if keep is None:
             made = TemporaryDirectory(prefix="horae-demo-", ignore_cleanup_errors=True)

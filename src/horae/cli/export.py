@@ -33,7 +33,6 @@ from horae.web.ics import MOST, calendar, is_cut
 
 _DAYS: Final = 365
 _ENDS: Final = "its times depend on when its ticks end"
-_BEGINNING: Final = "BEGIN:VCALENDAR"
 # A window has its start and not its end, as a day has; `project` takes it the other way.
 _BEFORE: Final = timedelta(microseconds=1)
 
@@ -95,8 +94,17 @@ def ics(
     if output is None:
         # As bytes, for no system may turn the ends of lines into others.
         sys.stdout.buffer.writelines(line.encode() for line in lines)
-    else:
-        _save(output, lines)
+        return view.exit_code
+    data = bytearray()
+    for line in lines:
+        data += line.encode()
+        if len(data) > LIMIT:
+            reason = f"would have more than {LIMIT:,} bytes; export fewer days or fewer plans"
+            raise PlanFileError(output, reason)
+    old = existing(output)
+    if old is not None and not old.text.startswith("BEGIN:VCALENDAR"):
+        raise PlanFileError(output, "exists and is not a calendar; name another file")
+    replace_file(output, bytes(data), old)
     return view.exit_code
 
 
@@ -258,16 +266,3 @@ def _armed(items: Iterable[Entry | Unarmed]) -> Iterator[Entry]:
 
 def _say(item: Entry | Unarmed, what: str) -> None:
     echo(f"horae: {item.origin}: {item.title!r} {what}", err=True)
-
-
-def _save(path: str, lines: Iterable[str]) -> None:
-    data = bytearray()
-    for line in lines:
-        data += line.encode()
-        if len(data) > LIMIT:
-            reason = f"would have more than {LIMIT:,} bytes; export fewer days or fewer plans"
-            raise PlanFileError(path, reason)
-    old = existing(path)
-    if old is not None and not old.text.startswith(_BEGINNING):
-        raise PlanFileError(path, "exists and is not a calendar; name another file")
-    replace_file(path, bytes(data), old)

@@ -154,8 +154,7 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
             )
             twin = jobs.clone_of(imported.text, known) if imported.is_taken else None
             if imported.is_taken:
-                is_idle = job.is_alert and not followed
-                reason = _obstacle(imported, twin, asked, is_idle=is_idle)
+                reason = _obstacle(imported, twin, asked, is_idle=job.is_alert and not followed)
                 imported = replace(imported, reason=reason)
             if not job.is_alert:
                 name = imported.job.name * imported.is_taken

@@ -118,13 +118,12 @@ def restore(file: str, *, place: Place, output: Output) -> None:
     are = "the newest backups are" if len(backups) > 1 else "there is one backup:"
     newest = f"{are} {', '.join(map(str, backups[:3]))}{more}"
     remedy = newest if backups else f"there are no backups in {home}"
-    if not path.exists():
-        raise NotBackupError(str(path), "the file does not exist", remedy=remedy)
     try:
         with path.open("rb") as opened_file:
             head = opened_file.read(len(_SQLITE))
     except OSError as error:  # a directory, or a file of another user
-        reason = f"cannot be read ({error.strerror})"
+        there = f"cannot be read ({error.strerror})"
+        reason = there if path.exists() else "the file does not exist"
         raise NotBackupError(str(path), reason, remedy=remedy) from None
     if head and head != _SQLITE:
         reason = "not a backup: the file is not an SQLite database"
@@ -275,8 +274,7 @@ def drain(name: str, *, off: bool, root: str, output: Output) -> None:
 
     async def change(ledger: PostgresLedger) -> None:
         if not await ledger.leases.drain(name, not off):
-            known = [each.member.name for each in await ledger.leases.members()]
-            raise NoNodeError(name, known)
+            raise NoNodeError(name, [each.member.name for each in await ledger.leases.members()])
 
     _ask_shared(root, change)
     text = f"{name} is given {'runs again' if off else 'nothing more to run'}"

@@ -83,8 +83,7 @@ def usual_form() -> Form:
 
 def asked_form(args: Sequence[str]) -> Form:
     """Return the form that a command line asks for, without parsing: its errors have one, too."""
-    options = takewhile(lambda arg: arg != "--", args)
-    found = [_OPTIONS[arg] for arg in options if arg in _OPTIONS]
+    found = [_OPTIONS[arg] for arg in takewhile(lambda arg: arg != "--", args) if arg in _OPTIONS]
     return found[-1] if found else usual_form()
 
 

@@ -268,8 +268,7 @@ def find_boards(paths: Sequence[str]) -> dict[str, Board]:
 
 def pauses_of(root: str, output: Output) -> dict[str, Pause]:
     """Return which entries of a plan root its ledger says are paused, by their addresses."""
-    view = PlanView([root], output, When(SystemClock().now(), "UTC"))
-    known = view.of_root(root, says=False)
+    known = PlanView([root], output, When(SystemClock().now(), "UTC")).of_root(root, says=False)
     paused = () if known is None else known.there
     return {each.mark.address: each.pause for each in paused if each.pause is not None}
 
@@ -308,8 +307,8 @@ class KnownEntries:
         from horae.sources.board.recycle import is_net
 
         for item in (each.item for each in self.there):
-            is_shown = not isinstance(item, Entry) or not is_net(item)
-            if is_shown and file in {None, item.origin.file}:
+            is_hidden = isinstance(item, Entry) and is_net(item)
+            if not is_hidden and file in {None, item.origin.file}:
                 yield _placed(self.root, item)
 
     def ticks(self, origin: Origin) -> bool:

@@ -70,8 +70,7 @@ class PlanHistory:
             items = [known.joined(one.item, is_broken=bool(one.broken)) for one in scanned]
             # As they were while they were good: the simulated engine reads them broken.
             for one, item in zip(scanned, items, strict=True):
-                good = replace(one, item=item, broken="") if one.broken else one
-                history.scanned += (good,)
+                history.scanned += (replace(one, item=item, broken="") if one.broken else one,)
                 if isinstance(item, Entry) and item.number:
                     history.entries[item.address] = item
                     numbers.setdefault(known, {})[item.number] = item.origin
@@ -272,8 +271,7 @@ def _print_days(days: Days) -> None:
     end = simulation.start + simulation.length
     echo(f"{moment_text(simulation.start, name)} to {moment_text(end, name)}")
     for outage in simulation.outages:
-        length = format_duration(outage.length)
-        echo(f"no engine from {moment_text(outage.at, name)} for {length}")
+        echo(f"no engine from {moment_text(outage.at, name)} for {format_duration(outage.length)}")
     for day, group in days.by_day():
         shown = wall_text(datetime.combine(day, datetime.min.time())).rpartition(" ")[0]
         echo(f"\n{shown}  {_totals(group)}")

@@ -369,8 +369,7 @@ async def _known(service: Service, *, with_gone: bool) -> list[EntryRow]:
 def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRow]:
     from horae.cli.plan_root import PlanView, When, WrittenEntry
 
-    view = PlanView((place.root,), output, When(now, place.zone.key))
-    for item in view.items(with_tasks=False):
+    for item in PlanView((place.root,), output, When(now, place.zone.key)).items(with_tasks=False):
         assert not isinstance(item, Task), "without tasks"
         zone_name = item.zone if isinstance(item, Entry) else place.zone.key
         each = WrittenEntry(item, zone_name, now)

@@ -371,8 +371,7 @@ def _explained(
     origin = None if is_rule else str(item.origin)
     data: dict[str, object] = {"title": item.title, "origin": origin, "written": written or None}
     data |= {"won": _why(headline), "armed": isinstance(item, Entry)}
-    place = f"{item.title}  {item.origin}"
-    lines = [] if is_rule else [place, _why(headline, written=written)]
+    lines = [] if is_rule else [f"{item.title}  {item.origin}", _why(headline, written=written)]
     if isinstance(item, Unarmed):
         lines.append(f"{'never runs' if is_rule else 'not armed'}: {item.reason}")
         return {**data, "reason": item.reason}, lines

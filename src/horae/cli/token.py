@@ -92,8 +92,7 @@ def revoke(name: str, *, place: Place, output: Output) -> None:
         await keys.revoke_token(BookTokens(ledger), name, now=CommandClock().now())
         return {"revoked": name}
 
-    done = _write(place, alone, "tokens", name, "revoke")
-    print_answer(output, done, f"token {name} is revoked")
+    print_answer(output, _write(place, alone, "tokens", name, "revoke"), f"token {name} is revoked")
 
 
 @token.command()

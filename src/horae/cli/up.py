@@ -525,8 +525,7 @@ def stop(*, timeout: str | None, no_wait: bool, place: Place, output: Output) ->
     in the setting run.drain; then it ends them. This command waits until the engine has ended
     and shows which runs it waits for. Exit code 124: the engine was still running after --timeout.
     """
-    drain = place.config.run_drain + _MARGIN
-    within = drain if timeout is None else parse_duration(timeout)
+    within = place.config.run_drain + _MARGIN if timeout is None else parse_duration(timeout)
     began = monotonic()
     pid = _end_engine(place, within=within, waits=not no_wait, says=output.is_text)
     is_over = pid is not None and not no_wait
