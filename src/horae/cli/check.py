@@ -279,14 +279,9 @@ def _print(found: Sequence[Diagnostic], plans: Mapping[str, Plan]) -> None:
                 screen.print(safe(f"    {row}", style="dim"), soft_wrap=True)
         if each.fix is not None:
             screen.print(safe(f"    → {each.fix}", style="green"), soft_wrap=True)
-    screen.print(_summary(found, len(plans)), soft_wrap=True)
-
-
-def _summary(found: Sequence[Diagnostic], files: int) -> str:
-    files = len({each.file for each in found}) or files
-    if not files:
-        return "no file was checked"
+    files = len({each.file for each in found}) or len(plans)
     where = f"{files} file{'s' * (files != 1)}"
     counts = [(kind, sum(each.severity is kind for each in found)) for kind in Severity]
     words = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in counts if count]
-    return f"{', '.join(words)} in {where}" if words else f"{where} checked, no problems"
+    said = f"{', '.join(words)} in {where}" if words else f"{where} checked, no problems"
+    screen.print(said if files else "no file was checked", soft_wrap=True)

@@ -211,12 +211,23 @@ def write_with(
     place: Place, far: Callable[[Far], T], alone: Callable[[BookLedger], Awaitable[T]]
 ) -> T:
     """Let the engine that has the lock change a ledger; without one this command takes it."""
+
+    async def with_the_lock() -> T:
+        if place.store is not None:
+            opening = reader_of(place)
+        else:
+            refuse_no_root(place.root, place.directory)
+            opening = opened(SqliteLedger.open(place.directory, now=SystemClock().now()))
+        async with opening as ledger:
+            with acting(await own_actor(ledger, place.directory)):
+                return await alone(ledger)
+
     for tries_left in reversed(range(_TRIES)):
         engine = engine_at(place)
         if engine is not None:
             return far(engine)
         try:
-            return asyncio.run(_with_the_lock(place, alone))
+            return asyncio.run(with_the_lock())
         except DataLockedError:  # taken just now: look again by whom
             if not tries_left:
                 raise
@@ -225,17 +236,6 @@ def write_with(
 
 def through(far: Far, place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
     return ask(place, lambda ledger: work(_service(ledger, place, far=far)))
-
-
-async def _with_the_lock(place: Place, work: Callable[[BookLedger], Awaitable[T]]) -> T:
-    if place.store is not None:
-        opening = reader_of(place)
-    else:
-        refuse_no_root(place.root, place.directory)
-        opening = opened(SqliteLedger.open(place.directory, now=SystemClock().now()))
-    async with opening as ledger:
-        with acting(await own_actor(ledger, place.directory)):
-            return await work(ledger)
 
 
 def _service(

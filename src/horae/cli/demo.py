@@ -95,7 +95,14 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
             page = link or "the page could not be started, see below"
             if other is not None:
                 page += f"  (port {other.rpartition(':')[2]}: the usual one is in use)"
-            echo(_tour(root, page))
+            ours = Path(sys.argv[0]).absolute()
+            here = (ours if ours.name == "horae" else Path(sys.executable)).parent
+            found = which("horae", path=os.environ["PATH"].rpartition(os.pathsep)[0])
+            is_known = found is not None and Path(found).parent == here
+            # Commands that work in any terminal.
+            path = "" if is_known else f"; PATH={quote(str(here))}:$PATH"
+            crash = f"kill -9 {os.getpid()}; horae up ."
+            echo(TOUR.format(root=quote(str(root)), path=path, page=page, crash=crash))
             log_notes(app.notes)
 
         config = load(root)
@@ -142,16 +149,6 @@ def _free_address(root: Path) -> str | None:
         host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
         return f"{host}:{port}"
     return None
-
-
-def _tour(root: Path, page: str) -> str:
-    ours = Path(sys.argv[0]).absolute()
-    here = ours if ours.name == "horae" else Path(sys.executable)
-    found = which("horae", path=os.environ["PATH"].rpartition(os.pathsep)[0])
-    is_known = found is not None and Path(found).parent == here.parent
-    path = "" if is_known else f"; PATH={quote(str(here.parent))}:$PATH"
-    crash = f"kill -9 {os.getpid()}; horae up ."
-    return TOUR.format(root=quote(str(root)), path=path, page=page, crash=crash)
 
 
 def _request_ticks(place: Place, over: Event) -> None:

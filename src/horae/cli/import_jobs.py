@@ -130,7 +130,10 @@ def apscheduler(asked: ImportRequest, text: str, path: str) -> jobs.Reading:
 
 
 def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]) -> int:
-    plan, code = read(_plan_text(asked.into)), int(Exit.OK)
+    if asked.into is not None and not asked.into.endswith(".org"):
+        raise PlanFileError(asked.into, "is not a plan; name a file that ends in .org")
+    old = None if asked.into is None else existing(asked.into)
+    plan, code = read("" if old is None else old.text), int(Exit.OK)
     titles = {each.title for each in plan.headlines}
     known = jobs.meanings(plan)
     ids = titles | {each.props.get("ID", "") for each in plan.headlines}
@@ -272,13 +275,6 @@ def _add_tasks(directory: str, found: list[jobs.ImportedJob], now: datetime) -> 
             cron = {"cron_schedule": job.schedule, "cron_last_run": key_time(now)}
             fields |= {"status": "done", **cron, "timezone": each.entry.zone}
         yield os.path.relpath(board.add(job.title, fields, body=body).path)
-
-
-def _plan_text(path: str | None) -> str:
-    if path is not None and not path.endswith(".org"):
-        raise PlanFileError(path, "is not a plan; name a file that ends in .org")
-    old = None if path is None else existing(path)
-    return "" if old is None else old.text
 
 
 def _text(path: str) -> str:
