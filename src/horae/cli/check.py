@@ -180,11 +180,9 @@ def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
             language_of(block.lang)
         except HoraeError as error:
             message, _, fix = str(error).partition("; ")
-            at = block.span.start
+            at, text = block.span.start, plan.headlines[component.at].text
             found = SectionFinding(at, "component-language", Severity.ERROR, message, fix)
-            yield found.located(
-                file, plan.places()[component.at], plan.headlines[component.at].text
-            )
+            yield found.located(file, plan.places()[component.at], text)
 
 
 def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diagnostic]:

@@ -195,13 +195,9 @@ def _zone_data() -> tuple[str | None, str]:
         if not (directory / "Europe" / "Berlin").is_file():
             continue
         for name, pattern in (("tzdata.zi", r"# version (\S+)"), ("+VERSION", r"(\S+)")):
-            try:
-                with (directory / name).open(encoding="utf-8", errors="replace") as file:
-                    said = re.match(pattern, file.readline())
-            except OSError:
-                continue
-            if said:
-                return said[1], str(directory)
+            with suppress(OSError):  # not every system has both
+                if said := re.match(pattern, (directory / name).read_text("utf-8", "replace")):
+                    return said[1], str(directory)
         return None, str(directory)
     try:
         return version_of("tzdata"), "the package tzdata"
@@ -254,11 +250,9 @@ def check_programs(path: str) -> Check:
 
 
 def _is_ours(file: str) -> bool:
-    try:
-        with open(file, "rb") as script:
-            return b"horae" in script.read(4096)
-    except OSError:
-        return False
+    with suppress(OSError), open(file, "rb") as script:  # what cannot be read is not ours
+        return b"horae" in script.read(4096)
+    return False
 
 
 def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Check]:

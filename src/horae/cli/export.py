@@ -219,11 +219,8 @@ class EntryExport:
 
     def words(self, entry: Entry) -> tuple[str, ...]:
         """Return the command that runs an entry, by its :ID:, its title or its address."""
-        name = entry.address
-        if name.startswith("id:"):
-            name = name.removeprefix("id:")
-        elif self._titles[entry.title.lower()] == 1:
-            name = entry.title
+        is_titled = not entry.address.startswith("id:") and self._titles[entry.title.lower()] == 1
+        name = entry.title if is_titled else entry.address.removeprefix("id:")
         return self._program, "run", "--root", self._root, name
 
     def units(self, entry: Entry, given: ExportedRule) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,6 @@ from horae.errors import Exit, HoraeError
 from horae.extras.importers import job as jobs
 from horae.files.read import LIMIT, PlanFileError, decoded, read_plan
 from horae.org.document import read
-from horae.org.plan import Headline
 
 _ALREADY: Final = " already has this job as "
 _ONLY: Final = "one rule or one time; write a headline instead (without --tasks)"
@@ -156,9 +155,15 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
                 job, now=asked.now, taken=titles, ids=ids, after=followed, proofs=proofs
             )
             twin = jobs.clone_of(imported.text, known) if imported.is_taken else None
-            if imported.is_taken:
-                reason = _obstacle(imported, twin, asked, is_idle=job.is_alert and not followed)
-                imported = replace(imported, reason=reason)
+            rule = imported.entry and imported.entry.rule
+            is_one = isinstance(rule, CronRule) and len(rule.crons) == 1
+            is_one = is_one or isinstance(rule, OnceRule)
+            if imported.is_taken and job.is_alert and not followed:
+                imported = replace(imported, reason="the job that it follows is not imported")
+            elif twin is not None:
+                imported = replace(imported, reason=f"{asked.into}{_ALREADY}{twin.title!r}")
+            elif imported.is_taken and asked.tasks and not is_one:
+                imported = replace(imported, reason=f"a task has {_ONLY}")
             if not job.is_alert:
                 name = imported.job.name * imported.is_taken
                 followed = (twin.props.get("ID") or twin.title) if twin else name
@@ -177,18 +182,6 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
     if not asked.output.is_text:
         print_answer(asked.output, data, "")
     return code
-
-
-def _obstacle(
-    imported: jobs.ImportedJob, twin: Headline | None, asked: ImportRequest, *, is_idle: bool
-) -> str:
-    if is_idle:
-        return "the job that it follows is not imported"
-    if twin is not None:
-        return f"{asked.into}{_ALREADY}{twin.title!r}"
-    rule = imported.entry and imported.entry.rule
-    is_one = isinstance(rule, OnceRule) or (isinstance(rule, CronRule) and len(rule.crons) == 1)
-    return f"a task has {_ONLY}" if asked.tasks and not is_one else ""
 
 
 def _said(imported: jobs.ImportedJob) -> Iterator[str]:

@@ -530,11 +530,9 @@ def stop(*, timeout: str | None, no_wait: bool, place: Place, output: Output) ->
     pid = _end_engine(place, within=within, waits=not no_wait, says=output.is_text)
     is_over = pid is not None and not no_wait
     told = {"stopped": is_over, "pid": pid, "seconds": round(monotonic() - began, 1)}
-    if pid is None:
-        text = f"no engine is running in {place.directory}"
-    else:
-        text = f"the engine (process {pid}) {'has stopped' if is_over else 'is stopping'}"
-    print_answer(output, told, text)
+    none = f"no engine is running in {place.directory}"
+    text = f"the engine (process {pid}) {'has stopped' if is_over else 'is stopping'}"
+    print_answer(output, told, none if pid is None else text)
 
 
 def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> int | None:
