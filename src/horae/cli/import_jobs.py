@@ -155,15 +155,15 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
                 job, now=asked.now, taken=titles, ids=ids, after=followed, proofs=proofs
             )
             twin = jobs.clone_of(imported.text, known) if imported.is_taken else None
-            rule = imported.entry and imported.entry.rule
-            is_one = isinstance(rule, CronRule) and len(rule.crons) == 1
-            is_one = is_one or isinstance(rule, OnceRule)
-            if imported.is_taken and job.is_alert and not followed:
-                imported = replace(imported, reason="the job that it follows is not imported")
-            elif twin is not None:
-                imported = replace(imported, reason=f"{asked.into}{_ALREADY}{twin.title!r}")
-            elif imported.is_taken and asked.tasks and not is_one:
-                imported = replace(imported, reason=f"a task has {_ONLY}")
+            if imported.is_taken:
+                rule = imported.entry and imported.entry.rule
+                is_one = isinstance(rule, CronRule) and len(rule.crons) == 1
+                is_one = is_one or isinstance(rule, OnceRule)
+                reason = f"a task has {_ONLY}" if asked.tasks and not is_one else ""
+                reason = f"{asked.into}{_ALREADY}{twin.title!r}" if twin else reason
+                if job.is_alert and not followed:
+                    reason = "the job that it follows is not imported"
+                imported = replace(imported, reason=reason)
             if not job.is_alert:
                 name = imported.job.name * imported.is_taken
                 followed = (twin.props.get("ID") or twin.title) if twin else name

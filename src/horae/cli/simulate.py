@@ -129,15 +129,8 @@ class SimulatedReceipt(NamedTuple):
         times = {"at": stamp(self.at, zone_name), "through": stamp(receipt.through_at, zone_name)}
         what = {"count": self.times, "what": self.what, "title": filed.title}
         where = {"file": filed.origin.file, "line": filed.origin.line, "key": receipt.key}
-        end = {"status": filed.status.value, "late": late}
-        return {
-            **times,
-            **what,
-            **where,
-            **end,
-            "reason": reason,
-            "reason_code": reason.code or None,
-        }
+        end = {"status": filed.status.value, "late": late, "reason": reason}
+        return {**times, **what, **where, **end, "reason_code": reason.code or None}
 
 
 class Days(NamedTuple):
