@@ -55,6 +55,7 @@ _MIB: Final = 1024 * 1024
 _SKEW: Final = timedelta(seconds=30)  # between two clocks that a time service keeps
 _GIT_REMEDY: Final = "install git 2.38 or newer"
 _PROGRAMS: Final = ("wb", "batty", "agent")  # beside `horae` itself
+_OF_LEDGER: Final = ("ledger", "ledger clock", "backups")
 
 
 class Grade(StrEnum):
@@ -343,10 +344,11 @@ def _check_data(place: Place) -> Iterator[Check]:
         "ledger clock": _check_ledger_clock,
         "backups": _check_backups,
     }
-    # A ledger in a database has its own checks.
-    for name in list(looks)[: None if place.store is None else 4]:
+    if place.store is not None:  # a ledger in a database has its own checks
+        looks = {name: looks[name] for name in looks if name not in _OF_LEDGER}
+    for name, look in looks.items():
         try:
-            yield looks[name](place)
+            yield look(place)
         except OSError as error:
             remedy = f"run horae as the owner of {directory}, or use --data"
             yield _fail(name, f"cannot be checked ({error.strerror})", remedy)
