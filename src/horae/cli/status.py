@@ -268,7 +268,7 @@ class EntryRow:
     next_at: datetime | None = None
 
     def matches(self, words: str) -> bool:
-        text = " ".join(str(self.data[name]) for name in ("title", "address", "file")).casefold()
+        text = "{title} {address} {file}".format_map(self.data).casefold()
         return all(word in text for word in words.casefold().split())
 
     def sort_key(self, name: str) -> tuple[Any, ...]:

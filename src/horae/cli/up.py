@@ -358,12 +358,19 @@ async def _log_events(
 ) -> None:
     """Log the events after a number until *over*; *pace* is the least time between two of them."""
     async for event in _events(ledger, after=after, over=over):
+        level = _level(event)
+        if not events_log.isEnabledFor(level):
+            continue
         try:
-            is_told = await _log_event(ledger, event)
+            word, text = await _words(ledger, event)
         except LedgerError as error:  # the engine says so, too, and acts on it
             log.debug("cannot log event %d: %s", event.number, error)
             continue
-        if is_told and pace and stop is not None:
+        data = {"event": event.number, "at": key_time(event.at)}
+        data |= {name: getattr(event, name) for name in ("kind", "entry", "receipt", "actor")}
+        extra = {"at": event.at, "word": word, "event": data | dict(event.facts)}
+        events_log.log(level, "%s", text, extra=extra)
+        if pace and stop is not None:
             # Later events wait in the ledger; after a stop they are logged at once.
             with suppress(TimeoutError):  # the wait is over
                 await asyncio.wait_for(stop.wait(), pace)
@@ -399,19 +406,6 @@ async def _events(ledger: Ledger, *, after: int, over: asyncio.Event) -> AsyncIt
             return
         with suppress(TimeoutError):  # the wait is over
             await asyncio.wait_for(over.wait(), _REFRESH)
-
-
-async def _log_event(ledger: Ledger, event: Event) -> bool:
-    """Log an event of the ledger; tell whether it was important enough."""
-    level = _level(event)
-    if not events_log.isEnabledFor(level):
-        return False
-    word, text = await _words(ledger, event)
-    data = {"event": event.number, "at": key_time(event.at)}
-    data |= {name: getattr(event, name) for name in ("kind", "entry", "receipt", "actor")}
-    extra = {"at": event.at, "word": word, "event": data | dict(event.facts)}
-    events_log.log(level, "%s", text, extra=extra)
-    return True
 
 
 def _level(event: Event) -> int:
