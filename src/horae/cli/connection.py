@@ -101,7 +101,6 @@ class Place(NamedTuple):
         return names_of(self.root, path)
 
     def moment(self, text: str | None) -> datetime | None:
-        """Return the time that an option names, in the zone of the plan root."""
         return None if text is None else parse_moment(text, self.zone)
 
 
@@ -200,7 +199,6 @@ def read(place: Place, work: Callable[[Service], Awaitable[T]], *, at: datetime 
 
 
 def write(place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
-    """Change something through the service of the engine that runs, or one of our own."""
     refuse_loss(place)
     return write_with(
         place, lambda far: through(far, place, work), lambda ledger: work(_service(ledger, place))

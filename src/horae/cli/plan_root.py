@@ -68,14 +68,12 @@ class PlanView:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of the first error in the plans, else beside them."""
         return self.sources.exit_code or self._beside_code or self.ledger_code
 
     def entries(self) -> Iterator[Entry]:
         return (item for item in self.items(with_tasks=False) if isinstance(item, Entry))
 
     def items(self, *, with_tasks: bool = True) -> Iterator[Entry | Task | Unarmed]:
-        """Yield what fires, what is not armed, and tasks for people."""
         for each in self.sources:
             yield from self.plan_items(each)
             if with_tasks:
@@ -174,7 +172,6 @@ class PlanView:
         self._beside_code = self._beside_code or error.exit_code
 
     def of_root(self, root: str, *, says: bool = True) -> KnownEntries | None:
-        """Return what is known of a plan root; None if it has no ledger."""
         if root not in self._known:
             self._known[root] = None if self._knows == "none" else self._read(root, says=says)
         return self._known[root]
@@ -249,7 +246,6 @@ def roots_of(paths: Sequence[str]) -> list[str]:
 
 
 def find_boards(paths: Sequence[str]) -> dict[str, Board]:
-    """Return the boards of the directories that are named, by directory."""
     found = {}
     for root in roots_of(paths):
         config = load(root)
@@ -279,7 +275,6 @@ def _near(path: str | os.PathLike[str]) -> str:
 
 
 def _placed_origin(root: str, origin: Origin) -> Origin:
-    """Return an origin with its file as seen from the current directory."""
     if os.path.isabs(origin.file):
         return replace(origin, file=_near(origin.file))
     return origin if root == "." else replace(origin, file=f"{root}/{origin.file}")
@@ -293,8 +288,6 @@ def _placed(root: str, item: Entry | Unarmed) -> Entry | Unarmed:
 
 
 class KnownEntries:
-    """The entries of a plan root as its ledger knows them."""
-
     def __init__(
         self, root: str, place: Place, engine: EngineFacts, entries: Iterable[Listed]
     ) -> None:
@@ -432,7 +425,6 @@ class WrittenEntry:
 
 
 def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[WrittenEntry]:
-    """Return what goes by a word in the files of a plan root."""
     if not os.path.isdir(place.root):
         return []
     zone_name = place.zone.key

@@ -107,7 +107,6 @@ def _cells(headline: Headline, where: str) -> Iterator[str | Text]:
 
 
 def _stamp(stamp: Timestamp | None) -> str:
-    """Return a stamp for a table cell; a note is in square brackets."""
     if stamp is None:
         return ""
     text = " ".join(filter(None, [stamp.at.replace("T", " "), stamp.repeat]))

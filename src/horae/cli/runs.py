@@ -183,7 +183,6 @@ def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
 
 
 def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:
-    """Start the agent of a trigger with what an earlier receipt was given."""
     from horae.cli.trigger_access import TriggerAccess
 
     order = read_order(text)
@@ -375,7 +374,6 @@ class RunScreen:
             sleep(LOOK)
 
     def run_here(self, place: Place, work: Callable[[App], Coroutine[None, None, Filed]]) -> int:
-        """Run something in this process, without an engine."""
         from horae.app import build
 
         connection.refuse_no_root(place.root, place.directory)
@@ -411,7 +409,6 @@ class RunScreen:
                 await asyncio.wait([running], timeout=LOOK)
 
     def _end(self, told: Mapping[str, Any]) -> int:
-        """Print how a receipt ended, and return the exit code that belongs to that."""
         status, again = Status(told["status"]), ""
         if self._output.is_text:  # beside what its run has put out
             if status is Status.WAITING:

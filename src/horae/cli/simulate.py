@@ -134,8 +134,6 @@ class SimulatedReceipt(NamedTuple):
 
 
 class Days(NamedTuple):
-    """A simulation that is over, with its receipts in order."""
-
     simulation: Simulation
     place: ZoneInfo
     receipts: list[SimulatedReceipt]

@@ -178,8 +178,6 @@ def _print_fires(fires: Iterator[AgendaFire], output: Output, *, is_bare: bool =
 
 
 class AgendaLine(NamedTuple):
-    """A line of the agenda: one thing on one day, or many fires of one entry on that day."""
-
     at: datetime
     file: str
     line: int
