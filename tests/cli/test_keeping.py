@@ -224,7 +224,7 @@ def test_a_doctor_says_how_surely_runs_are_ended_and_what_can_be_limited(
     told = {each["check"]: each for each in json.loads(call("doctor", "--json").out)}
     assert told["cgroups"]["found"] == standing().words.partition("; ")[0]
     assert told["runs"]["grade"] == ("ok" if can_kill_trees() else "warn")
-    monkeypatch.setattr("horae.cli.doctor.can_kill_trees", lambda: False)
+    monkeypatch.setattr("horae.process.processes.can_kill_trees", lambda: False)
     assert checks(call("doctor", "--json"))["runs"] == ("warn", "use Linux 5.3 or newer")
 
 

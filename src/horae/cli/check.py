@@ -15,10 +15,9 @@ from horae.cli.output import Output, console, form_options, print_rows, safe
 from horae.cli.plan_root import TRIGGERS, find_boards, roots_of
 from horae.cli.sources import Sources, plan_root
 from horae.config import Config, known_names, load, secrets_of
+from horae.core import decide, secret
 from horae.core.command import CommandError, Unready, call_of, shell_syntax
-from horae.core.decide import AfterError, parse_after
 from horae.core.headline import agent_blocks, is_entry
-from horae.core.secret import NAME, looks_secret
 from horae.errors import Exit, HoraeError
 from horae.extras.drift.check import check_drift
 from horae.files.read import PlanFileError
@@ -90,8 +89,8 @@ def _check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> It
     for name, plan in plans:
         for index, each in enumerate(plan.headlines):
             if "AFTER" in each.props and is_entry(each):
-                with suppress(AfterError):  # said by what reads it
-                    alerts.append((name, plan, index, parse_after(each.props["AFTER"]).of))
+                with suppress(decide.AfterError):  # said by what reads it
+                    alerts.append((name, plan, index, decide.parse_after(each.props["AFTER"]).of))
     # An agent has its work in many places.
     alerts = [each for each in alerts if each[-1] and not each[-1].startswith("agent:")]
     if not alerts or not all(map(os.path.isdir, paths or (".",))):
@@ -155,7 +154,7 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
             found += [] if why is None else [("COMMAND", "program", why)]
         for word in call.argv:
             name, _, text = word.partition("=")
-            if NAME.fullmatch(name) and looks_secret(name, text):
+            if secret.NAME.fullmatch(name) and secret.looks_secret(name, text):
                 seen = "contains a secret that every reader of this plan can see"
                 fix = f"write :ENV: {name}, and set its source in [secrets] of horae.toml"
                 why = Unready(f"{name} in the command {seen}", fix)

@@ -20,19 +20,17 @@ from horae.cli.client import LONG, EngineUnreachableError, Far, FarLeader
 from horae.cli.moments import parse_moment
 from horae.cli.output import echo
 from horae.config import Config, load
+from horae.core import clock, command
 from horae.core.actor import acting, own_actor, own_run, user_name
-from horae.core.clock import SystemClock, machine_zone
-from horae.core.command import Unready
 from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Listed, Pruned
 from horae.core.service import Service
 from horae.core.views import BackfillResult, EngineFacts, PauseResult, ReceiptLine
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import StrPath, names_of
 from horae.sources.crew.tick import agent_state
-from horae.store import database
+from horae.store import database, sql
 from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.lock import DataLockedError, holder_of
-from horae.store.sql import migrations
 from horae.store.sqlite import SqliteLedger
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
@@ -84,7 +82,7 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, *, root: str, data: str | None) -> Place:
         config = load(root, flags={"data": data})
-        where = machine_zone() if config.zone is None else zone(config.zone)
+        where = clock.machine_zone() if config.zone is None else zone(config.zone)
         return cls(config, where, config.root, config.data, config.store)
 
     @property
@@ -105,7 +103,7 @@ class Place(NamedTuple):
 
 
 @dataclass
-class CommandClock(SystemClock):
+class CommandClock(clock.SystemClock):
     at: datetime | None = None  # where --at put it
 
     def now(self) -> datetime:
@@ -163,7 +161,7 @@ async def _check_version(ledger: SqliteLedger) -> None:
     application, version = await ledger.read(
         lambda book: [book.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
     )
-    ours = len(migrations())
+    ours = len(sql.migrations())
     has = f"the schema has version {version}, and this horae"
     if application != database.APPLICATION:
         reason = "it is empty or not a ledger of horae"
@@ -215,7 +213,7 @@ def write_with(
             opening = reader_of(place)
         else:
             refuse_no_root(place.root, place.directory)
-            opening = opened(SqliteLedger.open(place.directory, now=SystemClock().now()))
+            opening = opened(SqliteLedger.open(place.directory, now=clock.SystemClock().now()))
         async with opening as ledger:
             with acting(await own_actor(ledger, place.directory)):
                 return await alone(ledger)
@@ -241,7 +239,7 @@ def _service(
 ) -> Service:
     """Return the service of a ledger, or of an engine that writes it for this command."""
 
-    async def unready(entries: Iterable[Listed]) -> Mapping[int, Unready]:
+    async def unready(entries: Iterable[Listed]) -> Mapping[int, command.Unready]:
         from horae.context import Context
 
         context = Context(load(place.root), Path(place.root).absolute(), CommandClock(), ledger)
@@ -355,7 +353,7 @@ def engine_at(place: Place) -> Far | None:
         far = Far(place.directory, pid=holder.pid)
         if far.answers():
             return far
-        if monotonic() - began_at >= _patience(holder.since, now=SystemClock().now()):
+        if monotonic() - began_at >= _patience(holder.since, now=clock.SystemClock().now()):
             what = f" ({holder.command})" if holder.command else ""
             used = f"in use by process {holder.pid}{what}, which does not answer"
             stopping = "if it is stopping, try again when it has ended"

@@ -27,8 +27,7 @@ from horae.cli.options import seconds_option
 from horae.cli.output import echo, print_table
 from horae.cli.up import log_notes, run_plans
 from horae.config import load
-from horae.core.clock import SystemClock, machine_zone
-from horae.core.entry import key_time
+from horae.core import clock, entry
 from horae.errors import Exit, HoraeError
 from horae.files.edit import create
 from horae.process.launcher import allow_descriptors
@@ -108,7 +107,7 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
         config = load(root)
         # The screen of `up` would hide the first lines.
         running = run_plans(config, shown="plain", seconds=seconds, begin=begin, pace=PACE)
-        with logging_to("plain", level="info", zone_name=config.zone or machine_zone().key):
+        with logging_to("plain", level="info", zone_name=config.zone or clock.machine_zone().key):
             code = asyncio.run(running)
         _sum_up(place, monotonic() - began)
     if keep is not None:
@@ -121,7 +120,7 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
 
 
 def write_plan(root: Path, *, listen: str | None = None) -> None:
-    now = SystemClock().now()
+    now = clock.SystemClock().now()
     yesterday = f"<{now - timedelta(days=1):%Y-%m-%d %a %H:%M}>"
     folder = Path(str(files("horae") / "demo"))
     for source in sorted(folder.rglob("*")):
@@ -129,7 +128,7 @@ def write_plan(root: Path, *, listen: str | None = None) -> None:
             continue
         text = source.read_text(encoding="utf-8").replace("@yesterday@", yesterday)
         for word, seconds in TIMES.items():
-            text = text.replace(word, key_time(now + timedelta(seconds=seconds)))
+            text = text.replace(word, entry.key_time(now + timedelta(seconds=seconds)))
         if source.name == "horae.toml" and listen is not None:
             text = f'listen = "{listen}"  # the default port was in use\n\n{text}'
         top, *rest = source.relative_to(folder).parts

@@ -27,22 +27,18 @@ from horae.cli.connection import NoLedgerError, Place, read, refuse_loss
 from horae.cli.options import answer_options
 from horae.cli.output import Output, print_rows, print_table, safe
 from horae.config import Config, secrets_of, untrusted
+from horae.core import ports, secret, text
 from horae.core.clock import SystemClock
-from horae.core.ports import LedgerDamagedError, LedgerError
-from horae.core.secret import FOLDER
-from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.read import PlanFileError, find_plans, read_plan
 from horae.org.document import read as read_text
 from horae.org.query import misread
 from horae.org.world import every, worlds
-from horae.process.cgroup import CgroupLimits, standing
-from horae.process.processes import can_kill_trees
+from horae.process import cgroup, processes
 from horae.sources.workflows.languages import AGENT, LANGUAGES, language_of
-from horae.store import database
+from horae.store import database, sql
 from horae.store.lock import NetworkDiskError, holder_of, refuse_network_disk
-from horae.store.sql import migrations
 from horae.timing.duration import format_duration
 from horae.web.serve import ListenError, listen_tcp
 
@@ -172,7 +168,7 @@ class ClockReading(NamedTuple):
 
 
 def check_clock(first: ClockReading, second: ClockReading) -> Check:
-    found = moment_text(second.wall, "UTC")
+    found = text.moment_text(second.wall, "UTC")
     if not 2025 <= second.wall.year < 2100:
         return _fail("clock", f"{found}, an unlikely year", "set the clock of this machine")
     drift = (second.wall - first.wall) - timedelta(seconds=second.passed - first.passed)
@@ -370,7 +366,7 @@ def _check_permissions(place: Place) -> Check:
         found = f"{place.directory} belongs to another user ({owner})"
         return _fail("permissions", found, "run horae as that user, or use --data")
     wanted = [(place.directory, 0o700)]
-    for pattern in ("ledger*", f"{FOLDER}/*"):
+    for pattern in ("ledger*", f"{secret.FOLDER}/*"):
         wanted += [(each, 0o600) for each in place.directory.glob(pattern)]
     remedies = []
     for path, mode in wanted:
@@ -405,10 +401,10 @@ def _check_ledger(place: Place) -> Check:
         database.verify(place.path)
     except NoLedgerError:
         return _ok("ledger", "no ledger yet", "`horae up` creates it")
-    except LedgerDamagedError as error:
+    except ports.LedgerDamagedError as error:
         remedy = "run `horae doctor --restore`, or without a backup `horae up --fresh-ledger`"
         return _fail("ledger", error.reason, remedy)
-    except LedgerError as error:
+    except ports.LedgerError as error:
         return _fail("ledger", error.reason, error.remedy)
     return _ok(
         "ledger", f"{place.path} is intact, {maintenance.size_text(place.path.stat().st_size)}"
@@ -442,14 +438,14 @@ def _check_backups(place: Place) -> Check:
 
 def _check_secrets(place: Place) -> Iterator[Check]:
     names = [f"${{{name}}}" for name in place.config.secrets]
-    kept = len(list(place.directory.glob(f"{FOLDER}/*")))
+    kept = len(list(place.directory.glob(f"{secret.FOLDER}/*")))
     if not names and not kept:
         return
     secrets = secrets_of(place.config, may_call=False)
     wrong = [str(error) for name in names if (error := secrets.why_not([name]))]
     with suppress(HoraeError):  # what is wrong with the ledger is said elsewhere
         wrong += maintenance.missing_secrets(place)
-    found = f"{len(names)} defined in [secrets], {kept} stored in {place.directory / FOLDER}"
+    found = f"{len(names)} defined in [secrets], {kept} stored in {place.directory / secret.FOLDER}"
     if not wrong:
         yield _ok("secrets", found)
     for each in wrong:
@@ -457,7 +453,7 @@ def _check_secrets(place: Place) -> Iterator[Check]:
 
 
 def _check_runs(place: Place) -> Iterator[Check]:
-    if can_kill_trees():
+    if processes.can_kill_trees():
         yield _ok("runs", "all processes of a run end with it")
     else:
         found = "a run ends with its process group; processes that leave the group may survive"
@@ -465,11 +461,11 @@ def _check_runs(place: Place) -> Iterator[Check]:
     holder = None
     with suppress(HoraeError, OSError):  # what is wrong with it is said elsewhere
         holder = holder_of(place.directory)
-    stands = standing(None if holder is None else holder.pid)
+    stands = cgroup.standing(None if holder is None else holder.pid)
     found, _, remedy = stands.words.partition("; ")
     yield _ok("cgroups", found, f"to limit the resources of runs: {remedy}" if remedy else "")
     config = place.config
-    limits = CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
+    limits = cgroup.CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
     for setting, why in stands.unheld(limits):
         reason, _, remedy = why.partition("; ")
         found = f"{setting} is not enforced: {reason}"
@@ -512,11 +508,11 @@ def check_store(url: str) -> Iterator[Check]:
     try:
         address = DatabaseAddress.of(url, SCHEMA)
         seen = _ask(address)
-    except LedgerError as error:
+    except ports.LedgerError as error:
         yield _fail("store", f"{error.place}: {error.reason}", error.remedy)
         return
     yield check_server(address.place, seen.version)
-    yield check_schema(seen, known=len(migrations(DIALECT)))
+    yield check_schema(seen, known=len(sql.migrations(DIALECT)))
     yield check_skew(seen.ahead)
 
 

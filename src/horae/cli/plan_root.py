@@ -17,15 +17,8 @@ from horae.cli.moments import moment_and_zone
 from horae.cli.output import Output, echo
 from horae.cli.sources import PlanText, Sources, plan_root
 from horae.config import Config, known_names, load
-from horae.core import entry as rules
-from horae.core.clock import SystemClock
+from horae.core import clock, entry as rules, explain, guarded, ports, project, text, views
 from horae.core.entry import Entry, Origin, Pause, Task, Unarmed
-from horae.core.explain import WhyAnswer
-from horae.core.guarded import FILE
-from horae.core.ports import Listed
-from horae.core.project import next_moment
-from horae.core.text import moment_text, no_time_left, words
-from horae.core.views import EngineFacts, EntryLine, WhyReport
 from horae.errors import Exit, HoraeError
 from horae.sources.plans.arming import entries_of, scan_plan, tasks_of, unfired
 
@@ -186,7 +179,7 @@ class PlanView:
                 return self.of_root(self._roots[root])
         is_inside = whole.startswith(f"{os.getcwd()}{os.sep}")
         here = os.path.dirname(os.path.relpath(file) if is_inside else file)
-        while not any(os.path.exists(os.path.join(here, name)) for name in (FILE, _DATA)):
+        while not any(os.path.exists(os.path.join(here, name)) for name in (guarded.FILE, _DATA)):
             if not here or not is_inside:
                 return None
             here = os.path.dirname(here)
@@ -263,7 +256,9 @@ def find_boards(paths: Sequence[str]) -> dict[str, Board]:
 
 def pauses_of(root: str, output: Output) -> dict[str, Pause]:
     """Return which entries of a plan root its ledger says are paused, by their addresses."""
-    known = PlanView([root], output, When(SystemClock().now(), "UTC")).of_root(root, says=False)
+    known = PlanView([root], output, When(clock.SystemClock().now(), "UTC")).of_root(
+        root, says=False
+    )
     paused = () if known is None else known.there
     return {each.mark.address: each.pause for each in paused if each.pause is not None}
 
@@ -289,7 +284,7 @@ def _placed(root: str, item: Entry | Unarmed) -> Entry | Unarmed:
 
 class KnownEntries:
     def __init__(
-        self, root: str, place: Place, engine: EngineFacts, entries: Iterable[Listed]
+        self, root: str, place: Place, engine: views.EngineFacts, entries: Iterable[ports.Listed]
     ) -> None:
         self.root, self.place, self.engine = root, place, engine
         self.there = [each for each in entries if each.gone_at is None]
@@ -380,7 +375,7 @@ class WrittenEntry:
 
     @property
     def next_at(self) -> datetime | None:
-        coming = next_moment(self.item, self.now) if isinstance(self.item, Entry) else None
+        coming = project.next_moment(self.item, self.now) if isinstance(self.item, Entry) else None
         return coming.at if coming else None
 
     @property
@@ -394,19 +389,19 @@ class WrittenEntry:
             is_timed = not isinstance(
                 self.item.rule, rules.OnDemandRule | rules.AfterRule | rules.CadenceRule
             )
-            return no_time_left(self.item, self.now) if is_timed else said
-        return f"{said}; its next scheduled time is {moment_text(self.next_at, self.zone)}"
+            return text.no_time_left(self.item, self.now) if is_timed else said
+        return f"{said}; its next scheduled time is {text.moment_text(self.next_at, self.zone)}"
 
     @property
-    def _line(self) -> EntryLine:
+    def _line(self) -> views.EntryLine:
         item, rule, reason = self.item, "", ""
         if isinstance(item, Entry):
-            rule = words(item.rule, zone_name=self.zone)
+            rule = text.words(item.rule, zone_name=self.zone)
         else:
             reason = item.reason
         source = _SOURCES.get(item.address.partition(":")[0], "org")
         own = (item.title, item.address, item.origin, self.zone, False, rule, reason)
-        return EntryLine(0, source, *own, self.now, None, None, self.next_at, 0, self.broken)
+        return views.EntryLine(0, source, *own, self.now, None, None, self.next_at, 0, self.broken)
 
     def print(self) -> None:
         echo(f"{self.item.title}  {self.item.origin}")
@@ -420,8 +415,8 @@ class WrittenEntry:
         return {**self._line.data(), "entry": None, "first_seen_at": None}
 
     def data(self) -> dict[str, Any]:
-        answers = (WhyAnswer(self.said, is_moment=False),)
-        return {**WhyReport(self.now, self._line, answers).data(), "entry": self.entry_data()}
+        answers = (explain.WhyAnswer(self.said, is_moment=False),)
+        return {**views.WhyReport(self.now, self._line, answers).data(), "entry": self.entry_data()}
 
 
 def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[WrittenEntry]:

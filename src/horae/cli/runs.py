@@ -22,13 +22,10 @@ from horae.cli.client import EngineUnreachableError, Far
 from horae.cli.connection import Place, read
 from horae.cli.options import answer_options, data_option, option, place_options, root_option
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
-from horae.core.actor import own_run
-from horae.core.clock import SystemClock
-from horae.core.prompt import read_order
+from horae.core import actor, clock, prompt, views
 from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status, is_planned
 from horae.core.service import Service
 from horae.core.text import moment_text
-from horae.core.views import EntryNotFoundError, RunLine, RunNotFoundError, RunStateError
 from horae.errors import Exit
 from horae.files.read import PlanMissingError
 from horae.store.lock import holder_of
@@ -94,7 +91,7 @@ def run(
     try:
         screen = RunScreen(output, raw=raw, waits=waits)
         return _run_entry(entry, Place.of(root=root, data=data), screen, note=note, key=key)
-    except EntryNotFoundError:
+    except views.EntryNotFoundError:
         if is_plan:
             raise PlanMissingError(entry) from None
         raise
@@ -113,7 +110,7 @@ def _run_entry(
         if place.store is not None:
             raise _no_engine(place, "and no node leads; `horae cluster nodes` lists the nodes")
         return screen.run_here(place, lambda app: run_once(app, entry, note=note))
-    run_number = own_run(place.directory)  # of the run inside which this command runs
+    run_number = actor.own_run(place.directory)  # of the run inside which this command runs
     parent = int(run_number) if run_number else None
     said: dict[str, Any] = {"note": note, "parent_run": parent, "idempotency_key": key}
     asked = connection.through(far, place, lambda service: service.run_now(entry, **said))
@@ -137,7 +134,7 @@ def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: 
     filed = told.filed
     if filed.status in OPEN:
         reason = f"receipt {receipt} is {filed.status}; it can be retried after it has ended"
-        raise RunStateError(told.title, reason)
+        raise views.RunStateError(told.title, reason)
     note = f"retry of receipt {receipt}"
     if filed.source == "trigger":
         text = connection.ask(place, lambda ledger: ledger.text(filed.digest))
@@ -158,7 +155,7 @@ def _has_time(place: Place, filed: Filed) -> bool:
     """Tell whether a receipt is about one scheduled time that its entry still has."""
     receipt, at = filed.receipt, filed.receipt.planned_at
     has_time = is_planned(receipt.key) or receipt.key.startswith("backfill:")
-    if not has_time or receipt.count != 1 or at + _TINY > SystemClock().now():
+    if not has_time or receipt.count != 1 or at + _TINY > clock.SystemClock().now():
         return False
     word = str(filed.entry)
     span: dict[str, Any] = {"start": at, "end": at + _TINY}
@@ -185,7 +182,7 @@ def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
 def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:
     from horae.cli.trigger_access import TriggerAccess
 
-    order = read_order(text)
+    order = prompt.read_order(text)
     entry = read(place, lambda service: service.entry(str(filed.entry)))
     word = entry.address.removeprefix("trigger:")
     said: dict[str, Any] = {name: order.values.get(name, "") for name in ("title", "body")}
@@ -260,11 +257,11 @@ def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
     print_answer(output, said, f"{said['title']}: run {said['run']} is{already} being cancelled")
 
 
-async def _meant(service: Service, what: str, *, is_going: bool = False) -> RunLine:
+async def _meant(service: Service, what: str, *, is_going: bool = False) -> views.RunLine:
     if what.isascii() and what.isdecimal():
         number = int(what[:19])
         if number >= 2**63:
-            raise RunNotFoundError(number)
+            raise views.RunNotFoundError(number)
         return await service.run(number)
     return await (service.going(what) if is_going else service.last_run(what))
 

@@ -24,19 +24,17 @@ from horae.cli.output import Form, Output, echo, print_answer, print_rows
 from horae.cli.plan_root import KnownEntries, PlanView, When
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
-from horae.core.decide import GRACE
+from horae.core import decide, gate
 from horae.core.entry import Entry, Origin
 from horae.core.explain import stamp
-from horae.core.gate import Capacity
 from horae.core.receipt import Filed, Status
 from horae.core.source import Scan, Scanned
 from horae.core.text import clock_text, moment_text, wall_text
 from horae.errors import Exit
 from horae.extras.simulate import Outage, Simulation
 from horae.sources.plans.arming import scan_plan
-from horae.store.arming import begin_rule
+from horae.store import arming, sqlite
 from horae.store.ledger import BookLedger
-from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
 from horae.timing.zone import local
 
@@ -79,8 +77,8 @@ class PlanHistory:
             history.lengths |= {origins[number]: length for number, length in lengths.items()}
         return history
 
-    async def ledger(self, now: datetime) -> SqliteLedger:
-        ledger = await SqliteLedger.in_memory()
+    async def ledger(self, now: datetime) -> sqlite.SqliteLedger:
+        ledger = await sqlite.SqliteLedger.in_memory()
         if not self.entries:
             return ledger
         await ledger.scan(_ORG, Scan(self.scanned), now=now, term=1)
@@ -90,7 +88,7 @@ class PlanHistory:
                 continue
             if was.ended_at is not None and was.ended_at <= now:
                 begun = replace(item, ended_at=was.ended_at)
-                await ledger.write(1, partial(begin_rule, entry=begun, now=now))
+                await ledger.write(1, partial(arming.begin_rule, entry=begun, now=now))
             if (pause := was.pause) is not None and pause.covers(now):
                 own = {"note": pause.note, "until": pause.until}
                 await ledger.pause(each.number, now=pause.at, term=1, **own)
@@ -120,7 +118,7 @@ class SimulatedReceipt(NamedTuple):
         what = filed.status.value
         if filed.status in _RAN:
             is_bad = filed.status not in {Status.DONE, Status.NO_WORK}
-            what = "late" if filed.lateness > GRACE else "failed" if is_bad else "ran"
+            what = "late" if filed.lateness > decide.GRACE else "failed" if is_bad else "ran"
         return cls(filed.receipt.planned_at, what, filed.receipt.count, filed)
 
     def data(self, zone_name: str) -> dict[str, object]:
@@ -199,7 +197,7 @@ def simulate(
     view = PlanView(paths, output, When(now, place.key), knows="ledger")
     history, items = PlanHistory.of(plans, view), [*chain.from_iterable(plans.values())]
     span = (now.astimezone(UTC), timedelta(days=days))
-    capacity = Capacity(settings.gate_slots, settings.crew_max_concurrent)
+    capacity = gate.Capacity(settings.gate_slots, settings.crew_max_concurrent)
     breaks = [_outage(each, place) for each in outages]
     simulation = Simulation(items, *span, capacity, breaks, history.lengths)
     with _progress(days, says=output.is_text) as show:

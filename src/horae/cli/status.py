@@ -19,12 +19,9 @@ from horae.cli.moments import parse_moment
 from horae.cli.options import option
 from horae.cli.output import Output, echo, print_answer, print_rows, print_table, safe
 from horae.config import untrusted
-from horae.core import explain, views
-from horae.core.clock import SystemClock
-from horae.core.decide import GRACE
+from horae.core import clock, decide, explain, ports, views
 from horae.core.entry import Entry, Task
 from horae.core.explain import length_text
-from horae.core.ports import LedgerError
 from horae.core.receipt import FINAL, Reason, Status
 from horae.core.service import Service
 from horae.core.text import QUOTED, in_zone, moment_text, pause_words
@@ -335,7 +332,7 @@ def list_(
             connection.say_source(connection.engine_of(place))
     except connection.NoLedgerError:
         connection.refuse_no_root(place.root, place.directory)
-        found = list(_written(place, output, now=now or SystemClock().now()))
+        found = list(_written(place, output, now=now or clock.SystemClock().now()))
     rows = [row for row in found if not states or row.state in states]
     rows = [row for row in rows if not sources or row.data["source"] in sources]
     rows = sorted(filter(lambda row: row.matches(search), rows), key=lambda row: row.sort_key(sort))
@@ -418,7 +415,7 @@ def history(
         rows = []
         for line in _in_zone(found.lines, place.zone.key):
             filed, reason = line.filed, in_zone(line.filed.receipt.reason, line.zone)
-            how_late = length_text(line.late) if line.late > GRACE else ""
+            how_late = length_text(line.late) if line.late > decide.GRACE else ""
             words = "; ".join(filter(None, (reason, explain.requested_words(filed))))
             number = safe(str(filed.number), style="dim")
             rows.append((number, _planned(line), line.title, filed.status, how_late, words))
@@ -451,7 +448,7 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     try:
         said = read(place, lambda service: service.why(asked, limit=limit), at=place.moment(at))
     except (views.EntryNotFoundError, connection.NoLedgerError, explain.AskedMomentError) as error:
-        now = place.moment(at) or SystemClock().now()
+        now = place.moment(at) or clock.SystemClock().now()
         found = look_up(asked.word, place, output, now=now)
         if not found:
             word, _, when = asked.word.rpartition("@")
@@ -541,7 +538,7 @@ def _print_answer(answer: explain.WhyAnswer, zone_name: str, *, is_over: bool) -
     if filed is None:
         return
     receipt, by = filed.receipt, explain.late(filed)
-    how_late = f", {length_text(by)} after its scheduled time" if by > GRACE else ""
+    how_late = f", {length_text(by)} after its scheduled time" if by > decide.GRACE else ""
     is_later = receipt.status is Status.WAITING and receipt.start_at > filed.decided_at
     commit = f", commit {filed.commit[:12]}" if filed.commit else ""
     end = receipt.through_at and moment_text(receipt.through_at, zone_name)
@@ -577,7 +574,7 @@ def pause(entry: str, *, note: str, until: str | None, place: Place, output: Out
         end = None
         if until is not None:
             try:
-                end = SystemClock().now() + parse_duration(until)
+                end = clock.SystemClock().now() + parse_duration(until)
             except DurationError:  # then it is a time
                 end = parse_moment(until, zone(about.zone), or_length="2h")
         return await service.pause(entry, note=note, until=end)
@@ -644,7 +641,7 @@ def backfill(
 
     try:
         done = read(place, asked) if dry_run else write(place, asked)
-    except (KeyboardInterrupt, LedgerError):
+    except (KeyboardInterrupt, ports.LedgerError):
         if filed:
             again = f"repeat the command with --id {named} to continue"
             echo(f"horae: {filed:,} receipts are created; {again}", err=True)

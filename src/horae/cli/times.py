@@ -25,9 +25,8 @@ from horae.core.explain import stamp
 from horae.core.project import Moment, project, seams
 from horae.core.text import clock_text, moment_text, no_time_left, pause_words, wall_text, words
 from horae.files.read import PlanMissingError, read_plan
-from horae.org.document import read
+from horae.org import document, timestamp
 from horae.org.plan import Headline
-from horae.org.timestamp import parse_timestamp
 from horae.sources.plans.arming import rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron
 from horae.timing.zone import local, zone
@@ -316,7 +315,7 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
     if not text.strip():
         Cron(text)  # which says that nothing is no rule; an empty property is none, and no error
     is_stamp = text.strip().startswith(("<", "["))
-    if is_stamp and parse_timestamp(text) is None:
+    if is_stamp and timestamp.parse_timestamp(text) is None:
         remedy = "write it like <2026-06-06 06:00 +1d>."
         raise click.UsageError(f"{text!r} is not a timestamp; {remedy}")
     if re.fullmatch(r"\d{4}-\d\d-\d\d[ T]?[\d:]*", text.strip()):
@@ -328,7 +327,7 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
         what = "is not a cron expression, a timestamp or FILE:LINE"
         raise click.UsageError(f"{text!r} {what}; for an entry {remedy}")
     when = f"SCHEDULED: {text.strip()}" if is_stamp else f":PROPERTIES:\n:SCHEDULE: {text}\n:END:"
-    plan = read(f"* {text} :workflow:\n{when}\n")
+    plan = document.read(f"* {text} :workflow:\n{when}\n")
     place = zone_name or "UTC"
     headline = plan.headlines[0]
     rule_of(headline, zone_name=place)  # raises what a plan would only call not armed
@@ -337,7 +336,7 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
 
 def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headline]:
     text = read_plan(file).text
-    plan = read(text)
+    plan = document.read(text)
     lines = len(text.splitlines())
     if line > lines:
         many = f"{lines} line" if lines == 1 else f"{lines} lines"

@@ -16,8 +16,7 @@ from horae.cli.connection import CommandClock, Place, ask
 from horae.cli.group import SharedGroup
 from horae.cli.options import answer_options, option, place_options
 from horae.cli.output import Output, echo, print_answer, print_rows, print_table
-from horae.core.access import end_sessions
-from horae.core.scope import OPERATOR, check_token_name, parse_scopes, scope_words
+from horae.core import access, scope
 from horae.errors import HoraeError
 from horae.store.access import BookSessions, BookTokens
 from horae.store.ledger import BookLedger
@@ -49,8 +48,8 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
 
     The token is shown only once.
     """
-    check_token_name(name)
-    wanted = parse_scopes(scopes)
+    scope.check_token_name(name)
+    wanted = scope.parse_scopes(scopes)
 
     now = CommandClock().now()
 
@@ -58,7 +57,7 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
         made, said = await keys.add_token(BookTokens(ledger), name, wanted, now=now)
         return {**made.data(), "token": said}
 
-    made = _write(place, alone, "tokens", name=name, scopes=",".join(scope_words(wanted)))
+    made = _write(place, alone, "tokens", name=name, scopes=",".join(scope.scope_words(wanted)))
     print_answer(output, made, str(made["token"]))
     if output.is_text:
         echo("horae: save this token now; only its digest is stored", err=True)
@@ -73,7 +72,7 @@ def list_(*, place: Place, output: Output) -> None:
     rows: list[dict[str, Any]] = [each.data() for each in found]
     cells = []
     for row in rows:
-        unused = "not recorded" if row["name"] == OPERATOR else "never"
+        unused = "not recorded" if row["name"] == scope.OPERATOR else "never"
         times = (_seconds(row["created_at"]), _seconds(row["used_at"], unused))
         cells.append((row["name"], " ".join(row["scopes"]), *times))
     print_rows(output, rows, lambda: print_table(("name", "scopes", "created", "last used"), cells))
@@ -204,7 +203,7 @@ def _write(
 
 def _end(place: Place, session: str) -> dict[str, Any]:
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        ended = await end_sessions(BookSessions(ledger), session, now=CommandClock().now())
+        ended = await access.end_sessions(BookSessions(ledger), session, now=CommandClock().now())
         return {"ended": [each.id for each in ended]}
 
     return _write(place, alone, "sessions", session, "end")

@@ -25,17 +25,14 @@ from horae.cli.log import EVENTS, level_option, logging_to, plain_line
 from horae.cli.options import flag, option
 from horae.cli.output import Output, console, echo, form_options, print_answer
 from horae.config import Config, load
-from horae.core.actor import ENGINE, acting, actor_words, user_name
-from horae.core.clock import SystemClock, machine_zone
+from horae.core import actor, clock
 from horae.core.entry import key_time
 from horae.core.ports import Event, Ledger, LedgerBusyError, LedgerError, LedgerWholeError
 from horae.core.receipt import FINAL, Status
 from horae.errors import Exit, HoraeError
 from horae.org.collector import calm_collector
 from horae.process.launcher import allow_descriptors
-from horae.store.database import DATABASE, loss_of
-from horae.store.lock import holder_of, writer_of
-from horae.store.sqlite import start_afresh
+from horae.store import database, lock, sqlite
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import local, zone
 
@@ -105,7 +102,7 @@ def up(
     if fresh_ledger and not _leave_behind(config, yes=yes):
         return Exit.FINDINGS
     shown = form or ("screen" if sys.stdout.isatty() else "plain")
-    zone_name = config.zone or machine_zone().key
+    zone_name = config.zone or clock.machine_zone().key
     with logging_to(shown, level=how.pop("level"), zone_name=zone_name):
         log_notes(f"{each.file}:{each.line}: {each.message}" for each in config.findings)
         allow_descriptors()
@@ -113,7 +110,7 @@ def up(
             return asyncio.run(take_part(config, **how))
         # A command has the lock for a moment; an engine that has it answers.
         gives_up_at, far = monotonic() + BRIEF.total_seconds(), Far(config.data)
-        while holder_of(config.data) and not far.answers() and monotonic() < gives_up_at:
+        while lock.holder_of(config.data) and not far.answers() and monotonic() < gives_up_at:
             sleep(0.02)
         return asyncio.run(run_plans(config, shown=shown, **how))
 
@@ -123,12 +120,12 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
     if config.store is not None:
         raise click.UsageError("--fresh-ledger is for a ledger in the data directory, not a store.")
     directory = config.data
-    if holder := holder_of(directory):
+    if holder := lock.holder_of(directory):
         raise holder
-    lost = loss_of(directory)
+    lost = database.loss_of(directory)
     if lost is None:
-        if (directory / DATABASE).exists():
-            raise LedgerWholeError(str(directory / DATABASE))
+        if (directory / database.DATABASE).exists():
+            raise LedgerWholeError(str(directory / database.DATABASE))
         return True  # there never was one
     echo(f"horae: {lost.place}: {lost.reason}", err=True)
     if not yes:
@@ -142,8 +139,8 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
         if not click.confirm("Start a new ledger?"):
             echo("horae: nothing was changed", err=True)
             return False
-    with acting(f"cli:{user_name(os.getuid())}"):
-        old = asyncio.run(start_afresh(directory, now=SystemClock().now()))
+    with actor.acting(f"cli:{actor.user_name(os.getuid())}"):
+        old = asyncio.run(sqlite.start_afresh(directory, now=clock.SystemClock().now()))
     where = "the old ledger could not be saved" if old is None else f"the old ledger is {old}"
     passed = "scheduled times that have passed do not run"
     echo(f"horae: a new ledger is created; {passed}; {where}", err=True)
@@ -290,7 +287,7 @@ async def _when_free(part: Callable[[], Awaitable[T]], stop: asyncio.Event) -> T
         try:
             return await part()
         except LedgerBusyError as error:
-            pid = writer_of(Path(error.place))
+            pid = lock.writer_of(Path(error.place))
             who = error.reason if pid is None else f"process {pid} is writing to the ledger"
             if not is_told:
                 log.warning("%s: %s; waiting until the ledger is free", error.place, who)
@@ -436,7 +433,7 @@ async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
     facts = {name: value for name, value in event.facts.items() if value not in (None, "")}
     facts.pop("title", None)
     told = [f"{value}" if name in _BARE else f"{name}={value}" for name, value in facts.items()]
-    told += [] if event.actor == ENGINE else [f"by {actor_words(event.actor)}"]
+    told += [] if event.actor == actor.ENGINE else [f"by {actor.actor_words(event.actor)}"]
     return event.kind, "  ".join(filter(None, [str(title or ""), " ".join(told)]))
 
 
@@ -535,7 +532,7 @@ def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> 
     told: list[str] | None = None
     began = told_at = monotonic()
     while True:
-        holder = holder_of(place.directory)
+        holder = lock.holder_of(place.directory)
         if holder is None or asked not in {None, holder.pid}:  # another one may be started
             return asked or seen
         seen = holder.pid
