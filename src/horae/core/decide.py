@@ -13,18 +13,8 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.entry import (
-    AfterRule,
-    CadenceRule,
-    CatchUp,
-    CronRule,
-    Entry,
-    Occasion,
-    OnceRule,
-    Overlap,
-    RepeaterRule,
-    key_time,
-)
+from horae.core import entry as rules
+from horae.core.entry import Entry, Rule, key_time
 from horae.core.project import Moment, decided, next_moment, project, unpaused
 from horae.core.receipt import BAD, BROKEN, ENDS, Reason, ReasonCode, Receipt, Status
 from horae.errors import ScheduleError
@@ -36,7 +26,6 @@ from horae.timing.zone import zone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from horae.core.entry import Rule
 
 CAP: Final = 10  # how many missed moments of one entry run after an outage
 APART: Final = 100  # up to so many moments in one step have a receipt each
@@ -46,7 +35,7 @@ _DAWN: Final = datetime.min.replace(tzinfo=UTC)
 WINDOW: Final = timedelta(hours=24)  # how late a cron moment may still run
 STUCK: Final = 3  # bad ends in a row
 LOOKED_BACK: Final = 20  # receipts before one, that say what it is an occasion for
-_WORDS: Final = ", ".join(Occasion)
+_WORDS: Final = ", ".join(rules.Occasion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +54,9 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
     was, ended_at = entry.accounted_to, entry.ended_at
     since = now if was is None else max(now, was)
     match entry.rule:
-        case OnceRule(at, str()):
+        case rules.OnceRule(at, str()):
             return Decision((), min(now, max(at, _DAWN + GRACE) - GRACE), ended_at)
-        case OnceRule(at, None) if at <= now and (was is None or was < at):
+        case rules.OnceRule(at, None) if at <= now and (was is None or was < at):
             words = f"the entry was added {_long(now - at)} after its scheduled time"
             reason = Reason(ReasonCode.ADDED_LATE, words)
             if not entry.policy.allows(at):
@@ -75,7 +64,7 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
             moment = Moment(at.astimezone(UTC), f"at:{key_time(at)}")
             missed = _receipt(entry, moment, Status.MISSED, reason)
             return Decision((missed,), since, ended_at)
-        case RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
+        case rules.RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
             # The rhythm goes on if its next moment is still to come.
             coming = next_moment(entry, since)
             if coming is None or coming.is_estimate:
@@ -142,10 +131,10 @@ def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
     """Count the rest without walking it, and return the newest; None if that saves nothing."""
     since, end = entry.policy.clip(since, now)
     match entry.rule:
-        case CronRule(crons):
+        case rules.CronRule(crons):
             rest = count_any(crons, since, end)
             backwards = [cron.prev for cron in crons]
-        case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
+        case rules.RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
             place = zone(entry.zone)
             rest = repeater.how_many(anchor, since, end, zone=place)
             backwards = [partial(repeater.before, anchor, zone=place)]
@@ -174,10 +163,10 @@ def _receipts(
     runs = _runs(entry, catchup, newest, now)
     running = newest[len(newest) - runs :]
     # Moments that are made good wait for one another, whatever the overlap policy.
-    is_made_good = catchup is CatchUp.ALL and any(now - each.at > GRACE for each in running)
-    gives_way = running and entry.policy.overlap is Overlap.SKIP and not is_made_good
+    is_made_good = catchup is rules.CatchUp.ALL and any(now - each.at > GRACE for each in running)
+    gives_way = running and entry.policy.overlap is rules.Overlap.SKIP and not is_made_good
     why = blocked if gives_way else None
-    if why is not None and catchup is CatchUp.LATEST:
+    if why is not None and catchup is rules.CatchUp.LATEST:
         return tuple(_passed(entry, pending, Status.SKIPPED, why))
     then = _running(entry, running, now, catchup=catchup, blocked=why)
     if runs == pending.total:
@@ -209,11 +198,11 @@ def behind_words(status: Status, reason: str) -> Reason | None:
             return None
 
 
-def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, Reason]:
-    if catchup is CatchUp.NONE:
+def _why_not(catchup: rules.CatchUp, running: tuple[Moment, ...]) -> tuple[Status, Reason]:
+    if catchup is rules.CatchUp.NONE:
         words = "the engine was down, and catch-up is none"
         return Status.MISSED, Reason(ReasonCode.CATCHUP_NONE, words)
-    if catchup is CatchUp.ALL:
+    if catchup is rules.CatchUp.ALL:
         words = f"catch-up is all, which runs only the newest {CAP} missed times"
         return Status.MISSED, Reason(ReasonCode.CATCHUP_LIMIT, words)
     if running:
@@ -223,23 +212,23 @@ def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, Rea
     return Status.MISSED, Reason(ReasonCode.CATCHUP_WINDOW, words)
 
 
-def _runs(entry: Entry, catchup: CatchUp, newest: tuple[Moment, ...], now: datetime) -> int:
+def _runs(entry: Entry, catchup: rules.CatchUp, newest: tuple[Moment, ...], now: datetime) -> int:
     late = now - newest[-1].at
     match catchup:
-        case CatchUp.ALL:
+        case rules.CatchUp.ALL:
             return min(CAP, len(newest))
-        case CatchUp.LATEST if isinstance(entry.rule, CronRule):
+        case rules.CatchUp.LATEST if isinstance(entry.rule, rules.CronRule):
             return int(late <= WINDOW)
-        case CatchUp.LATEST:
+        case rules.CatchUp.LATEST:
             return 1
-        case CatchUp.NONE:
+        case rules.CatchUp.NONE:
             return int(_is_delay(entry) or late <= GRACE)
 
 
-def usual_catchup(rule: Rule) -> CatchUp:
-    if isinstance(rule, RepeaterRule) and rule.repeater.kind is RepeaterKind.CUMULATE:
-        return CatchUp.ALL
-    return CatchUp.LATEST
+def usual_catchup(rule: Rule) -> rules.CatchUp:
+    if isinstance(rule, rules.RepeaterRule) and rule.repeater.kind is RepeaterKind.CUMULATE:
+        return rules.CatchUp.ALL
+    return rules.CatchUp.LATEST
 
 
 def _passed(entry: Entry, passed: _Pending, status: Status, reason: Reason) -> Iterator[Receipt]:
@@ -255,7 +244,7 @@ def _running(
     moments: tuple[Moment, ...],
     now: datetime,
     *,
-    catchup: CatchUp,
+    catchup: rules.CatchUp,
     blocked: Reason | None,
 ) -> Iterator[Receipt]:
     for moment in moments:
@@ -274,7 +263,7 @@ def _running(
 
 
 def _is_delay(entry: Entry) -> bool:
-    return isinstance(entry.rule, OnceRule) and entry.rule.delay is not None
+    return isinstance(entry.rule, rules.OnceRule) and entry.rule.delay is not None
 
 
 def _receipt(entry: Entry, moment: Moment, status: Status, reason: Reason) -> Receipt:
@@ -299,8 +288,8 @@ def jitter(entry: Entry, key: str) -> timedelta:
 
 def _ended_at(entry: Entry, receipts: tuple[Receipt, ...], now: datetime) -> datetime | None:
     rule = entry.rule
-    counts_from_end = isinstance(rule, CadenceRule) or (
-        isinstance(rule, RepeaterRule) and rule.repeater.kind is RepeaterKind.RESTART
+    counts_from_end = isinstance(rule, rules.CadenceRule) or (
+        isinstance(rule, rules.RepeaterRule) and rule.repeater.kind is RepeaterKind.RESTART
     )
     if counts_from_end and not any(receipt.status is Status.WAITING for receipt in receipts):
         return now
@@ -322,7 +311,7 @@ class AfterError(ScheduleError, code="after"):
         super().__init__(f":AFTER: {text[:60]}: {reason}")
 
 
-def parse_after(text: str) -> AfterRule:
+def parse_after(text: str) -> rules.AfterRule:
     """Return the rule of an `:AFTER:`.
 
     >>> parse_after("failed of nightly-backup")
@@ -332,37 +321,37 @@ def parse_after(text: str) -> AfterRule:
     """
     said, _, of = f" {text.strip()} ".partition(" of ")
     words = said.replace(",", " ").split()
-    unknown = next((word for word in words if word not in set(Occasion)), None)
+    unknown = next((word for word in words if word not in set(rules.Occasion)), None)
     if not words or unknown is not None:
         what = f"{unknown!r} is not an event" if unknown else "no event is named"
         reason = f"{what}; write one or more of {_WORDS}, and optionally `of ENTRY`"
         raise AfterError(text, reason=reason)
-    of = of.strip()
-    return AfterRule(tuple(dict.fromkeys(map(Occasion, words))), "" if of == "all" else of)
+    of = "" if of.strip() == "all" else of.strip()
+    return rules.AfterRule(tuple(dict.fromkeys(map(rules.Occasion, words))), of)
 
 
 def occasions(
     status: Status, *, lateness: timedelta, before: Sequence[Status], key: str = ""
-) -> frozenset[Occasion]:
+) -> frozenset[rules.Occasion]:
     """Return what a final receipt is an occasion for; *before* are earlier ends, newest first."""
-    found = {Occasion.BROKEN} if key.startswith(BROKEN) else set()
+    found = {rules.Occasion.BROKEN} if key.startswith(BROKEN) else set()
     if status in BAD:
-        found.add(Occasion.FAILED)
+        found.add(rules.Occasion.FAILED)
         ends = [each for each in before if each in ENDS][:STUCK]
         if all(each in BAD for each in ends[: STUCK - 1]) and len(ends) >= STUCK - 1:
             is_first = len(ends) < STUCK or ends[STUCK - 1] not in BAD
-            found |= {Occasion.STUCK} if is_first else set()
+            found |= {rules.Occasion.STUCK} if is_first else set()
     elif status in ENDS:
         last = next((each for each in before if each in ENDS), None)
-        found |= {Occasion.RECOVERED} if last in BAD else set()
+        found |= {rules.Occasion.RECOVERED} if last in BAD else set()
     if status in ENDS and lateness > GRACE:
-        found.add(Occasion.LATE)
+        found.add(rules.Occasion.LATE)
     if status is Status.MISSED:
-        found.add(Occasion.MISSED)
+        found.add(rules.Occasion.MISSED)
     return frozenset(found)
 
 
-def follows(rule: AfterRule, *, names: Sequence[str], agents: Sequence[str]) -> bool:
+def follows(rule: rules.AfterRule, *, names: Sequence[str], agents: Sequence[str]) -> bool:
     """Tell whether a rule waits for an entry that goes by these names, or needs these agents.
 
     >>> follows(parse_after("failed of agent:wren"), names=["Digest"], agents=["wren"])

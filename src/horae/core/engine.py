@@ -14,30 +14,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from horae.core import ports, receipt as states
 from horae.core.actor import ENGINE, acting
 from horae.core.decide import LOOKED_BACK, behind_words, decide, follows, occasions
 from horae.core.entry import AfterRule, Entry, Overlap, key_time
 from horae.core.gate import Capacity, Gate
 from horae.core.launch import Launch
-from horae.core.ports import (
-    PATIENCE,
-    EntryStep,
-    LedgerBusyError,
-    LedgerError,
-    LedgerWriteError,
-    Trait,
-    receipts_of,
-)
-from horae.core.receipt import (
-    HELD_BACK,
-    OPEN,
-    Reason,
-    ReasonCode,
-    Receipt,
-    Status,
-    followed_by,
-    is_planned,
-)
+from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Revision, Scan, Source, SourceError
 from horae.errors import HoraeError
 
@@ -45,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 
     from horae.core.ports import Clock, DueEntry, Ledger, Listed, Runner
-    from horae.core.receipt import Filed
 
     Left: TypeAlias = Callable[[int, Filed | None], None]
     Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
@@ -126,7 +108,7 @@ class Engine:
             else launch(self.gate, self._leave)
         )
         self.longest_rest = LONGEST_REST
-        self.trouble: LedgerError | None = None  # why the last turn could not write, if so
+        self.trouble: ports.LedgerError | None = None  # why the last turn could not write, if so
         self.commit: str | None = None  # of all that the sources hold, if it is one
         self.started_at: datetime | None = None
         self.turned_at: datetime | None = None
@@ -182,7 +164,7 @@ class Engine:
             now = self._clock.now()
             try:
                 wake_at = await self._keep_up(now)
-            except (LedgerBusyError, LedgerWriteError) as error:
+            except (ports.LedgerBusyError, ports.LedgerWriteError) as error:
                 self.trouble = error
                 log.debug("the ledger cannot be used, trying again in %s: %s", AGAIN, error)
                 return self._clock.now() + AGAIN  # to wait for another process took its time
@@ -193,7 +175,7 @@ class Engine:
         # Of two scans the later one must also be the later one in the ledger.
         async with self._readers[name].lock:
             scan = await self._read(name)
-            await self._take_over(name, scan, patience=PATIENCE)
+            await self._take_over(name, scan, patience=ports.PATIENCE)
         await self._note_taken_over()
         return scan
 
@@ -203,7 +185,7 @@ class Engine:
         index = await self._ledger.index(name)
         try:
             scan = await reader.source.scan(index)
-        except LedgerError:  # what is wrong with the ledger is not the source's own
+        except ports.LedgerError:  # what is wrong with the ledger is not the source's own
             raise
         except Exception as error:  # no source may end the engine; what is known of it stands
             log.debug("scanning %s failed", name, exc_info=error, extra={"source": name})
@@ -243,9 +225,10 @@ class Engine:
 
     async def _note_taken_over(self) -> None:
         self._forget_followers()
-        was, missing = self._missing, await self._ledger.entries_that_are(Trait.MISSING, limit=_ALL)
+        was, traits = self._missing, ports.Trait
+        missing = await self._ledger.entries_that_are(traits.MISSING, limit=_ALL)
         self._missing = frozenset(each.number for each in missing)
-        self.broken = tuple(await self._ledger.entries_that_are(Trait.BROKEN, limit=BATCH))
+        self.broken = tuple(await self._ledger.entries_that_are(traits.BROKEN, limit=BATCH))
         self._has_unsettled = True  # what a scan has skipped, or found broken
         await self._forget_skipped()
         if not was <= self._missing:
@@ -327,7 +310,7 @@ class Engine:
         obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
     ) -> None:
         page = await self._ledger.receipts(statuses=(Status.HELD,), limit=BATCH)
-        held = [each for each in page.receipts if each.receipt.reason.code in HELD_BACK]
+        held = [each for each in page.receipts if each.receipt.reason.code in states.HELD_BACK]
         if obstacle is not None:
             held = [each for each in held if await obstacle(each) is None]
         if held:
@@ -390,7 +373,7 @@ class Engine:
             for each in due:
                 behind = await self._behind(each) if each.is_busy else None
                 decision = decide(each.entry, now=now, is_busy=each.is_busy, behind=behind)
-                steps.append(EntryStep(each.entry, decision))
+                steps.append(ports.EntryStep(each.entry, decision))
             filed = await self._ledger.decide(steps, now=now, term=self._term)
             log.debug("decided: %d entries due, %d receipts", len(due), len(filed))
             admitted = await self._admitted([e for e in filed if e.status is Status.WAITING])
@@ -403,8 +386,10 @@ class Engine:
     async def _behind(self, due: DueEntry) -> Reason | None:
         if due.entry.policy.overlap is not Overlap.SKIP:
             return None
-        page = await self._ledger.receipts(entry=due.entry.number, statuses=OPEN, limit=BATCH)
-        planned = [each for each in page.receipts if is_planned(each.receipt.key)]
+        page = await self._ledger.receipts(
+            entry=due.entry.number, statuses=states.OPEN, limit=BATCH
+        )
+        planned = [each for each in page.receipts if states.is_planned(each.receipt.key)]
         # The longest known one is the one that is waited for.
         return behind_words(planned[-1].status, planned[-1].receipt.reason) if planned else None
 
@@ -474,7 +459,7 @@ class Engine:
         if followers is None:
             followers = await self._ledger.followers()
             self._followers = followers if census == self._census else None
-        if not followers or followed_by(filed.receipt.key) is not None:
+        if not followers or states.followed_by(filed.receipt.key) is not None:
             return
         ledger, key = self._ledger, filed.receipt.key
         page = await ledger.receipts(entry=filed.entry, cursor=filed.number, limit=LOOKED_BACK)
@@ -523,7 +508,7 @@ class Engine:
         while reader.is_wanted:
             try:
                 await self.rescan(name)
-            except (LedgerBusyError, LedgerWriteError) as error:
+            except (ports.LedgerBusyError, ports.LedgerWriteError) as error:
                 log.debug("scanning %s failed: %s", name, error, extra=extra)
                 self.trouble = error
                 reader.look_at = self._clock.now() + AGAIN
@@ -553,7 +538,7 @@ class Engine:
             self.gate.keep(kept.__contains__)
 
     async def _waiting(self) -> list[Filed]:
-        found = await receipts_of(self._ledger, (Status.WAITING,))
+        found = await ports.receipts_of(self._ledger, (Status.WAITING,))
         return sorted(found, key=lambda each: (each.receipt.planned_at, each.number))
 
     def _leave(self, number: int, filed: Filed | None) -> None:

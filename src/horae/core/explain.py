@@ -9,19 +9,10 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.core import entry as rules
 from horae.core.actor import ENGINE, actor_words
 from horae.core.decide import usual_catchup
-from horae.core.entry import (
-    PROPERTIES,
-    AfterRule,
-    CadenceRule,
-    CatchUp,
-    CronRule,
-    Entry,
-    OnceRule,
-    OnDemandRule,
-    RepeaterRule,
-)
+from horae.core.entry import Entry, Policy
 from horae.core.project import Moment, next_moment, tick_delay
 from horae.core.receipt import Filed, ReasonCode, Status, is_planned
 from horae.core.text import entry_words, moment_text, pause_words
@@ -35,7 +26,6 @@ from horae.timing.zone import instant, zone
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from horae.core.entry import Policy
     from horae.core.ports import Listed, Run
 
 _TINY: Final = timedelta(microseconds=1)
@@ -204,17 +194,18 @@ def _future(found: Listed, moment: Moment, *, now: datetime) -> str:
         if until is None or until >= moment.at:
             way = "" if until else f"; resume it with `horae resume {found.number}`"
             return f"{said}, but the entry is paused{rest_words(found)}: this time is skipped{way}"
-    if isinstance(found.item, Entry) and isinstance(found.item.rule, CadenceRule):
+    if isinstance(found.item, Entry) and isinstance(found.item.rule, rules.CadenceRule):
         said += longer_words(found.item.rule)
     if moment.is_estimate:
         return f"{said} (estimated: it depends on the end of the previous run)"
     return said
 
 
-def longer_words(rule: CadenceRule) -> str:
+def longer_words(rule: rules.CadenceRule) -> str:
     """Return why the wait before a tick is longer than its interval; nothing if it is not.
 
-    >>> longer_words(CadenceRule(timedelta(minutes=1), datetime(2026, 4, 1, tzinfo=UTC), streak=3))
+    >>> first_at = datetime(2026, 4, 1, tzinfo=UTC)
+    >>> longer_words(rules.CadenceRule(timedelta(minutes=1), first_at, streak=3))
     ' (4m instead of 1m after the end of the last tick: 3 ticks without work in a row)'
     """
     wait = tick_delay(rule)
@@ -236,19 +227,19 @@ def nothing_comes(found: Listed) -> str:
     if found.pause is not None:  # a paused entry cannot be run
         way = f"resume it with `horae resume {found.number}`, then {way.replace('now ', '')}"
     match item.rule:
-        case OnDemandRule() if item.deadline is not None:
+        case rules.OnDemandRule() if item.deadline is not None:
             return f"the entry has only a DEADLINE, which never fires; {way}"
-        case OnDemandRule() if found.broken:
+        case rules.OnDemandRule() if found.broken:
             return f"the schedule of the entry cannot be read: {found.broken}; {way}"
-        case OnDemandRule():
+        case rules.OnDemandRule():
             how = entry_words(item, zone_name=place)
             only = "and runs only on request" if how == "on request" else f"and runs {how}"
             return f"the entry has no schedule {only}; {way}"
-        case AfterRule():
+        case rules.AfterRule():
             return "the entry runs after other entries and has no schedule of its own"
-        case CadenceRule():
+        case rules.CadenceRule():
             return "the next time depends on the end of the current run"
-        case RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
+        case rules.RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
             return "the next time depends on the end of the current run"
     until = item.policy.until
     if until is not None:
@@ -291,11 +282,11 @@ def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | N
     _, last = entry.policy.clip(window.start, window.start - _TINY)
     found: list[datetime | None] = []
     match entry.rule:
-        case CronRule(crons):
+        case rules.CronRule(crons):
             found = [cron.prev(last + _TINY) for cron in crons]
-        case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
+        case rules.RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
             found = [repeater.before(anchor, last + _TINY, zone=zone(entry.zone))]
-        case OnceRule(at) if at <= last:
+        case rules.OnceRule(at) if at <= last:
             found = [at]
     before = [each.astimezone(UTC) for each in found if each is not None]
     latest = max(filter(entry.policy.allows, before), default=None)
@@ -304,25 +295,25 @@ def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | N
 
 def _is_fixed(found: Listed) -> bool:
     match found.item:
-        case Entry(rule=CronRule() | OnceRule()):
+        case Entry(rule=rules.CronRule() | rules.OnceRule()):
             return True
-        case Entry(rule=RepeaterRule(_, repeater)):
+        case Entry(rule=rules.RepeaterRule(_, repeater)):
             return repeater.kind is not RepeaterKind.RESTART
     return False
 
 
 def filed_policy_words(filed: Filed, *, zone_name: str) -> str:
-    usual = CatchUp.LATEST if filed.receipt.key.startswith("cron:") else None
+    usual = rules.CatchUp.LATEST if filed.receipt.key.startswith("cron:") else None
     return policy_words(filed.policy, zone_name=zone_name, usual=usual)
 
 
 def entry_policy_words(entry: Entry) -> str:
-    is_timed = isinstance(entry.rule, CronRule | RepeaterRule | OnceRule)
+    is_timed = isinstance(entry.rule, rules.CronRule | rules.RepeaterRule | rules.OnceRule)
     usual = usual_catchup(entry.rule) if is_timed else None
     return policy_words(entry.policy, zone_name=entry.zone, usual=usual)
 
 
-def policy_words(policy: Policy, *, zone_name: str, usual: CatchUp | None = None) -> str:
+def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None = None) -> str:
     """Return a policy in words; *usual* is the catch-up of a policy that names none.
 
     >>> from horae.core.entry import CatchUp, Policy, Retry
@@ -332,7 +323,7 @@ def policy_words(policy: Policy, *, zone_name: str, usual: CatchUp | None = None
     """
     policy = replace(policy, catchup=policy.catchup or usual)
     said = []
-    for each in PROPERTIES:
+    for each in rules.PROPERTIES:
         value = text = each.of(policy)
         if value == each.default and not isinstance(value, StrEnum):
             continue  # but a choice is said in any case
@@ -394,7 +385,7 @@ def json_fields(each: object, names: str, zone_name: str = "UTC") -> dict[str, o
     """Return some fields as JSON has them: times with the offset of a zone, choices as words.
 
     >>> json_fields(Window(datetime(2026, 4, 1, tzinfo=UTC), datetime(2026, 4, 2)), "start")
-    {'start': '2026-04-01T00:00:00+00:00'}
+    {'start': '2026-04-01T00:00:00Z'}
     """
     found = {name: getattr(each, name) for name in names.split()}
     for name, value in found.items():

@@ -9,16 +9,8 @@ from heapq import merge
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from horae.core.entry import (
-    AfterRule,
-    CadenceRule,
-    CronRule,
-    Entry,
-    OnceRule,
-    OnDemandRule,
-    RepeaterRule,
-    key_time,
-)
+from horae.core import entry as rules
+from horae.core.entry import Entry, Rule, key_time
 from horae.timing.backoff import delay_after, delay_after_failures
 from horae.timing.cron import Cron
 from horae.timing.repeater import RepeaterKind, Unit
@@ -26,8 +18,6 @@ from horae.timing.zone import ClockChange, changes, instant, zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from horae.core.entry import Rule
 
 
 class Moment(NamedTuple):
@@ -77,15 +67,15 @@ def _after_pause(entry: Entry, until: datetime) -> Stretch:
     """
     bare, start = unpaused(entry), until
     match bare.rule:
-        case OnceRule(at, str()) as rule if at <= until:
+        case rules.OnceRule(at, str()) as rule if at <= until:
             if entry.accounted_to is None or entry.accounted_to < at:
                 bare, start = replace(bare, rule=replace(rule, at=until)), until - _TINY
-        case CadenceRule() as rule:
+        case rules.CadenceRule() as rule:
             rule = replace(rule, failures=0)  # as a resumed entry begins to count anew
             bare = replace(bare, rule=rule)
             if _next_tick(bare, rule) <= until:
                 bare = replace(bare, rule=replace(rule, ticks=rule.ticks + 1), ended_at=until)
-        case RepeaterRule(_, repeater) as rule if repeater.kind is RepeaterKind.RESTART:
+        case rules.RepeaterRule(_, repeater) as rule if repeater.kind is RepeaterKind.RESTART:
             first = next(_of_restart(bare, rule, _DAWN, _DUSK), None)
             if first is not None and first.at <= until:
                 bare = replace(bare, ended_at=until)
@@ -93,7 +83,7 @@ def _after_pause(entry: Entry, until: datetime) -> Stretch:
 
 
 def next_moment(entry: Entry, after: datetime) -> Moment | None:
-    if not isinstance(entry.rule, CronRule) or entry.pause is not None:
+    if not isinstance(entry.rule, rules.CronRule) or entry.pause is not None:
         return next(project(entry, after, _FAR), None)
     start, end = entry.policy.clip(after, _FAR)
     moment = _first_of_cron(entry.rule.crons, _in_utc(start))
@@ -127,20 +117,20 @@ def _in_utc(moment: datetime) -> datetime:
 
 def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
     match entry.rule:
-        case CronRule():
+        case rules.CronRule():
             yield from _of_cron(entry.rule.crons, start, end)
-        case RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
+        case rules.RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
             yield from _of_restart(entry, entry.rule, start, end)
-        case RepeaterRule(anchor, repeater):
+        case rules.RepeaterRule(anchor, repeater):
             for at in repeater.between(anchor, start, end, zone=zone(entry.zone)):
                 yield Moment(at, f"at:{key_time(at)}")
-        case OnceRule(at, delay):
+        case rules.OnceRule(at, delay):
             if start < at <= end:
                 key = f"delay:{delay}" if delay is not None else f"at:{key_time(at)}"
                 yield Moment(_in_utc(at), key)
-        case CadenceRule():
+        case rules.CadenceRule():
             yield from _of_cadence(entry, entry.rule, start, end)
-        case OnDemandRule() | AfterRule():
+        case rules.OnDemandRule() | rules.AfterRule():
             return
 
 
@@ -160,7 +150,7 @@ def _of_cron(crons: tuple[Cron, ...], start: datetime, end: datetime) -> Iterato
 
 
 def _of_restart(
-    entry: Entry, rule: RepeaterRule, start: datetime, end: datetime
+    entry: Entry, rule: rules.RepeaterRule, start: datetime, end: datetime
 ) -> Iterator[Moment]:
     place = zone(entry.zone)
     done_at = entry.ended_at
@@ -187,7 +177,7 @@ def _of_restart(
 
 
 def _of_cadence(
-    entry: Entry, rule: CadenceRule, start: datetime, end: datetime
+    entry: Entry, rule: rules.CadenceRule, start: datetime, end: datetime
 ) -> Iterator[Moment]:
     at = max(_next_tick(entry, rule), entry.policy.from_at or _DAWN)
     # What lies before the window is stepped over at once, not walked.
@@ -199,14 +189,14 @@ def _of_cadence(
         at, tick, is_estimate = at + rule.base, tick + 1, True
 
 
-def _next_tick(entry: Entry, rule: CadenceRule) -> datetime:
+def _next_tick(entry: Entry, rule: rules.CadenceRule) -> datetime:
     at = rule.first_at.astimezone(UTC)
     if entry.ended_at is None:
         return at
     return max(at, entry.ended_at.astimezone(UTC) + tick_delay(rule))
 
 
-def tick_delay(rule: CadenceRule) -> timedelta:
+def tick_delay(rule: rules.CadenceRule) -> timedelta:
     return max(delay_after(rule.base, rule.streak), delay_after_failures(rule.base, rule.failures))
 
 
@@ -247,14 +237,14 @@ def seams(rule: Rule, *, zone_name: str, start: datetime, end: datetime) -> Iter
         low, high = (min(before, after) - _SECOND), (max(before, after) - _SECOND)
         walls: Iterator[tuple[datetime, bool]] = iter(())
         match rule:
-            case CronRule(crons):
+            case rules.CronRule(crons):
                 walls = (
                     (at, not cron.has_star_time)
                     for cron in crons
                     if not _is_hourly(cron)
                     for at in Cron(cron.expression).between(low, high)
                 )
-            case RepeaterRule(anchor, repeater):
+            case rules.RepeaterRule(anchor, repeater):
                 counts_hours = repeater.count == 1 or repeater.kind is RepeaterKind.RESTART
                 if repeater.unit is not Unit.HOUR or not counts_hours:
                     found = repeater.between(anchor, low, high, zone=zone("UTC"))

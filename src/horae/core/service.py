@@ -14,32 +14,14 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from horae.core import explain, views
+from horae.core import entry as rules, explain, receipt as states, views
 from horae.core.actor import by_words, one_line
 from horae.core.decide import GRACE, Decision
-from horae.core.entry import (
-    AfterRule,
-    CadenceRule,
-    CronRule,
-    Entry,
-    OnDemandRule,
-    RepeaterRule,
-    key_time,
-)
+from horae.core.entry import Entry, key_time
 from horae.core.gate import Machine, no_machine
-from horae.core.ports import PATIENCE, EntryStep, Listed, Pruned, Trait, receipts_of
+from horae.core.ports import PATIENCE, Clock, EntryStep, Ledger, Listed, Pruned, Trait, receipts_of
 from horae.core.project import Moment, decided, next_moment, project, tick_delay, unpaused
-from horae.core.receipt import (
-    BAD,
-    ENDS,
-    NO_REASON,
-    OPEN,
-    Reason,
-    ReasonCode,
-    Receipt,
-    Status,
-    is_planned,
-)
+from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.text import entry_words, moment_text
 from horae.timing.cron_count import count_any
 from horae.timing.repeater import RepeaterKind
@@ -49,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from horae.core.command import Unready
-    from horae.core.ports import Clock, Ledger
-    from horae.core.receipt import Filed
 
 BATCH: Final = 1000  # receipts in one commit, or on one page
 GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
@@ -196,7 +176,7 @@ class Service:
     async def last_run(self, word: str) -> views.RunLine:
         found = await self.named(word)
         page = await self.ledger.receipts(
-            entry=found.number, statuses=ENDS | GOING | {Status.WAITING}, limit=20
+            entry=found.number, statuses=states.ENDS | GOING | {Status.WAITING}, limit=20
         )
         runs = [run for each in page.receipts for run in await self.ledger.runs_of(each.number)]
         if not runs:
@@ -264,7 +244,8 @@ class Service:
             entry=found.number, since=window.start, until=end, limit=limit + _BESIDE
         )
         if page.cursor is not None:  # of what was before the oldest receipt here, others tell
-            told_of = [each.receipt for each in page.receipts if is_planned(each.receipt.key)]
+            receipts = [each.receipt for each in page.receipts]
+            told_of = [each for each in receipts if states.is_planned(each.key)]
             since = min((each.planned_at for each in told_of), default=end)
             moments = [each for each in moments if told_of and each.at >= since]
         told = [await self._told(each) for each in page.receipts]
@@ -276,13 +257,13 @@ class Service:
     async def _last(self, found: Listed) -> list[Filed]:
         since = found.item.accounted_to if isinstance(found.item, Entry) else None
         page = await self.ledger.receipts(entry=found.number, since=since, limit=20)
-        own = [each for each in page.receipts if is_planned(each.receipt.key)]
+        own = [each for each in page.receipts if states.is_planned(each.receipt.key)]
         if not own:
             page = await self.ledger.receipts(entry=found.number, limit=1)
         last = [*own, *page.receipts][:1]
         if not last or last[0].status is not Status.SKIPPED:
             return last
-        page = await self.ledger.receipts(entry=found.number, statuses=OPEN, limit=BATCH)
+        page = await self.ledger.receipts(entry=found.number, statuses=states.OPEN, limit=BATCH)
         return [*page.receipts[-1:], *last]
 
     async def _told(self, filed: Filed) -> explain.WhyAnswer:
@@ -295,7 +276,7 @@ class Service:
         """
         now, ledger = self.clock.now(), self.ledger
         counts = await ledger.count_entries(due_before=now - GRACE)
-        pending = await receipts_of(ledger, OPEN)
+        pending = await receipts_of(ledger, states.OPEN)
         late = await ledger.late(since=now - DAY, by=GRACE, limit=BATCH)
 
         async def recent(statuses: Collection[Status]) -> tuple[Filed, ...]:
@@ -333,20 +314,20 @@ class Service:
             problems.append(f"{who} scheduled times that passed without a decision: {why}")
         problems += await self._problems(in_line, agents, coming)
         by_status = Counter(each.status for each in pending)
-        planned = (each for each in (*pending, *late) if is_planned(each.receipt.key))
+        planned = (each for each in (*pending, *late) if states.is_planned(each.receipt.key))
         return views.StatusReport(
             now,
             self.zone_name,
             engine,
             counts.armed,
-            {status: by_status[status] for status in Status if status in OPEN},
+            {status: by_status[status] for status in Status if status in states.OPEN},
             agents=tuple(agents),
             running=await lines(each for each in in_line if each.status in GOING),
             waiting=await lines(each for each in in_line if each.status not in GOING),
             coming=tuple(map(self._entry_line, coming)),
             late=await newest(each for each in planned if each.lateness > GRACE),
             missed=await newest(await recent({Status.MISSED})),
-            failed=await newest(await recent(BAD)),
+            failed=await newest(await recent(states.BAD)),
             paused=await shown(Trait.PAUSED),
             unarmed=await shown(Trait.UNARMED),
             problems=tuple(dict.fromkeys(problems)),  # an engine knows the broken ones, too
@@ -355,7 +336,7 @@ class Service:
     async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> views.AgentLine:
         state = self.agent_state(found.memory)
         own = [each for each in pending if each.entry == found.number]
-        page = await self.ledger.receipts(entry=found.number, statuses=ENDS, limit=1)
+        page = await self.ledger.receipts(entry=found.number, statuses=states.ENDS, limit=1)
         last = page.receipts[0] if page.receipts else None
         return views.AgentLine(
             self._entry_line(found),
@@ -364,7 +345,7 @@ class Service:
             state.position,
             found.streak,
             None if last is None else last.status,
-            NO_REASON if last is None else last.receipt.reason,
+            states.NO_REASON if last is None else last.receipt.reason,
             next((each.receipt.reason for each in own if each.status is Status.HELD), ""),
             state.troubles,
         )
@@ -474,7 +455,7 @@ class Service:
         for _ in range(_TRIES):
             now, entry = self.clock.now(), armed(found)
             rule = entry.rule
-            if not isinstance(rule, CadenceRule):
+            if not isinstance(rule, rules.CadenceRule):
                 remedy = f"start a run with `horae run {found.number}`"
                 reason = "the entry is not an agent that ticks"
                 raise views.EntryStateError(found, reason, remedy=remedy)
@@ -543,7 +524,7 @@ class Service:
         return [self._line(each, found) for each in filed]
 
     async def _pending_tick(self, found: Listed) -> Filed | None:
-        page = await self.ledger.receipts(entry=found.number, statuses=OPEN, limit=BATCH)
+        page = await self.ledger.receipts(entry=found.number, statuses=states.OPEN, limit=BATCH)
         for each in page.receipts:
             if not each.receipt.key.startswith(_TICK):
                 continue
@@ -586,8 +567,8 @@ class Service:
             raise views.RequestError(reason)
         moments = _moments(entry, start, end)
         name = self.ids() if name is None else checked(name, "the name of a backfill")
-        rule = entry.rule
-        is_restart = isinstance(rule, RepeaterRule) and rule.repeater.kind is RepeaterKind.RESTART
+        rule, kind = entry.rule, rules.RepeaterRule
+        is_restart = isinstance(rule, kind) and rule.repeater.kind is RepeaterKind.RESTART
         plan = views.BackfillResult(
             self._entry_line(found),
             name,
@@ -595,8 +576,8 @@ class Service:
             end,
             tuple(each.at for each in moments),
             dry_run=dry_run,
-            follows_ends=is_restart or isinstance(rule, CadenceRule),
-            has_schedule=not isinstance(rule, OnDemandRule | AfterRule),
+            follows_ends=is_restart or isinstance(rule, rules.CadenceRule),
+            has_schedule=not isinstance(rule, rules.OnDemandRule | rules.AfterRule),
         )
         if dry_run:
             return plan
@@ -714,9 +695,9 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
     if len(found) > MOST:
         start, end = entry.policy.clip(found[-1].at, end - TINY)
         match entry.rule:  # counted without a walk where possible
-            case CronRule(crons):
+            case rules.CronRule(crons):
                 rest = count_any(crons, start, end)
-            case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
+            case rules.RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
                 rest = repeater.how_many(anchor, start, end, zone=zone(entry.zone))
             case _:
                 rest = sum(1 for _ in decided(project(entry, start, end)))

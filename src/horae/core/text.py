@@ -5,16 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from horae.core import entry as rules
 from horae.core.actor import actor_words
-from horae.core.entry import (
-    AfterRule,
-    CadenceRule,
-    CronRule,
-    OnceRule,
-    OnDemandRule,
-    RepeaterRule,
-    Work,
-)
 from horae.core.receipt import ReasonCode
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind, Unit
@@ -24,7 +16,6 @@ from horae.timing.zone import local, zone
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from horae.core.entry import Entry, Pause, Rule
 
 _UNITS: Final = {
     Unit.HOUR: "hour",
@@ -44,36 +35,36 @@ _KINDS: Final = {
 
 # How an entry without a schedule starts.
 DEMANDS: Final = {
-    Work.PROMPT: "by its trigger or on request",
-    Work.DISPATCH: "when the board assigns the task, or on request",
+    rules.Work.PROMPT: "by its trigger or on request",
+    rules.Work.DISPATCH: "when the board assigns the task, or on request",
 }
 
 
-def words(rule: Rule, *, zone_name: str) -> str:
+def words(rule: rules.Rule, *, zone_name: str) -> str:
     match rule:
-        case CronRule(crons):
+        case rules.CronRule(crons):
             return "; ".join(cron.describe() for cron in crons)
-        case RepeaterRule():
+        case rules.RepeaterRule():
             return _repeater_words(rule)
-        case OnceRule(at):
+        case rules.OnceRule(at):
             return f"once, {moment_text(at, zone_name)}"
-        case CadenceRule(base):
+        case rules.CadenceRule(base):
             return f"{format_duration(base)} after the end of each tick"
-        case OnDemandRule():
+        case rules.OnDemandRule():
             return "on request"
-        case AfterRule(occasions, of):
+        case rules.AfterRule(occasions, of):
             *first, last = occasions
             either = f"{', '.join(first)} or {last}" if first else last
             return f"after {of or 'any entry'} ({either})"
 
 
-def entry_words(entry: Entry, *, zone_name: str) -> str:
-    if isinstance(entry.rule, OnDemandRule) and entry.origin.file != "request":
+def entry_words(entry: rules.Entry, *, zone_name: str) -> str:
+    if isinstance(entry.rule, rules.OnDemandRule) and entry.origin.file != "request":
         return DEMANDS.get(entry.work, words(entry.rule, zone_name=zone_name))
     return words(entry.rule, zone_name=zone_name)
 
 
-def sayings(rule: Rule, *, zone_name: str) -> list[str]:
+def sayings(rule: rules.Rule, *, zone_name: str) -> list[str]:
     whole = words(rule, zone_name=zone_name)
     return [whole, *(whole.split("; ") if "; " in whole else ())]
 
@@ -88,7 +79,7 @@ def moment_text(moment: datetime, zone_name: str) -> str:
     return f"{wall_text(local(moment, zone(zone_name)))} {zone_name}"
 
 
-def no_time_left(entry: Entry, now: datetime) -> str:
+def no_time_left(entry: rules.Entry, now: datetime) -> str:
     until = entry.policy.until
     over = until is not None and until <= now
     return f"no scheduled time is left{': the date of :UNTIL: has passed' if over else ''}"
@@ -119,7 +110,7 @@ def _in_zone(text: str, zone_name: str) -> str:
         return text  # digits of a program, and not a time
 
 
-def pause_words(pause: Pause, *, zone_name: str) -> str:
+def pause_words(pause: rules.Pause, *, zone_name: str) -> str:
     """Return by whom something is paused, since when, until when and why, as a sentence's end.
 
     >>> from datetime import UTC, datetime
@@ -142,7 +133,7 @@ def clock_text(wall: datetime) -> str:
     return f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
 
 
-def _repeater_words(rule: RepeaterRule) -> str:
+def _repeater_words(rule: rules.RepeaterRule) -> str:
     repeater, anchor = rule.repeater, rule.anchor
     unit = _UNITS[repeater.unit]
     every = f"every {unit}" if repeater.count == 1 else f"every {repeater.count} {unit}s"

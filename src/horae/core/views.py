@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from horae.core.explain import json_fields, late, receipt_data, run_data, stamp
+from horae.core.explain import WhyAnswer, Window, json_fields, late, receipt_data, run_data, stamp
 from horae.errors import Exit, HoraeError
 from horae.timing.backoff import PATIENCE
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from horae.core.command import Unready
     from horae.core.entry import Origin, Pause
-    from horae.core.explain import WhyAnswer, Window
     from horae.core.ports import Event, Listed, Run
     from horae.core.receipt import Filed, Reason, Status
 
