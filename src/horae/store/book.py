@@ -257,13 +257,18 @@ class Book:
             marks.append(mark)
             if taken and not taken.isdisjoint((number, each.key) for each in receipts):
                 if codec.counts_from_end(entry.rule):
-                    passed.append((entry, receipts))
+                    passed += [(number, each) for each in receipts]
                 receipts = _free(number, receipts, taken)
             drafts += [(entry, each, row[4], row[3]) for each in receipts]
         self.change_all("entry.account_armed", marks)
         filed = self._file(drafts, now, actor=self.actor)
-        for entry, receipts in passed:
-            self._pass_over(entry, receipts, now=now)
+        for number, receipt in passed:
+            # An entry counts from now if the moment that was to run is over already. One that is
+            # still open will end, and one that was just decided has said when.
+            known = self.receipt_of(number, receipt.key)
+            assert known is not None, "each key was filed, now or before"
+            if receipt.status not in FINAL and known.status in FINAL:
+                self._go_on(known, known.status, now=now, is_counted=False)
         return filed
 
     def mark_gone(self, number: int, *, now: datetime) -> None:
@@ -700,15 +705,6 @@ class Book:
         self.change_all("event.insert", events)
         self.change_all("entry.tick", ticks)
         return filed
-
-    def _pass_over(self, entry: Entry, receipts: Sequence[Receipt], *, now: datetime) -> None:
-        """Let an entry count from now if the moment that was to run is over already."""
-        for receipt in receipts:
-            filed = self.receipt_of(entry.number, receipt.key)
-            assert filed is not None, "each key was filed, now or before"
-            # One that is still open will end, and one that was just decided has said when.
-            if receipt.status not in FINAL and filed.status in FINAL:
-                self._go_on(filed, filed.status, now=now, is_counted=False)
 
     def _go_on(
         self,

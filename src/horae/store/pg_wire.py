@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import psycopg
 from psycopg import errors, sql
@@ -188,19 +188,16 @@ def _placed(query: str) -> str:
     return _TOKEN.sub(put, query)
 
 
+@dataclass(eq=False)
 class PostgresConnection:
     """One connection, which is opened when it is needed, and again when it was lost."""
 
-    dialect: Final = DIALECT
-
-    def __init__(
-        self, address: DatabaseAddress, timeouts: Timeouts, *, is_read_only: bool = False
-    ) -> None:
-        self.address = address
-        self.timeouts = timeouts
-        self.changes = 0  # rows that were written since the transaction began
-        self._is_read_only = is_read_only
-        self._connection: _Connection | None = None
+    dialect: ClassVar = DIALECT
+    address: DatabaseAddress
+    timeouts: Timeouts
+    is_read_only: bool = False
+    changes: int = 0  # rows that were written since the transaction began
+    _connection: _Connection | None = None
 
     @property
     def raw(self) -> _Connection:
@@ -238,7 +235,9 @@ class PostgresConnection:
             try:
                 return work(self)
             except Exception as error:  # raised, but for a connection that was lost meanwhile
-                self.settle()
+                was = self._connection
+                if was is not None and was.info.transaction_status != TransactionStatus.IDLE:
+                    self.close()  # something is left open
                 if not was_open or not is_lost(error):
                     raise
                 self.close()
@@ -261,13 +260,6 @@ class PostgresConnection:
         # It is ours, and has no values in it.
         cursor.execute(sql.SQL(text), prepare=False)
         return cursor
-
-    def settle(self) -> None:
-        """After an error: close it, unless nothing is left open."""
-        if self._connection is None:
-            return
-        if self._connection.info.transaction_status != TransactionStatus.IDLE:
-            self.close()
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -294,7 +286,7 @@ class PostgresConnection:
             connection.adapters.register_dumper(int, Int8Dumper)
             connection.adapters.register_dumper(str, _StrDumper)
             connection.execute(self._settings(), prepare=False)
-            if self._is_read_only:  # another member may have changed it; who writes asks each time
+            if self.is_read_only:  # another member may have changed it; who writes asks each time
                 row = connection.execute("SELECT version FROM term").fetchone()
                 refuse_newer(self.address, 0 if row is None else row[0])
         except BaseException:
@@ -319,7 +311,7 @@ class PostgresConnection:
                 " WHERE current_setting('synchronous_commit') = 'off'"
             ),
         ]
-        if self._is_read_only:
+        if self.is_read_only:
             parts.append("SET default_transaction_read_only TO on")
         return sql.SQL("; ".join(parts))
 

@@ -136,11 +136,17 @@ class SqliteLedger(BookLedger):
 
     async def backup(self, target: Path) -> None:
         """Write a verified copy of this moment's ledger, while it goes on being written."""
-        if self._path is None:
+        path = self._path
+        if path is None:
             database.copy_into(self._reader, target)
             return
+
+        def copied() -> None:
+            with closing(database.open_reader(path, patience=PATIENCE)) as connection:
+                database.copy_into(connection, target)
+
         # A thread of its own: a large copy must keep neither readers nor the writer waiting.
-        await asyncio.to_thread(_copy, self._path, target)
+        await asyncio.to_thread(copied)
 
     async def back_up_nightly(
         self, directory: Path, *, now: datetime, keep: int = 7
@@ -175,7 +181,13 @@ class SqliteLedger(BookLedger):
         if self._lock is not None and self._path is not None:
             self._lock.keep(self._path.parent)
         self._refuse_a_lost_file()  # first: what is opened anew must be the same file
-        self._trust_again()
+        if self._checkup is not None and self._checkup.damage is not None:
+            raise self._checkup.damage
+        if self._is_suspect and self._reopen is not None:
+            # The disk has failed: what that has left is not known.
+            self._writer.close()
+            self._writer = self._reopen()
+            self._is_suspect = False
         self._say(database.BEGIN)
         current = Book(self._writer).term()  # nobody else writes, so it stays as it is
         return lambda call: self._check_term(call.term, current)
@@ -195,17 +207,6 @@ class SqliteLedger(BookLedger):
         with suppress(sqlite3.Error):  # the first error is the one to report
             if self._writer.in_transaction:
                 self._say("ROLLBACK")
-
-    def _trust_again(self) -> None:
-        """Refuse a damaged file, and open it anew if the disk has failed under it."""
-        if self._checkup is not None and self._checkup.damage is not None:
-            raise self._checkup.damage
-        # What a failed write has left is not known.
-        if not self._is_suspect or self._reopen is None:
-            return
-        self._writer.close()
-        self._writer = self._reopen()
-        self._is_suspect = False
 
     def _refuse_a_lost_file(self) -> None:
         """Raise an error if somebody removed or replaced the file: all would be lost with us."""
@@ -315,8 +316,3 @@ def _locked(directory: Path, *, now: datetime) -> Lock:
     database.prepare(directory)
     with database.sqlite_errors(str(directory)):
         return Lock.acquire(directory, now=now)
-
-
-def _copy(path: Path, target: Path) -> None:
-    with closing(database.open_reader(path, patience=PATIENCE)) as connection:
-        database.copy_into(connection, target)
