@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from horae.core import ports
 from horae.core.entry import Work, key_time
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from horae.sources.crew.source import Roster
 
 log = logging.getLogger(__name__)
+
+_FoundEnd: TypeAlias = "ports.Ended | ports.Unreleased | None"
 
 KEY: Final = "dispatch:"
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
@@ -308,9 +310,7 @@ class DispatchRunner:
             raise ports.RunError(str(error)) from error
         return _Working(self, errand, run)
 
-    async def look_back(
-        self, filed: Filed, run: ports.Run
-    ) -> ports.Ended | ports.Unreleased | None:
+    async def look_back(self, filed: Filed, run: ports.Run) -> _FoundEnd:
         found = await self.agents.look_back(run)
         if isinstance(found, ports.Ended) and (errand := await self._errand(filed)) is not None:
             return await self.over(errand, found)
@@ -424,8 +424,8 @@ class Errand(NamedTuple):
     def has(self, task: Task) -> bool:
         """Tell whether a task is claimed by the member since one of these times."""
         at = moment(task.text("claimed_at"))
-        is_held = task.text("claimed_by") == self.member
-        return is_held and at is not None and key_time(at) in self.stamps
+        stamp = None if at is None else key_time(at)
+        return task.text("claimed_by") == self.member and stamp in self.stamps
 
 
 @dataclass(eq=False)
@@ -472,9 +472,7 @@ class RecycleRunner:
             raise ports.RunError("the text to recycle is not a task")
         return _EditRun(lambda: self._carry_out(job.filed, task.id))
 
-    async def look_back(
-        self, filed: Filed, run: ports.Run
-    ) -> ports.Ended | ports.Unreleased | None:
+    async def look_back(self, filed: Filed, run: ports.Run) -> _FoundEnd:
         files = self.board.files
         try:
             content = read_plan(f"{files.top}{filed.origin.file}", limit=files.limit)
