@@ -16,7 +16,6 @@ from horae.sources.board import rules
 from horae.timing.backoff import delay_after
 
 if TYPE_CHECKING:
-    from horae.sources.board.rules import Changes, Value
     from horae.sources.board.task import Task
 
 TTL: Final = timedelta(minutes=30)  # of a claim whose run has no wall clock
@@ -80,8 +79,8 @@ def rest_after(attempt: int) -> timedelta:
     return delay_after(timedelta(0), attempt)
 
 
-def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Changes:
-    changes: dict[str, Value | None] = {
+def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> rules.Changes:
+    changes: dict[str, rules.Value | None] = {
         **rules.cleared(task, rules.CLAIM),
         "status": "in-progress",
         "claimed_by": member,
@@ -96,11 +95,11 @@ def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Ch
 
 def after_run(
     task: Task, outcome: Status, *, reason: str, now: datetime, branch: str | None = None
-) -> Changes:
+) -> rules.Changes:
     """Return the fields of a task after its run; work that stayed on a branch is reviewed."""
     if task.status != "in-progress":  # moved meanwhile, maybe by the member itself
         return rules.cleared(task, rules.CLAIM)
-    changes: dict[str, Value | None] = {} if branch is None else {"branch": branch}
+    changes: dict[str, rules.Value | None] = {} if branch is None else {"branch": branch}
     if outcome not in {Status.DONE, Status.NO_WORK}:
         return {**give_back(task, reason=f"{outcome}: {reason}"), **changes}
     changes |= rules.cleared(task, (*rules.CLAIM, "attempt", "attempt_reason"))
@@ -109,7 +108,7 @@ def after_run(
     return {"status": "done", **changes, "completed": key_time(now)}
 
 
-def give_back(task: Task, *, reason: str) -> Changes:
+def give_back(task: Task, *, reason: str) -> rules.Changes:
     return {
         "status": "todo",
         **rules.cleared(task, (*rules.CLAIM, "started")),
@@ -118,9 +117,9 @@ def give_back(task: Task, *, reason: str) -> Changes:
     }
 
 
-def lapsed(tasks: Iterable[Task], *, now: datetime) -> Mapping[int, Changes]:
+def lapsed(tasks: Iterable[Task], *, now: datetime) -> Mapping[int, rules.Changes]:
     """Return the claims whose time is over, by task, each with the fields that change."""
-    found: dict[int, Changes] = {}
+    found: dict[int, rules.Changes] = {}
     for task in tasks:
         holder, end = task.text("claimed_by"), rules.moment(task.text("claim_expires_at"))
         # Without an end it is a person's claim, and a person need not say that they live.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from horae.core.entry import Pause, cron_rule, policy_of
 from horae.core.explain import stamp
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    _Pauses = Mapping[str, Pause]
-
 log = logging.getLogger(__name__)
+_Pauses: TypeAlias = "Mapping[str, Pause]"
 _MANY: Final = 10_000  # pauses
 _POLICY: Final = {
     **{each.option: each.help[0].lower() + each.help[1:-1] for each in TASK_PROPERTIES},

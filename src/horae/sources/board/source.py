@@ -82,10 +82,26 @@ class BoardSource:
         event = recycle.event_of(receipt.receipt.reason)
         if event is None:
             return
-        if self.ledger is not None:
-            await _note_once(self.ledger, receipt, event, term=self.term)
+        await self._note_once(receipt, event)
         line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
         await asyncio.to_thread(self._events.add, line)
+
+    async def _note_once(self, filed: Filed, event: Mapping[str, Any]) -> None:
+        """Write the event of a receipt into the ledger, unless it is there already."""
+        if self.ledger is None:
+            return
+        at, kind = filed.ended_at or filed.decided_at, recycle.RECYCLED
+        through = await self.ledger.newest_event()
+        while through > 0:
+            # From the newest back: an event is soon written after its receipt, and never before.
+            first = max(0, through - _LOOK)
+            page = await self.ledger.events_after(first, limit=through - first)
+            if any(each.kind == kind and each.receipt == filed.number for each in page):
+                return
+            through = 0 if any(each.at < at for each in page) else first
+        facts = {"task": event["task"], "reason": event["reason"]}
+        which = {"entry": filed.entry, "receipt": filed.number}
+        await self.ledger.note(kind, now=at, term=self.term, facts=facts, **which)
 
     def _look(self, index: Mapping[str, str]) -> Scan:
         scan = self._shelf.look(index)
@@ -115,22 +131,6 @@ class BoardSource:
         self._ids[file] = task.id
         # The clock is asked after the read, so that no trigger lies between the two.
         return None, (*_recurring(task, content, file, self._clock()), *_open(task, content, file))
-
-
-async def _note_once(ledger: Ledger, filed: Filed, event: Mapping[str, Any], *, term: int) -> None:
-    at = filed.ended_at or filed.decided_at
-    through = await ledger.newest_event()
-    while through > 0:
-        # From the newest back: an event is soon written after its receipt, and never before.
-        first = max(0, through - _LOOK)
-        page = await ledger.events_after(first, limit=through - first)
-        if any(each.kind == recycle.RECYCLED and each.receipt == filed.number for each in page):
-            return
-        through = 0 if any(each.at < at for each in page) else first
-    facts = {"task": event["task"], "reason": event["reason"]}
-    await ledger.note(
-        recycle.RECYCLED, now=at, term=term, entry=filed.entry, receipt=filed.number, facts=facts
-    )
 
 
 class Hours(NamedTuple):

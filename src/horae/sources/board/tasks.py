@@ -16,7 +16,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark
@@ -32,10 +32,8 @@ from horae.sources.board.recycle import Recycled, Stays
 from horae.sources.board.rules import Changes, Resolution, TaskStatuses, Value, check_depends_on
 from horae.sources.board.task import Task, byte_span, id_of, lines_of, parse, value_of
 
-if TYPE_CHECKING:
-    Understand = Callable[[Content, str, None], tuple[None, tuple[Scanned, ...]]]
-
 T = TypeVar("T")
+Understand: TypeAlias = "Callable[[Content, str, None], tuple[None, tuple[Scanned, ...]]]"
 
 TASKS: Final = "board/tasks"
 ELSEWHERE: Final = ".batty/team_config/board/tasks"  # of the tool that we take over from

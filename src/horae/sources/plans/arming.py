@@ -28,15 +28,12 @@ from horae.timing.zone import instant, zone
 if TYPE_CHECKING:
     from horae.org.plan import Headline, Plan
 
-AGENT: Final = "agent"  # the language of a block that an agent answers to
 DEEPEST: Final = 32  # levels; deeper workflows would make a small plan cost much
 _SHOWN: Final = 60
-_MOST_EXPRESSIONS: Final = 50
 _LONGEST_NAME: Final = 200
 # Org counts the finished parts of a headline in its title, and rewrites the count.
 _COOKIE: Final = re.compile(r"[ \t]*\[(?:[0-9]*/[0-9]*|[0-9]*%)\]")
 _RANGE: Final = re.compile(r"(?<=[>\]])--(?=[<\[])")
-_RFC3339: Final = re.compile(r"[0-9-]{10}[Tt]")
 _NAME_LINE: Final = re.compile(r"[ \t]*:ID\+?:[^\n]*\n", re.IGNORECASE)
 _EMPTY_DRAWER: Final = re.compile(r"[ \t]*:PROPERTIES:\s*:END:\s*\Z", re.IGNORECASE)
 _LOST_LINE: Final = re.compile(r"^[ \t]*:([A-Za-z-]+):[ \t]+(\S[^\n]*)", re.MULTILINE)
