@@ -123,33 +123,23 @@ class TriggerStore:
 
     async def insert(self, trigger: str, definition: TriggerDefinition, *, now: datetime) -> bool:
         """Store a trigger and arm it; False: its id or its name is taken."""
-        return await self._put("add", trigger, now, **_facts(definition))
+        return await self._put("add", trigger, _facts(definition), now=now) is not None
 
     async def change(
         self, was: Trigger, definition: TriggerDefinition, *, now: datetime
     ) -> Trigger | None:
         """Change a trigger; None: it was changed meanwhile, or the name is taken."""
         is_again = definition.is_enabled and not was.definition.is_enabled
-        # Never the same stamp twice, so that two changes in one instant are told apart.
-        stamp = max(micros(now), micros(was.updated_at) + 1)
         facts = {
             **_facts(definition),
-            "id": plain(was.id),
             "times": was.times + is_again,
-            "now": stamp,
+            # Never the same stamp twice, so that two changes in one instant are told apart.
+            "now": max(micros(now), micros(was.updated_at) + 1),
             "was_updated_at": micros(was.updated_at),
             "was_times": was.times,
             "was_enabled": int(was.definition.is_enabled),
         }
-
-        def put(book: Book) -> Trigger | None:
-            if not book.execute(_SQL["change"], facts).rowcount:
-                return None
-            told = {"trigger": definition.name, "what": "changed"}
-            book.tell("edited", now=now, facts=told)
-            return _arm(book, was.id, now=now)
-
-        return await self._write(put)
+        return await self._put("change", was.id, facts, now=now)
 
     async def remove(self, trigger: str, *, now: datetime) -> bool:
         def drop(book: Book) -> bool:
@@ -254,17 +244,20 @@ class TriggerStore:
 
     async def spend(self, trigger: str, times: int, *, now: datetime) -> bool:
         """Disable a delay that has fired; False: it was enabled again, or is disabled."""
-        return await self._put("spend", trigger, now, times=times)
+        return await self._put("spend", trigger, {"times": times}, now=now) is not None
 
-    async def _put(self, query: str, trigger: str, now: datetime, **facts: object) -> bool:
-        """Change a trigger and arm it as it is then; False: nothing was changed."""
-        facts |= {"id": plain(trigger), "now": micros(now)}
+    async def _put(
+        self, query: str, trigger: str, given: Mapping[str, object], *, now: datetime
+    ) -> Trigger | None:
+        """Change a trigger and arm it as it is then; None: nothing was changed."""
+        facts = {"id": plain(trigger), "now": micros(now), **given}
 
-        def put(book: Book) -> bool:
-            is_done = book.execute(_SQL[query], facts).rowcount > 0
-            if is_done:
-                _arm(book, trigger, now=now)
-            return is_done
+        def put(book: Book) -> Trigger | None:
+            if not book.execute(_SQL[query], facts).rowcount:
+                return None
+            if query == "change":
+                book.tell("edited", now=now, facts={"trigger": facts["name"], "what": "changed"})
+            return _arm(book, trigger, now=now)
 
         return await self._write(put)
 
