@@ -69,11 +69,7 @@ def wrong_secret(scheme: Scheme, secret: str) -> str:
 
 
 def verify(
-    config: Mapping[str, Any],
-    headers: Iterable[tuple[str, str]],
-    body: bytes,
-    *,
-    now: datetime,
+    config: Mapping[str, Any], headers: Iterable[tuple[str, str]], body: bytes, *, now: datetime
 ) -> SignedCheck:
     """Return whether a message is signed for a webhook; one without a scheme is not there.
 
