@@ -123,9 +123,7 @@ class Triggers:
     others: Callable[[], Collection[str]] = tuple  # the agents that plans and settings define
     ready: AgentReadiness | None = None  # says why an agent cannot run
     has_gh: Callable[[], bool] = lambda: True
-    secrets: NamedSecrets | None = (
-        None  # knows the values of secrets; without it none is only named
-    )
+    secrets: NamedSecrets | None = None  # knows their values; without it none is only named
     logged_at: datetime | None = None  # of the last line about a rejected message
 
     # Workflows
