@@ -18,7 +18,7 @@ from horae.core.entry import Entry, Rule, key_time
 from horae.core.project import Moment, decided, next_moment, project, unpaused
 from horae.core.receipt import BAD, BROKEN, ENDS, Reason, ReasonCode, Receipt, Status
 from horae.errors import ScheduleError
-from horae.timing.cron_count import count_any
+from horae.timing.cron import count_any
 from horae.timing.duration import format_duration
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import zone

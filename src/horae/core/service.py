@@ -23,7 +23,7 @@ from horae.core.ports import PATIENCE, Clock, EntryStep, Ledger, Listed, Pruned,
 from horae.core.project import Moment, decided, next_moment, project, tick_delay, unpaused
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.text import entry_words, moment_text
-from horae.timing.cron_count import count_any
+from horae.timing.cron import count_any
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import zone
 

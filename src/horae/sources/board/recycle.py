@@ -18,12 +18,11 @@ from horae.core.entry import Entry, OnceRule, Origin, Pause, Work, cron_rule, ke
 from horae.core.project import Moment, project
 from horae.errors import ScheduleError
 from horae.sources.board.rules import CLAIM, Changes, cleared, moment, task_policy
-from horae.timing.cron_count import count_any
+from horae.timing.cron import Cron, count_any
 from horae.timing.rfc3339 import parse_rfc3339
 
 if TYPE_CHECKING:
     from horae.sources.board.task import Task
-    from horae.timing.cron import Cron
 
 RECYCLED: Final = "task_recycled"  # the kind of its event
 

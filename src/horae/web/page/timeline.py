@@ -15,7 +15,7 @@ from horae.core.ports import Ledger, Listed, Trait
 from horae.core.project import Moment, project, stretches
 from horae.core.receipt import Filed, Status
 from horae.sources.board.recycle import is_net
-from horae.timing.cron_count import count_any
+from horae.timing.cron import Cron, count_any
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import instant, local, zone
@@ -23,8 +23,6 @@ from horae.web.page.sheet import DAY, TINY, PageRequest, PageTime, PageView, She
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from horae.timing.cron import Cron
 
 
 async def coming(ledger: Ledger, *, limit: int) -> list[Listed]:
