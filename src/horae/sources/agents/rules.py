@@ -81,7 +81,16 @@ def parse_agent(text: str, file: str = "-") -> AgentDefinition:
     """
     plan = read(text)
     index, heading = _defined(plan, file)
-    prompt = _prompt(plan, index, heading)
+    # Under its heading, up to one of one or two stars; else all that follows the agent's drawer.
+    headlines, own = plan.headlines, heading.body + "\n"
+    below = headlines[index + 1 :]
+    for at, headline in enumerate(headlines):
+        if headline.title == PROMPT:
+            rest = headlines[at + 1 :]
+            end = next((n for n, each in enumerate(rest) if each.level <= 2), len(rest))
+            own, below = headline.text.partition("\n")[2], rest[:end]
+            break
+    prompt = (own + "".join(each.text for each in below)).strip()
     if not prompt:
         fix = f"write it under a heading called {PROMPT}"
         raise AgentError(file, heading.line, 1, reason="the agent has no system prompt", fix=fix)
@@ -119,20 +128,6 @@ def _defined(plan: Plan, file: str) -> tuple[int, Heading]:
             return index, heading_of(headline, plan.places()[index].line, file)
     fix = "tag the headline of the definition :agent:"
     raise AgentError(file, 1, 1, reason="no agent is defined here", fix=fix)
-
-
-def _prompt(plan: Plan, index: int, heading: Heading) -> str:
-    """Return the system prompt: under its heading, else all that follows the agent's drawer."""
-    headlines = plan.headlines
-    for at, headline in enumerate(headlines):
-        if headline.title == PROMPT:
-            below = headlines[at + 1 :]
-            # A heading of one or two stars ends it; deeper ones are part of the prompt.
-            end = next((n for n, each in enumerate(below) if each.level <= 2), len(below))
-            own = headline.text.partition("\n")[2]
-            return (own + "".join(each.text for each in below[:end])).strip()
-    rest = "".join(each.text for each in headlines[index + 1 :])
-    return f"{heading.body}\n{rest}".strip()
 
 
 def _definition(heading: Heading, prompt: str) -> AgentDefinition:

@@ -62,7 +62,6 @@ class AgentRequests:
         return f"{_RUN}{filed.number}"
 
     async def look(self, run: str) -> dict[str, Any] | None:
-        """Return how a request stands; None if there is none of that name."""
         filed = await self._filed(run)
         if filed is None:
             return None

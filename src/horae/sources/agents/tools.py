@@ -86,12 +86,7 @@ class Toolbox:
 
     async def write(self, path: str, content: str) -> str:
         """Write a file in the working directory; the file is created if it does not exist."""
-
-        async def writing() -> str:
-            self._put(path, content)
-            return f"wrote {len(content)} characters"
-
-        return await self._use(tool_policy.WRITE, path, writing)
+        return await self._use(tool_policy.WRITE, path, lambda: self._put(path, content))
 
     async def edit(self, path: str, old: str, new: str) -> str:
         """Replace `old`, which must occur exactly once in the file, with `new`."""
@@ -101,7 +96,7 @@ class Toolbox:
             count = content.count(old) if old else 0
             if count != 1:
                 raise ToolError(f"the old text occurs {count} times, not once")
-            self._put(path, content.replace(old, new))
+            await self._put(path, content.replace(old, new))
             return "replaced"
 
         return await self._use(tool_policy.EDIT, path, editing)
@@ -193,7 +188,7 @@ class Toolbox:
         except UnicodeDecodeError:
             raise ToolError("the file is not UTF-8 text") from None
 
-    def _put(self, path: str, content: str) -> None:
+    async def _put(self, path: str, content: str) -> str:
         steps = _steps(path)
         if not steps:
             raise ToolError("the path does not name a file")
@@ -214,6 +209,7 @@ class Toolbox:
                 with suppress(OSError):  # the first error is the one to report
                     os.remove(new, dir_fd=parent)
                 raise
+        return f"wrote {len(content)} characters"
 
     @contextmanager
     def _directory(self, steps: list[str], *, makes: bool = False) -> Iterator[int]:
@@ -240,7 +236,7 @@ class Toolbox:
     async def _run(
         self, argv: tuple[str, ...], *, seconds: float, fine: tuple[int, ...] = (0,)
     ) -> str:
-        output = _ToolOutput()
+        output, loop = _ToolOutput(), asyncio.get_running_loop()
         try:
             process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -252,20 +248,26 @@ class Toolbox:
                 process_group=0,
             )
         except (OSError, ValueError) as error:
-            output.close()
+            os.close(output.reading)
             raise ToolError(f"{argv[0]}: {getattr(error, 'strerror', error)}") from None
+        finally:
+            os.close(output.writing)
+        loop.add_reader(output.reading, output.take)
         try:
-            with output.read():
-                async with asyncio.timeout(seconds):
-                    # Without pipes of its own this is the end of the process, not of its output.
-                    code = await process.wait()
+            async with asyncio.timeout(seconds):
+                # Without pipes of its own this is the end of the process, not of its output.
+                code = await process.wait()
         except TimeoutError:
             raise ToolError(f"the command took longer than {seconds:g} s and was killed") from None
         finally:
             with suppress(ProcessLookupError, PermissionError):  # the group has ended
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-            output.close()
+            loop.remove_reader(output.reading)
+            for _ in range(64):  # what is left in the pipe; nobody waits for its end
+                if not output.take():
+                    break
+            os.close(output.reading)
         text = output.text()
         if code not in fine:
             raise ToolError(f"exit code {code}" + (f"\n{text}" if text else ""))
@@ -294,44 +296,23 @@ class _ToolOutput:
     """A pipe of our own, read as it fills; its beginning and its end are kept."""
 
     def __init__(self) -> None:
-        self._reading, self.writing = os.pipe()
-        os.set_blocking(self._reading, False)
+        self.reading, self.writing = os.pipe()
+        os.set_blocking(self.reading, False)
         self._head, self._tail, self._total = b"", b"", 0
 
-    @contextmanager
-    def read(self) -> Iterator[None]:
-        """Read the pipe meanwhile, and at last what is left in it; nobody waits for its end."""
-        os.close(self.writing)
-        self.writing = -1
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._reading, self._take)
+    def take(self) -> bool:
         try:
-            yield
-        finally:
-            loop.remove_reader(self._reading)
-            for _ in range(64):
-                if not self._take():
-                    break
-
-    def _take(self) -> bool:
-        try:
-            data = os.read(self._reading, 1 << 16)
+            data = os.read(self.reading, 1 << 16)
         except BlockingIOError:
             return False
         if not data:
-            asyncio.get_running_loop().remove_reader(self._reading)
+            asyncio.get_running_loop().remove_reader(self.reading)
             return False
         self._total += len(data)
         room = _KEPT - len(self._head)
         self._head += data[:room]
         self._tail = (self._tail + data[room:])[-_KEPT:]
         return True
-
-    def close(self) -> None:
-        for descriptor in (self._reading, self.writing):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._reading = self.writing = -1
 
     def text(self) -> str:
         left_out = self._total - len(self._head) - len(self._tail)

@@ -245,7 +245,6 @@ def write_memory(memory: AgentMemory) -> str:
 
 
 def read_note(text: str, lifecycle: days.Lifecycle | None) -> tuple[TickPlan, AgentMemory] | None:
-    """Return what a tick began as; None if its note does not say."""
     data = _table(text)
     try:
         beat = Beat(_text(data.get("beat")))

@@ -116,11 +116,9 @@ async def agent_run_stream(
 
 
 async def _told(front: router.Front, kept: AgentRequests, run: str) -> AsyncIterator[bytes]:
-    never = asyncio.Event()
     said, attempt = await _looked(kept, run), await kept.run_of(run)
     while attempt is None and said["live"]:  # it waits at the gate
-        never.clear()
-        await front.clock.wait(never, until=front.clock.now() + LOOK)
+        await front.clock.wait(asyncio.Event(), until=front.clock.now() + LOOK)
         said, attempt = await _looked(kept, run), await kept.run_of(run)
     if attempt is not None:
         live = front.engine.launch.runs

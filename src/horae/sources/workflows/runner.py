@@ -200,7 +200,6 @@ class WorkflowRunner:
 
 
 def the_world(plan: Plan, title: str | None, *, file: str) -> World:
-    """Return the workflow of this title, or the only one, or raise RunError."""
     top = worlds(plan)
     found = top if title is None else [each for each in every(top) if each.name == title]
     if len(found) == 1:
@@ -299,7 +298,6 @@ class WorkflowRun:
         self._task = asyncio.create_task(self._tell())
 
     def cancel(self, reason: str) -> None:
-        """End it and all that it started; one that was never let go ends, too."""
         self._live.cancel(reason)
         if self._task is None and not self._end.done():
             why = Reason(ReasonCode.CANCELLED, self._live.reason)

@@ -47,7 +47,6 @@ class StepOutput(NamedTuple):
 
     @classmethod
     def of(cls, path: Path, data: bytes) -> Self:
-        """Return bytes as an output; what is long is in its file already."""
         short = data if len(data) <= SHORT else None
         return cls(path, len(data), sha256(data).hexdigest(), short)
 
