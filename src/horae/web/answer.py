@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import pkgutil
 import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -104,6 +105,11 @@ class Together:
                 while len(self._kept) > KEPT:
                     del self._kept[next(iter(self._kept))]
             return made
+
+
+def html(name: str) -> bytes:
+    """Return a page that needs no template engine, for browsers that are not logged in."""
+    return pkgutil.get_data("horae.web", f"page/templates/{name}.html") or b""
 
 
 def harmless(text: str) -> str:

@@ -24,7 +24,7 @@ from horae.core.ports import Clock, LedgerError
 from horae.core.scope import Scope, ScopeError, allows, parse_scopes, scope_words
 from horae.errors import Exit
 from horae.web import ACTOR, RUN, SCOPES
-from horae.web.answer import HEADERS, refused
+from horae.web.answer import HEADERS, html, refused
 from horae.web.keys import Caller, Keys, caller_of, host_of, set_cookie, with_caller
 from horae.web.router import HttpRequestError, Operation
 from horae.web.serve import USER, Proxies
@@ -45,13 +45,6 @@ PEERS: Final = 1000  # so many peers are remembered
 _SHOW: Final = "`horae token show` prints the operator token"
 _NO_KEY: Final = f"the token is missing, wrong or revoked; {_SHOW}"
 _READS: Final = frozenset({"GET", "HEAD"})
-_LOGIN: Final = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Horae</title>
-<h1>Not logged in</h1>
-<p>On the machine where the engine runs, <code>horae open</code> prints a login link.
-Open the link unchanged: the session is valid only for the host name in it.</p>
-</html>
-"""
 
 
 class GuardError(HttpRequestError):
@@ -240,7 +233,7 @@ class Guard:
         wants_page = any("text/html" in each for each in Headers(scope=scope).getlist("accept"))
         answer: Response
         if status == HTTPStatus.UNAUTHORIZED and wants_page:
-            answer = HTMLResponse(_LOGIN, status, headers={**HEADERS, **more})
+            answer = HTMLResponse(html("locked"), status, headers={**HEADERS, **more})
         else:
             answer = refused(error, scope["path"], status, more)
         await answer(scope, _nothing, send)

@@ -12,7 +12,7 @@ from horae.core.access import SESSION_LASTS, Sessions, Tokens, end_sessions
 from horae.core.actor import acting, current_actor
 from horae.core.scope import OPERATOR, Scope, parse_scopes
 from horae.web import keys as kept, router
-from horae.web.answer import HEADERS, told
+from horae.web.answer import HEADERS, html, told
 from horae.web.router import HttpRequestError, asks, call, does, needed, offered, text
 
 if TYPE_CHECKING:
@@ -61,9 +61,11 @@ async def login(front: Front, request: Request, _: RequestFields) -> Response:
         with acting(f"session:{name}"):
             session = await keys.begin_session(name, request.headers.get("user-agent", ""))
     if cookie is None or session is None:
-        return HTMLResponse(_SPENT, HTTPStatus.NOT_FOUND, headers=HEADERS)
+        return HTMLResponse(html("spent"), HTTPStatus.NOT_FOUND, headers=HEADERS)
+    # A cookie that no other site's request carries is not sent where such a request leads on to;
+    # so this page goes on by itself.
     given = kept.set_cookie(cookie, session, age=SESSION_LASTS)
-    return HTMLResponse(_WELCOME, headers={**HEADERS, "Set-Cookie": given})
+    return HTMLResponse(html("welcome"), headers={**HEADERS, "Set-Cookie": given})
 
 
 async def logout(front: Front, request: Request, _: RequestFields) -> Response:
@@ -125,21 +127,6 @@ async def revoke(front: Front, request: Request, _: RequestFields) -> dict[str, 
     offered(front.keys, "tokens").end(name)
     return {"revoked": name}
 
-
-# A cookie that no other site's request carries is not sent where such a request leads on to;
-# so this page goes on by itself.
-_WELCOME: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Horae</title>
-<meta http-equiv="refresh" content="0; url=/"></head>
-<body><p>You are logged in. <a href="/">Continue</a></p></body></html>
-"""
-_SPENT: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Horae</title></head>
-<body><h1>This link is not valid</h1>
-<p>A login link can be used once, within ten minutes, and only unchanged.
-<code>horae open</code> prints a new one.</p>
-</body></html>
-"""
 
 # fmt: off
 OPERATIONS: Final = (

@@ -255,14 +255,9 @@ class PageView(NamedTuple):
 
 def templates(views: Sequence[PageView]) -> jinja2.Environment:
     """Return what writes pages; those of *views* that have a word are on every one of them."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        finalize=_shown,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    files, strict = jinja2.FileSystemLoader(_HERE / "templates"), jinja2.StrictUndefined
+    made = jinja2.Environment(loader=files, autoescape=True, finalize=_shown, undefined=strict)
+    made.trim_blocks = made.lstrip_blocks = True
     made.filters |= {"rough": rough, "long": length_text, "say": say, "actor": actor_words}
     made.filters["path"] = lambda text: quote(str(text), safe="/")
     made.globals["nav_items"] = [(each.name, each.path, each.word) for each in views if each.word]
