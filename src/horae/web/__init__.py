@@ -21,10 +21,7 @@ LONGEST: Final = 100  # bytes of a socket's address that every system takes
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
-class SocketPathError(HoraeError):
-    code = "socket_path"
-    exit_code = Exit.USAGE
-
+class SocketPathError(HoraeError, code="socket_path", exit_code=Exit.USAGE):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(

@@ -45,10 +45,7 @@ _OWN: Final = frozenset({
 _HOP: Final = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"})
 
 
-class NoLeaderError(HoraeError):
-    code = "no_leader"
-    exit_code = Exit.TEMPORARY
-
+class NoLeaderError(HoraeError, code="no_leader", exit_code=Exit.TEMPORARY):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"{reason}; try again in a few seconds, or see `horae cluster nodes`")

@@ -47,14 +47,11 @@ _NO_KEY: Final = f"the token is missing, wrong or revoked; {_SHOW}"
 _READS: Final = frozenset({"GET", "HEAD"})
 
 
-class GuardError(HttpRequestError):
-    code = "guard"
-    exit_code = Exit.UNAUTHORISED
+class GuardError(HttpRequestError, code="guard", exit_code=Exit.UNAUTHORISED):
+    """A request that the guard refuses."""
 
 
-class MissingScopeError(GuardError):
-    code = "missing_scope"
-
+class MissingScopeError(GuardError, code="missing_scope"):
     def __init__(self, actor: str, scopes: frozenset[Scope], needed: Scope) -> None:
         self.actor = actor
         self.scopes = scope_words(scopes)

@@ -131,10 +131,7 @@ _NAMED: Final = re.compile(rf"{_PREFIX}[0-9a-f]{{64}}", re.ASCII)
 _ALL: Final = frozenset({Scope.ADMIN})
 
 
-class TokenFileError(HoraeError):
-    code = "token_file"
-    exit_code = Exit.UNAUTHORISED
-
+class TokenFileError(HoraeError, code="token_file", exit_code=Exit.UNAUTHORISED):
     def __init__(
         self, path: str, reason: str, remedy: str = "`horae token new` creates a new one"
     ) -> None:

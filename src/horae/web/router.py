@@ -53,11 +53,8 @@ ASKED: Final = 400  # of one in a query: with all others it stands in a header o
 LARGEST: Final = 2**62 - 1
 
 
-class HttpRequestError(HoraeError):
+class HttpRequestError(HoraeError, code="http_request", exit_code=Exit.USAGE):
     """A request that HTTP itself refuses: no such route, not so, too large, or not JSON."""
-
-    code = "http_request"
-    exit_code = Exit.USAGE
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         self.status = int(status)
@@ -65,18 +62,13 @@ class HttpRequestError(HoraeError):
         super().__init__(reason)
 
 
-class ChangedError(HttpRequestError):
-    code = "changed"
-
+class ChangedError(HttpRequestError, code="changed"):
     def __init__(self) -> None:
         reason = "the object has changed since it was read; read it again"
         super().__init__(HTTPStatus.PRECONDITION_FAILED, reason)
 
 
-class NotOfferedError(HoraeError):
-    code = "not_offered"
-    exit_code = Exit.NOT_FOUND
-
+class NotOfferedError(HoraeError, code="not_offered", exit_code=Exit.NOT_FOUND):
     def __init__(self, what: str) -> None:
         self.what = what
         super().__init__(f"this engine has no {what}")

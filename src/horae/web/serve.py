@@ -63,10 +63,7 @@ _OPEN: Final = "/dev/fd"
 _AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
-class ListenError(HoraeError):
-    code = "listen"
-    exit_code = Exit.CONFLICT
-
+class ListenError(HoraeError, code="listen", exit_code=Exit.CONFLICT):
     def __init__(self, address: str, reason: str, *, remedy: str) -> None:
         self.address = address
         self.reason = reason

@@ -160,10 +160,7 @@ class Static:
         return Response(data, media_type=kind, headers={**HEADERS, **kept})
 
 
-class PageError(HoraeError):
-    code = "page"
-    exit_code = Exit.NOT_FOUND
-
+class PageError(HoraeError, code="page", exit_code=Exit.NOT_FOUND):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
