@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.cli.moments import moment_and_zone
-from horae.cli.options import at_option, paths_argument, tz_option
+from horae.cli import moments, options
 from horae.cli.output import Output, console, form_options, print_rows, safe
 from horae.cli.plan_root import TRIGGERS, find_boards, roots_of
 from horae.cli.sources import Sources, plan_root
 from horae.config import Config, known_names, load, secrets_of
-from horae.core import decide, secret
-from horae.core.command import CommandError, Unready, call_of, shell_syntax
+from horae.core import command, decide, secret
 from horae.core.headline import agent_blocks, is_entry
 from horae.errors import Exit, HoraeError
 from horae.extras.drift.check import check_drift
@@ -39,9 +37,9 @@ _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severi
 
 
 @click.command()
-@paths_argument
-@at_option
-@tz_option
+@options.paths_argument
+@options.at_option
+@options.tz_option
 @form_options
 def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Output) -> int:
     """Check plan files and report problems.
@@ -52,7 +50,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     so are its board and the agents and triggers in .agentd/.
     """
     root = plan_root(paths)
-    now, zone = moment_and_zone(at, tz=tz, root=root)
+    now, zone = moments.moment_and_zone(at, tz=tz, root=root)
     boards = find_boards(paths)
     triggers = [each for each in roots_of(paths) if os.path.isdir(f"{each}/{TRIGGERS}")]
     sources = Sources(paths, output, may_be_empty=bool(boards or triggers))
@@ -140,14 +138,14 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
         if "COMMAND" not in headline.props or not is_entry(headline):
             continue
         try:
-            call = call_of(headline.props)
-        except CommandError:
+            call = command.call_of(headline.props)
+        except command.CommandError:
             continue  # said by what reads it
         if call is None:
             continue
-        found: list[tuple[str, str, Unready]] = []
+        found: list[tuple[str, str, command.Unready]] = []
         is_here = "HOST" not in headline.props  # else it runs on another machine
-        syntax = shell_syntax(headline.props["COMMAND"])
+        syntax = command.shell_syntax(headline.props["COMMAND"])
         if is_here and (syntax is None or syntax[0] != 0):  # else its first word is no program
             where, variables = os.path.dirname(file) or ".", call.variables
             why = why_unready(call.argv, directory=where, environ=os.environ, variables=variables)
@@ -157,7 +155,7 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
             if secret.NAME.fullmatch(name) and secret.looks_secret(name, text):
                 seen = "contains a secret that every reader of this plan can see"
                 fix = f"write :ENV: {name}, and set its source in [secrets] of horae.toml"
-                why = Unready(f"{name} in the command {seen}", fix)
+                why = command.Unready(f"{name} in the command {seen}", fix)
                 found.append(("COMMAND", "secret", why))
         if is_here and "ENV" in headline.props:
             why = unread(secrets_of(config), call.variables)
@@ -188,7 +186,7 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
     """Yield the agent blocks that no agent can answer; one of a file of `.agentd` is not asked."""
     blocks = [(name, plan, *each) for name, plan in plans for each in agent_blocks(plan)]
     names = {agent for *_, agent in blocks if agent}
-    why: dict[str, Unready] = {}
+    why: dict[str, command.Unready] = {}
     if names:
         from horae.cli.trigger_access import TriggerAccess
         from horae.sources.triggers.source import read_folder
@@ -197,7 +195,7 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
             folder = read_folder(f"{root}/{TRIGGERS}", environ=known_names(load(root)), base=root)
             names -= {each.name for each in folder.agents}
 
-        async def asking(triggers: Triggers) -> dict[str, Unready]:
+        async def asking(triggers: Triggers) -> dict[str, command.Unready]:
             return {name: why for name in sorted(names) if (why := await triggers.why_agent(name))}
 
         why = TriggerAccess(root=root, data=None).read(asking)

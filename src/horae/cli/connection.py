@@ -16,9 +16,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
+from horae.cli import moments, output
 from horae.cli.client import LONG, EngineUnreachableError, Far, FarLeader
-from horae.cli.moments import parse_moment
-from horae.cli.output import echo
 from horae.config import Config, load
 from horae.core import clock, command
 from horae.core.actor import acting, own_actor, own_run, user_name
@@ -99,7 +98,7 @@ class Place(NamedTuple):
         return names_of(self.root, path)
 
     def moment(self, text: str | None) -> datetime | None:
-        return None if text is None else parse_moment(text, self.zone)
+        return None if text is None else moments.parse_moment(text, self.zone)
 
 
 @dataclass
@@ -340,7 +339,7 @@ def record_edits(root: str, edits: Iterable[tuple[str, str]]) -> None:
     try:
         write(place, noting)
     except HoraeError as error:
-        echo(f"horae: the edit is made, but not recorded in the ledger: {error}", err=True)
+        output.echo(f"horae: the edit is made, but not recorded in the ledger: {error}", err=True)
 
 
 def engine_at(place: Place) -> Far | None:
@@ -400,7 +399,7 @@ def engine_of(place: Place) -> EngineFacts:
 def say_source(engine: EngineFacts) -> None:
     if not engine.is_running:
         words = "entries as last read from the plan files (no engine is running)"
-        echo(f"horae: {words}; `horae next` reads the files", err=True)
+        output.echo(f"horae: {words}; `horae next` reads the files", err=True)
 
 
 new_id = partial(token_hex, 6)

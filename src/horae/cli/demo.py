@@ -20,12 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.cli.client import Far
-from horae.cli.connection import Place, read
-from horae.cli.log import logging_to
-from horae.cli.options import seconds_option
-from horae.cli.output import echo, print_table
-from horae.cli.up import log_notes, run_plans
+from horae.cli import client, connection, log, options, output, up
 from horae.config import load
 from horae.core import clock, entry
 from horae.errors import Exit, HoraeError
@@ -56,7 +51,7 @@ class OccupiedError(HoraeError, code="occupied", exit_code=Exit.CONFLICT):
 
 
 @click.command()
-@seconds_option
+@options.seconds_option
 @click.option("--keep", metavar="DIR", help="Write the demo to DIR and keep it.")
 def demo(*, seconds: float | None, keep: str | None) -> int:
     """Run a demo plan until Ctrl-C.
@@ -83,7 +78,7 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
             root.mkdir(parents=True, exist_ok=True)
         other = _free_address(root)
         write_plan(root, listen=other)
-        place = Place.of(root=str(root), data=None)
+        place = connection.Place.of(root=str(root), data=None)
         allow_descriptors()
         over = Event()
         stack.callback(over.set)
@@ -101,21 +96,23 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
             # Commands that work in any terminal.
             path = "" if is_known else f"; PATH={quote(str(here))}:$PATH"
             crash = f"kill -9 {os.getpid()}; horae up ."
-            echo(TOUR.format(root=quote(str(root)), path=path, page=page, crash=crash))
-            log_notes(app.notes)
+            output.echo(TOUR.format(root=quote(str(root)), path=path, page=page, crash=crash))
+            up.log_notes(app.notes)
 
         config = load(root)
         # The screen of `up` would hide the first lines.
-        running = run_plans(config, shown="plain", seconds=seconds, begin=begin, pace=PACE)
-        with logging_to("plain", level="info", zone_name=config.zone or clock.machine_zone().key):
+        running = up.run_plans(config, shown="plain", seconds=seconds, begin=begin, pace=PACE)
+        with log.logging_to(
+            "plain", level="info", zone_name=config.zone or clock.machine_zone().key
+        ):
             code = asyncio.run(running)
         _sum_up(place, monotonic() - began)
     if keep is not None:
-        echo(f"\nThe demo is in {root}; to continue it: horae up {root}")
+        output.echo(f"\nThe demo is in {root}; to continue it: horae up {root}")
     elif root.exists():
-        echo(f"horae: {root} could not be removed", err=True)
+        output.echo(f"horae: {root} could not be removed", err=True)
     else:
-        echo(f"\n{root} is removed; to keep the directory of a demo: horae demo --keep DIR")
+        output.echo(f"\n{root} is removed; to keep the directory of a demo: horae demo --keep DIR")
     return int(code)
 
 
@@ -150,9 +147,9 @@ def _free_address(root: Path) -> str | None:
     return None
 
 
-def _request_ticks(place: Place, over: Event) -> None:
+def _request_ticks(place: connection.Place, over: Event) -> None:
     """Request the ticks of the first minute, in which an engine that has started starts none."""
-    far = Far(place.directory)
+    far = client.Far(place.directory)
     waited = 0.0
     requested_at = dict.fromkeys(REQUESTED, 0.0)
     while waited < FIRST_MINUTE and not over.wait(1):
@@ -165,15 +162,15 @@ def _request_ticks(place: Place, over: Event) -> None:
                     requested_at[name] = waited
 
 
-def _sum_up(place: Place, seconds: float) -> None:
+def _sum_up(place: connection.Place, seconds: float) -> None:
     counts: dict[str, Counter[str]] = {}
-    for line in read(place, lambda service: service.history(limit=_MOST)).lines:
+    for line in connection.read(place, lambda service: service.history(limit=_MOST)).lines:
         counts.setdefault(line.filed.title, Counter())[line.filed.receipt.status] += 1
     total = sum(each.total() for each in counts.values())
     receipts = "1 receipt" if total == 1 else f"{total} receipts"
-    echo(f"\nIn {seconds:.0f} seconds Horae wrote {receipts}, one for each occurrence:\n")
+    output.echo(f"\nIn {seconds:.0f} seconds Horae wrote {receipts}, one for each occurrence:\n")
     rows = []
     for title, ends in sorted(counts.items()):
         words = ", ".join(f"{count} {status}" for status, count in sorted(ends.items()))
         rows.append((f"{ends.total():>8}", title, words))
-    print_table(("receipts", "entry", "outcomes"), rows)
+    output.print_table(("receipts", "entry", "outcomes"), rows)

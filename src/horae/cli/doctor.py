@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from horae.app import ReaderError
-from horae.cli import maintenance
+from horae.cli import maintenance, options
 from horae.cli.connection import NoLedgerError, Place, read, refuse_loss
-from horae.cli.options import answer_options
 from horae.cli.output import Output, print_rows, print_table, safe
 from horae.config import Config, secrets_of, untrusted
 from horae.core import ports, secret, text
@@ -37,8 +36,7 @@ from horae.org.query import misread
 from horae.org.world import every, worlds
 from horae.process import cgroup, processes
 from horae.sources.workflows.languages import AGENT, LANGUAGES, language_of
-from horae.store import database, sql
-from horae.store.lock import NetworkDiskError, holder_of, refuse_network_disk
+from horae.store import database, lock, sql
 from horae.timing.duration import format_duration
 from horae.web.serve import ListenError, listen_tcp
 
@@ -75,7 +73,7 @@ _ok, _warn, _fail = (partial(Check, grade) for grade in Grade)
 
 @click.command()
 @click.option("--restore", "restores", is_flag=True, help="Restore the newest intact backup.")
-@answer_options
+@options.answer_options
 def doctor(*, restores: bool, place: Place, output: Output) -> int:
     """Check the installation and the ledger.
 
@@ -313,7 +311,7 @@ def _check_settings(config: Config) -> Check:
 def check_port(config: Config) -> Check:
     wanted = config.listen
     where = f"{wanted.host}:{wanted.port}"
-    if holder_of(config.data) is not None:
+    if lock.holder_of(config.data) is not None:
         return _ok("port", f"{where} is used by the running engine")
     try:
         listen_tcp(wanted.host, wanted.port, allow_remote=config.server_remote).close()
@@ -353,8 +351,8 @@ def _check_data(place: Place) -> Iterator[Check]:
 def _check_file_system(place: Place) -> Check:
     directory = place.directory
     try:
-        refuse_network_disk(directory)
-    except NetworkDiskError as error:
+        lock.refuse_network_disk(directory)
+    except lock.NetworkDiskError as error:
         found = f"{directory} is on {error.kind}, a network file system"
         return _fail("data directory", found, "put it on a local disk (--data, HORAE_DATA)")
     return _ok("data directory", f"{directory} is on a local disk")
@@ -388,7 +386,7 @@ def check_disk(free: int) -> Check:
 
 
 def _check_lock(place: Place) -> Check:
-    holder = holder_of(place.directory)
+    holder = lock.holder_of(place.directory)
     if holder is None:
         return _ok("engine", "no engine is running")
     since = f" since {holder.since}" if holder.since else ""
@@ -460,7 +458,7 @@ def _check_runs(place: Place) -> Iterator[Check]:
         yield _warn("runs", found, "use Linux 5.3 or newer")
     holder = None
     with suppress(HoraeError, OSError):  # what is wrong with it is said elsewhere
-        holder = holder_of(place.directory)
+        holder = lock.holder_of(place.directory)
     stands = cgroup.standing(None if holder is None else holder.pid)
     found, _, remedy = stands.words.partition("; ")
     yield _ok("cgroups", found, f"to limit the resources of runs: {remedy}" if remedy else "")

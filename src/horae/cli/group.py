@@ -11,8 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from horae import __version__
-from horae.cli.options import take_shared
-from horae.cli.output import Form, asked_form, echo, print_error
+from horae.cli import options, output
 
 _SHARED: Final = "horae.shared_options"  # in the context: options before the command
 HINTS: Final = 3  # near names that a message lists at most
@@ -203,7 +202,7 @@ class SharedGroup(click.Group):
         return super().parse_args(ctx, self.take_shared(ctx, args))
 
     def take_shared(self, ctx: click.Context, args: list[str]) -> list[str]:
-        shared, rest = take_shared(args)
+        shared, rest = options.take_shared(args)
         ctx.meta[_SHARED] = [*ctx.meta.get(_SHARED, ()), *shared]
         return rest
 
@@ -300,7 +299,7 @@ class Horae(LazyGroup):
 
 def _renamed(ctx: click.Context, args: list[str]) -> list[str]:
     """Return the arguments with the name that a command has now; an old one is named on stderr."""
-    shared, rest = take_shared(args[1:])  # they may stand between a group and its command
+    shared, rest = options.take_shared(args[1:])  # they may stand between a group and its command
     words = [*args[:1], *rest]
     for count in (2, 1):
         old = " ".join(words[:count])
@@ -310,11 +309,11 @@ def _renamed(ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
             was, now = _full(old, rest), _full(new, rest)
             message = f"`{was}` is now `{now}`"
-            if asked_form([*ctx.meta.get(_SHARED, ()), *args]) is Form.TABLE:
-                echo(f"horae: {message}", err=True)
+            if output.asked_form([*ctx.meta.get(_SHARED, ()), *args]) is output.Form.TABLE:
+                output.echo(f"horae: {message}", err=True)
             else:
                 told = {"code": "renamed", "message": message, "facts": {"old": was, "new": now}}
-                print_error(told, kind="notice")
+                output.print_error(told, kind="notice")
         return [*new.split(), *shared, *rest]
     return args
 

@@ -14,9 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from horae.cli.group import SharedGroup
-from horae.cli.moments import moment_and_zone
-from horae.cli.options import at_option, flag, option, tz_option
+from horae.cli import group, moments, options
 from horae.cli.output import Output, echo, form_options, print_answer
 from horae.cli.sources import existing, plan_root, replace_file
 from horae.core.entry import CronRule, OnceRule, key_time
@@ -39,7 +37,7 @@ class ImportRequest(NamedTuple):
     output: Output
 
 
-@click.group("import", cls=SharedGroup)
+@click.group("import", cls=group.SharedGroup)
 def import_() -> None:
     """Import jobs from cron, systemd, GitHub Actions, APScheduler.
 
@@ -58,14 +56,14 @@ def _reader(name: str | None = None) -> Callable[[Callable[..., jobs.Reading]], 
             request = {name: given.pop(name) for name in ("paths", "into", "tasks", "output")}
             if request["into"] and request["tasks"]:
                 raise click.UsageError("use --into or --tasks, not both.")
-            now, where = moment_and_zone(at, tz=tz)
+            now, where = moments.moment_and_zone(at, tz=tz)
             now = now.replace(microsecond=0)
             asked = ImportRequest(**request, now=now, zone_name=where.key)
             return _import(asked, partial(read, asked, **given))
 
-        command = tz_option(at_option(form_options(called)))
-        command = option("--tasks DIR", "Write Markdown tasks into DIR instead.")(command)
-        command = option("--into FILE", "Append the headlines to this plan.")(command)
+        command = options.tz_option(options.at_option(form_options(called)))
+        command = options.option("--tasks DIR", "Write Markdown tasks into DIR instead.")(command)
+        command = options.option("--into FILE", "Append the headlines to this plan.")(command)
         paths = click.argument("paths", metavar="FILE|-...", nargs=-1, required=True)
         return import_.command(name)(paths(command))
 
@@ -73,7 +71,7 @@ def _reader(name: str | None = None) -> Callable[[Callable[..., jobs.Reading]], 
 
 
 @_reader()
-@flag("--system", "Expect a user before each command, as in /etc/crontab.")
+@options.flag("--system", "Expect a user before each command, as in /etc/crontab.")
 def crontab(asked: ImportRequest, text: str, _: str, *, system: bool) -> jobs.Reading:
     """Import the jobs of a crontab."""
     from pwd import getpwall

@@ -7,8 +7,7 @@ from importlib.resources import files
 
 import click
 
-from horae.cli.options import root_argument
-from horae.cli.output import echo
+from horae.cli import options, output
 from horae.core.clock import SystemClock, machine_zone
 from horae.core.text import wall_text
 from horae.files.edit import create
@@ -16,7 +15,7 @@ from horae.timing.zone import local
 
 
 @click.command()
-@root_argument
+@options.root_argument
 def init(*, root: str) -> None:
     """Write a small working plan into a directory.
 
@@ -33,10 +32,10 @@ def init(*, root: str) -> None:
     for name in ("plan.org", "horae.toml"):
         path = os.path.join(root, name)
         if os.path.lexists(path):
-            echo(f"{path} already exists and was not changed")
+            output.echo(f"{path} already exists and was not changed")
             continue
         text = (files("horae") / "template" / name).read_text(encoding="utf-8")
         create(path, text.replace("@today@", today).replace("@zone@", place.key).encode())
-        echo(f"wrote {path}")
+        output.echo(f"wrote {path}")
     where = "" if root == "." else f" {root}"
-    echo(f"\nRun it with: horae up{where}")
+    output.echo(f"\nRun it with: horae up{where}")

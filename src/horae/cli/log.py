@@ -8,8 +8,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Final
 
-from horae.cli.options import choice_option
-from horae.cli.output import echo, json_text
+from horae.cli import options, output
 from horae.core.entry import key_time
 from horae.timing.zone import zone
 
@@ -18,7 +17,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FIELDS: Final = ("source", "entry", "receipt", "run")  # that a record may carry
 
 
-level_option = choice_option(
+level_option = options.choice_option(
     "--log-level", "The least important lines to write.", LEVELS, name="level", default="info"
 )
 
@@ -45,7 +44,7 @@ def logging_to(form: str, *, level: str, zone_name: str) -> Iterator[None]:
 class LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):  # the reader is gone or the disk is full: the engine goes on
-            echo(self.format(record), err=record.name != EVENTS)
+            output.echo(self.format(record), err=record.name != EVENTS)
 
 
 class PlainFormatter(logging.Formatter):
@@ -72,7 +71,7 @@ class JsonFormatter(logging.Formatter):
         fields = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return json_text(getattr(record, "event", fields) | data, separators=(",", ":"))
+        return output.json_text(getattr(record, "event", fields) | data, separators=(",", ":"))
 
 
 def _at(record: logging.LogRecord) -> datetime:

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli import connection
-from horae.cli.client import EngineUnreachableError, Far
+from horae.cli import client, connection, options
 from horae.cli.connection import Place, read
-from horae.cli.options import answer_options, data_option, option, place_options, root_option
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.core import actor, clock, prompt, views
 from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status, is_planned
@@ -39,7 +37,7 @@ _ASK_WHY: Final = 10  # looks after which it is asked why it waits
 _TINY: Final = timedelta(microseconds=1)
 
 raw_option = click.option("--raw", is_flag=True, help="Do not escape control characters.")
-_waits_option = option(
+_waits_option = options.option(
     "--wait/--no-wait",
     "Show the output until the run ends, or return at once; default: wait on a terminal.",
     name="waits",
@@ -51,14 +49,14 @@ _waits_option = option(
 @click.argument("entry", metavar="ENTRY")
 @click.option("--note", default="", metavar="TEXT", help="The reason, shown with the receipt.")
 @_waits_option
-@option("--key KEY", "An idempotency key: the same key returns the same receipt.")
+@options.option("--key KEY", "An idempotency key: the same key returns the same receipt.")
 @click.option("--workflow", metavar="NAME", help="For a file: run only this workflow.")
-@option("--input TEXT", "For a file: the input; - is standard input.", name="given")
+@options.option("--input TEXT", "For a file: the input; - is standard input.", name="given")
 @click.option("--plan", is_flag=True, help="For a file: show the steps, and run nothing.")
 @click.option("--resume", metavar="RUN", help="For a file: reuse the outputs of that run.")
 @raw_option
-@root_option
-@data_option
+@options.root_option
+@options.data_option
 @form_options
 def run(
     entry: str,
@@ -121,7 +119,7 @@ def _run_entry(
 @click.argument("receipt", type=click.IntRange(1, 2**63 - 1))
 @_waits_option
 @raw_option
-@answer_options
+@options.answer_options
 def retry(receipt: int, *, waits: bool | None, raw: bool, place: Place, output: Output) -> int:
     """Run the entry of a receipt again.
 
@@ -199,7 +197,7 @@ def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the run ends.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
 @raw_option
-@place_options
+@options.place_options
 def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) -> int:
     """Show the output of a run.
 
@@ -210,7 +208,7 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
     found = read(place, lambda service: _meant(service, what))
     number = found.run.number
     holder = holder_of(place.directory)
-    far = None if holder is None else Far(place.directory, pid=holder.pid)
+    far = None if holder is None else client.Far(place.directory, pid=holder.pid)
     if holder is None and place.store is not None:
         far = connection.leader_of(place, place.store)
     screen = RunScreen(Output(Form.TABLE), raw=raw)
@@ -241,7 +239,7 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
 @click.command()
 @click.argument("what", metavar="RUN|ENTRY")
 @click.option("--reason", default="", metavar="TEXT", help="The reason, shown with the receipt.")
-@answer_options
+@options.answer_options
 def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
     """Cancel a run and all processes it started.
 
@@ -289,11 +287,11 @@ def _last_lines(data: bytes, count: int | None) -> bytes:
     return data[start + 1 :] if count else b""
 
 
-def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
-    return EngineUnreachableError(str(place.directory), f"no engine is running here, {rest}")
+def _no_engine(place: Place, rest: str) -> client.EngineUnreachableError:
+    return client.EngineUnreachableError(str(place.directory), f"no engine is running here, {rest}")
 
 
-def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
+def _obstacle(far: client.Far, told: Mapping[str, Any]) -> str:
     title = told["title"]
     if told["status"] == Status.HELD:
         return f"{title} is held: {told['reason']}"
@@ -309,7 +307,7 @@ def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
     return f"{title} waits: {told['reason']}; the run {start}"
 
 
-def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:
+def _log(far: client.Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:
     asked = {"from": start or None, "follow": 1 if follow else None}
     return far.stream("runs", number, "log", **asked)
 
@@ -333,7 +331,7 @@ class RunScreen:
         click.echo(part if self._is_raw else text, nl=False)
         sys.stdout.flush()
 
-    def follow(self, far: Far, asked: Mapping[str, Any]) -> int:
+    def follow(self, far: client.Far, asked: Mapping[str, Any]) -> int:
         """Show a receipt of an engine, and what its runs put out until it is final or held back."""
         number = asked["receipt"]
         if not self._waits:
@@ -347,7 +345,7 @@ class RunScreen:
             echo(f"horae: receipt {number} is still running; {ends}", err=True)
             raise
 
-    def _wait_for(self, far: Far, receipt: int) -> dict[str, Any]:
+    def _wait_for(self, far: client.Far, receipt: int) -> dict[str, Any]:
         shown: set[int] = set()
         why, looks = "", 0
         while True:

@@ -11,10 +11,7 @@ from typing import Any, Final, NamedTuple
 import click
 from click.shell_completion import get_completion_class
 
-from horae.cli.group import SharedGroup, horae
-from horae.cli.options import flag, option, root_option
-from horae.cli.output import echo
-from horae.cli.sources import existing, replace_file
+from horae.cli import group, options, output, sources
 from horae.errors import Exit, HoraeError
 from horae.extras.exporters.units import EngineUnit, is_untouched, launchd_plist, systemd_unit
 from horae.files.read import Content
@@ -36,17 +33,17 @@ class _ServiceFile(NamedTuple):
     stops: tuple[str, ...]  # what to do after the file is gone
 
 
-@click.group(cls=SharedGroup)
+@click.group(cls=group.SharedGroup)
 def service() -> None:
     """Install, uninstall or print a systemd or launchd unit."""
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    named = option("--name", "The name of the service.", default="horae", show_default=True)
-    command = flag("--launchd", "Use launchd (macOS) instead of systemd.")(named(command))
-    command = option("--as USER", "Run as this system user.", name="user")(command)
-    user = flag("--user", "Use a user service; root is not needed.", name="is_user")
-    return root_option(user(command))
+    named = options.option("--name", "The name of the service.", default="horae", show_default=True)
+    command = options.flag("--launchd", "Use launchd (macOS) instead of systemd.")(named(command))
+    command = options.option("--as USER", "Run as this system user.", name="user")(command)
+    user = options.flag("--user", "Use a user service; root is not needed.", name="is_user")
+    return options.root_option(user(command))
 
 
 @service.command("print")
@@ -58,17 +55,17 @@ def print_(**given: Any) -> None:
 
 @service.command()
 @_options
-@flag("--force", "Overwrite a file that was edited by hand.")
+@options.flag("--force", "Overwrite a file that was edited by hand.")
 def install(*, force: bool, **given: Any) -> None:
     """Install the unit and print what to run next."""
     unit = _unit(**given)
-    echo(f"{put(unit.path, unit.text, force=force)} {unit.path}")
-    echo("\n  ".join(["Next:", *unit.steps]))
+    output.echo(f"{put(unit.path, unit.text, force=force)} {unit.path}")
+    output.echo("\n  ".join(["Next:", *unit.steps]))
 
 
 @service.command()
 @_options
-@flag("--force", "Also remove a file that was edited by hand.")
+@options.flag("--force", "Also remove a file that was edited by hand.")
 def uninstall(*, force: bool, **given: Any) -> None:
     """Remove the unit and print what to run next.
 
@@ -80,11 +77,11 @@ def uninstall(*, force: bool, **given: Any) -> None:
     unit = _unit(**given)
     old = _ours(unit.path, force=force)
     if old is None:
-        echo(f"not installed: {unit.path}")
+        output.echo(f"not installed: {unit.path}")
         return
     remove(unit.path, expected=old.digest)
-    echo(f"removed {unit.path}")
-    echo("\n  ".join(["Next:", *unit.stops]))
+    output.echo(f"removed {unit.path}")
+    output.echo("\n  ".join(["Next:", *unit.stops]))
 
 
 def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: str) -> _ServiceFile:
@@ -122,13 +119,13 @@ def put(path: str, text: str, *, force: bool) -> str:
     old = _ours(path, force=force, text=text)
     if old is not None and old.text == text:
         return "unchanged:"
-    replace_file(path, text.encode(), old)
+    sources.replace_file(path, text.encode(), old)
     return "wrote" if old is None else "replaced"
 
 
 def _ours(path: str, *, force: bool, text: str = "") -> Content | None:
     """Return a file that may be replaced, if there is one; one that was edited by hand may not."""
-    old = existing(path)
+    old = sources.existing(path)
     if old and not force and old.text != text and not is_untouched(old.text):
         raise ServiceFileError(path)
     return old
@@ -141,5 +138,5 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "each of the choices is one of click's own"
     # `source` would ask bash for its version first, which is not needed to print a script.
-    words = kind(horae, {}, "horae", "_HORAE_COMPLETE")
+    words = kind(group.horae, {}, "horae", "_HORAE_COMPLETE")
     click.echo(words.source_template % words.source_vars())

@@ -7,9 +7,7 @@ import sys
 
 import click
 
-from horae.cli.connection import Place, engine_at
-from horae.cli.group import SharedGroup
-from horae.cli.options import answer_options, root_option
+from horae.cli import connection, group, options
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
 from horae.config import confirm, load, meant_setting, untrusted
 from horae.errors import Exit
@@ -27,7 +25,7 @@ class _Show(click.Command):
     context_class = _ShownContext
 
 
-class _Settings(SharedGroup):
+class _Settings(group.SharedGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = self.take_shared(ctx, args)
         is_ours = args[:1] in ([each] for each in ("trust", "--help", "-h"))
@@ -55,7 +53,7 @@ def config() -> None:
 @config.command(hidden=True, cls=_Show)
 @click.argument("name", required=False)
 @click.option("--show-origin", is_flag=True, help="Show the origin of each value.")
-@root_option
+@options.root_option
 @form_options
 def show(name: str | None, *, show_origin: bool, root: str, output: Output) -> None:
     """Show the settings in force, or the one called NAME."""
@@ -85,15 +83,15 @@ def _text(value: object) -> str:
 
 @config.command()
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@answer_options
-def trust(*, yes: bool, place: Place, output: Output) -> int:
+@options.answer_options
+def trust(*, yes: bool, place: connection.Place, output: Output) -> int:
     """Trust changed settings that start programs.
 
     While an engine is running, a change in horae.toml to a setting that starts programs or names
     a path outside the plan root is used only after `horae config trust` or a restart of the
     engine. This shows the changes that are not used yet.
     """
-    far = engine_at(place)
+    far = connection.engine_at(place)
     found = untrusted(place.config).data() if far is None else far.get("settings", "waiting")
     waiting = found["waiting"]
     for each in waiting if output.is_text else ():

@@ -16,10 +16,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from horae.cli import output as printing
-from horae.cli.connection import ask, opened
-from horae.cli.moments import moment_and_zone, parse_moment
-from horae.cli.options import number_option, option, paths_argument, tz_option
+from horae.cli import connection, moments, options, output as printing
 from horae.cli.output import Form, Output, echo, print_answer, print_rows
 from horae.cli.plan_root import KnownEntries, PlanView, When
 from horae.cli.sources import Sources, plan_root
@@ -73,7 +70,7 @@ class PlanHistory:
                     history.entries[item.address] = item
                     numbers.setdefault(known, {})[item.number] = item.origin
         for known, origins in numbers.items():
-            lengths = ask(known.place, partial(_run_lengths, entries=origins))
+            lengths = connection.ask(known.place, partial(_run_lengths, entries=origins))
             history.lengths |= {origins[number]: length for number, length in lengths.items()}
         return history
 
@@ -143,7 +140,7 @@ class Days(NamedTuple):
 
 async def _simulated(simulation: Simulation, history: PlanHistory) -> list[SimulatedReceipt]:
     filed: list[Filed] = []
-    async with opened(history.ledger(simulation.clock.now())) as ledger:
+    async with connection.opened(history.ledger(simulation.clock.now())) as ledger:
         await simulation.run(ledger)
         page = await ledger.receipts(limit=1000)
         filed += page.receipts
@@ -156,16 +153,16 @@ async def _simulated(simulation: Simulation, history: PlanHistory) -> list[Simul
 
 
 @click.command()
-@paths_argument
-@number_option("--days", default=90, most=3660, text="How many days.")
+@options.paths_argument
+@options.number_option("--days", default=90, most=3660, text="How many days.")
 @click.option("--from", "start", metavar="T", help="The start; default: now.")
-@option(
+@options.option(
     "--outage T/LENGTH",
     "Simulate an outage, such as 2026-04-03T00:00/3d; repeat for several.",
     name="outages",
     multiple=True,
 )
-@tz_option
+@options.tz_option
 @click.option("--trace", type=click.File("w"), help="Write every event to this file.")
 @printing.form_options
 def simulate(
@@ -186,7 +183,7 @@ def simulate(
 
     An entry that runs every minute makes a simulation slow: shorten it with --days.
     """
-    now, place = moment_and_zone(start, tz=tz, root=plan_root(paths))
+    now, place = moments.moment_and_zone(start, tz=tz, root=plan_root(paths))
     sources = Sources(paths, output)
     plans = {
         each.name: scan_plan(each.plan, file=each.name, zone_name=place.key) for each in sources
@@ -250,7 +247,7 @@ def _outage(text: str, place: ZoneInfo) -> Outage:
         wanted = "write a time and a duration, as in 2026-04-03T00:00/3d."
         raise click.UsageError(f"--outage {text}: {wanted}")
     try:
-        return Outage(parse_moment(at, place), parse_duration(length))
+        return Outage(moments.parse_moment(at, place), parse_duration(length))
     except DurationError as error:
         raise click.UsageError(f"--outage {text}: {error}") from None
 

@@ -10,10 +10,8 @@ from typing import Any
 
 import click
 
-from horae.cli import connection
-from horae.cli.client import EngineUnreachableError
+from horae.cli import client, connection, group
 from horae.cli.connection import CommandClock, Place, ask
-from horae.cli.group import SharedGroup
 from horae.cli.options import answer_options, option, place_options
 from horae.cli.output import Output, echo, print_answer, print_rows, print_table
 from horae.core import access, scope
@@ -23,7 +21,7 @@ from horae.store.ledger import BookLedger
 from horae.web import keys
 
 
-@click.group(cls=SharedGroup)
+@click.group(cls=group.SharedGroup)
 def token() -> None:
     """Manage access tokens and sessions.
 
@@ -177,7 +175,7 @@ def open_(*, only_print: bool, calendar: bool, place: Place) -> None:
     far = connection.engine_at(place)
     if far is None:
         reason = "no engine is running; start it with `horae up`"
-        raise EngineUnreachableError(str(place.directory), reason)
+        raise client.EngineUnreachableError(str(place.directory), reason)
     if calendar:
         said = far.get("calendar")
         echo(said["url"] or said["path"])

@@ -8,9 +8,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from horae.cli.client import Far
+from horae.cli import client, output
 from horae.cli.connection import CommandClock, Place, T, ask, write_with
-from horae.cli.output import Form, Output, echo
 from horae.config import secrets_of
 from horae.context import Context, find_agents
 from horae.sources.triggers.service import VERBS, Triggers
@@ -28,7 +27,7 @@ class TriggerAccess:
     def write(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
         is_alone = False
 
-        def through(far: Far) -> T:
+        def through(far: client.Far) -> T:
             return self._ask(lambda ledger: work(RemoteTriggers(far, **self._parts(ledger))))
 
         async def alone(ledger: BookLedger) -> T:
@@ -39,7 +38,7 @@ class TriggerAccess:
         done = write_with(self.place, through, alone)
         if is_alone:
             stored = f"what is stored in {self.place.directory} takes effect after `horae up`"
-            echo(f"no engine is running; {stored}", err=True)
+            output.echo(f"no engine is running; {stored}", err=True)
         return done
 
     def _ask(self, work: Callable[[BookLedger], Awaitable[T]]) -> T:
@@ -56,14 +55,14 @@ class TriggerAccess:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        found = find_agents(self.place.config, say=Output(Form.TABLE).say)
+        found = find_agents(self.place.config, say=output.Output(output.Form.TABLE).say)
         return frozenset(each.name for each in found.registry)
 
 
 class RemoteTriggers(Triggers):
     """Triggers beside a running engine: read here, changed there."""
 
-    def __init__(self, far: Far, **parts: Any) -> None:
+    def __init__(self, far: client.Far, **parts: Any) -> None:
         super().__init__(**parts)
         self.far = far
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from horae.cli import options
-from horae.cli.client import Far
+from horae.cli import client, options
 from horae.cli.connection import BRIEF, EmptyRootError, Place, read, refuse_no_root
 from horae.cli.log import EVENTS, level_option, logging_to, plain_line
 from horae.cli.options import flag, option
@@ -109,7 +108,7 @@ def up(
         if config.store is not None:
             return asyncio.run(take_part(config, **how))
         # A command has the lock for a moment; an engine that has it answers.
-        gives_up_at, far = monotonic() + BRIEF.total_seconds(), Far(config.data)
+        gives_up_at, far = monotonic() + BRIEF.total_seconds(), client.Far(config.data)
         while lock.holder_of(config.data) and not far.answers() and monotonic() < gives_up_at:
             sleep(0.02)
         return asyncio.run(run_plans(config, shown=shown, **how))
@@ -537,7 +536,7 @@ def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> 
             return asked or seen
         seen = holder.pid
         # Without an answer it may be starting, or stopping already.
-        if asked is None and Far(place.directory, pid=holder.pid).answers():
+        if asked is None and client.Far(place.directory, pid=holder.pid).answers():
             _signal(place, holder.pid)
             asked = holder.pid
         if not waits:

@@ -10,18 +10,17 @@ from typing import Final
 import click
 
 from horae import __version__
-from horae.cli.options import flag
-from horae.cli.output import json_text
+from horae.cli import options, output
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
 from horae.files.read import decoded, read_plan
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@flag(
+@options.flag(
     "--json", "Wrap the output: {ok, verb, data | error}; ok: the command worked.", name="wrapped"
 )
-@flag("--agent", "No prompts, no colour.")
+@options.flag("--agent", "No prompts, no colour.")
 @click.version_option(__version__, prog_name="wb", message="%(prog)s %(version)s")
 @click.pass_context
 def wb(ctx: click.Context, *, wrapped: bool, agent: bool) -> None:  # noqa: ARG001 - nothing prompts
@@ -110,7 +109,7 @@ def _answer(
             raise
         facts = {"code": error.code, "message": str(error), "hint": None, "retryable": False}
         shown, code = {"ok": False, "verb": verb, "error": facts}, error.exit_code
-    click.echo(json_text(shown, indent=2, sort_keys=True))
+    click.echo(output.json_text(shown, indent=2, sort_keys=True))
     return code
 
 
