@@ -23,15 +23,8 @@ from horae.errors import Exit, HoraeError
 from horae.files.read import PlanFileError, PlanMissingError, StrPath, find_plans, read_plan
 from horae.org.document import read
 from horae.process.ready import unread, why_unready
+from horae.sources.agents import runner
 from horae.sources.agents.rules import AgentDefinition, AgentError, parse_agent
-from horae.sources.agents.runner import (
-    Agent,
-    AgentHost,
-    AgentNotFoundError,
-    BlockAgents,
-    Registry,
-    provider_of,
-)
 from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.source import CrewCadence, CrewSource, Roster, SingleKeeper
@@ -91,7 +84,7 @@ class Context:
     def readiness(self) -> Readiness:
         return Readiness(self)
 
-    def agents(self) -> Registry:
+    def agents(self) -> runner.Registry:
         return find_agents(self.config).registry
 
     def trigger_parts(self, **parts: Any) -> dict[str, Any]:
@@ -116,11 +109,11 @@ class Readiness:
         self._is_elsewhere = config.store is not None  # runs are made on other machines, too
 
     @property
-    def _settings(self) -> Registry:
+    def _settings(self) -> runner.Registry:
         return settings_registry(self._context.config)
 
     async def of_entries(self, entries: Iterable[Listed]) -> dict[int, Unready]:
-        plans: list[Registry] = []  # of all entries, once it is read
+        plans: list[runner.Registry] = []  # of all entries, once it is read
         found = {}
         for each in entries:
             if isinstance(each.item, Entry):
@@ -128,7 +121,7 @@ class Readiness:
                 found.update({} if why is None else {each.number: why})
         return found
 
-    async def _of_entry(self, entry: Entry, plans: list[Registry]) -> Unready | None:
+    async def _of_entry(self, entry: Entry, plans: list[runner.Registry]) -> Unready | None:
         if self._is_elsewhere or entry.policy.requires:
             return None  # only the machine that it runs on can tell
         is_read = entry.work in {Work.COMMAND, Work.PROMPT, Work.TICK}
@@ -169,7 +162,7 @@ class Readiness:
         return why or unread(self._secrets, known)
 
     async def of_agent(
-        self, name: str, tools: ToolPolicy | None = None, plans: list[Registry] | None = None
+        self, name: str, tools: ToolPolicy | None = None, plans: list[runner.Registry] | None = None
     ) -> Unready | None:
         card = await self._context.trigger_store.agent(name)
         if card is not None:
@@ -179,7 +172,7 @@ class Readiness:
             plans.append(await asyncio.to_thread(self._context.agents))
         try:
             agent = plans[0].get(name)
-        except AgentNotFoundError as error:
+        except runner.AgentNotFoundError as error:
             return Unready(error.reason, error.fix)
         return self._of_agent(plans[0], agent, tools)
 
@@ -197,7 +190,7 @@ class Readiness:
         return self._of_agent(self._settings, unnamed(Origin("request", 1)), None)
 
     def _of_agent(
-        self, registry: Registry, agent: Agent, tools: ToolPolicy | None
+        self, registry: runner.Registry, agent: runner.Agent, tools: ToolPolicy | None
     ) -> Unready | None:
         if self._is_elsewhere and registry.command_of(agent):
             return None  # as above
@@ -236,10 +229,10 @@ def crew_source(
 # Which agents there are
 
 
-def settings_registry(config: Config) -> Registry:
-    return Registry(
+def settings_registry(config: Config) -> runner.Registry:
+    return runner.Registry(
         command=lambda: config.agent_command,
-        provider=provider_of(os.environ, config.secrets),
+        provider=runner.provider_of(os.environ, config.secrets),
         settings=settings_hint(config.root),
         root=Path(config.root).absolute(),
         secrets=secrets_of(config),
@@ -249,11 +242,11 @@ def settings_registry(config: Config) -> Registry:
 @dataclass(slots=True)
 class AgentLookup:
     config: Config
-    registry: Registry
+    registry: runner.Registry
     report: Say  # gets what is wrong with definitions
     keeper: str = ""  # the name of the single keeper, if there is one
     exit_code: int = Exit.OK
-    unread: list[tuple[Agent, Unready]] = field(default_factory=list)  # without a definition
+    unread: list[tuple[runner.Agent, Unready]] = field(default_factory=list)  # without a definition
     root: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -264,13 +257,13 @@ class AgentLookup:
         if isinstance(problem, HoraeError):
             self.exit_code = self.exit_code or problem.exit_code
 
-    def add(self, agent: Agent) -> None:
+    def add(self, agent: runner.Agent) -> None:
         try:
             self.registry.add(agent, environ=os.environ)
         except HoraeError as error:
             self.say(error)
 
-    def ticking(self) -> Iterator[Agent]:
+    def ticking(self) -> Iterator[runner.Agent]:
         config = self.config
         if config.crew_def is not None:
             yield from self._crew(os.path.abspath(config.crew_def))
@@ -279,7 +272,7 @@ class AgentLookup:
                 self.keeper = self.keeper or each.name
                 yield each
 
-    def beneath(self) -> Iterator[Agent]:
+    def beneath(self) -> Iterator[runner.Agent]:
         try:
             found = find_plans(self.root, most=self.config.plan_max_files)
         except HoraeError as error:
@@ -288,7 +281,7 @@ class AgentLookup:
         for path in found.plans:
             yield from self._defined(path, root=self.root)
 
-    def _crew(self, manifest: str) -> Iterator[Agent]:
+    def _crew(self, manifest: str) -> Iterator[runner.Agent]:
         text = self._text(manifest)
         if text is None:
             return
@@ -304,7 +297,9 @@ class AgentLookup:
                 origin, why = Origin(crew_file, member.line), f"{self._short(path)} {error.reason}"
                 kind = PlanMissingError if isinstance(error, PlanMissingError) else PlanFileError
                 self.say(kind(str(origin), f"the :DEF: of {member.name} cannot be read: {why}"))
-                stub = Agent(member.name, AgentDefinition(member.name, member.name, ""), origin)
+                stub = runner.Agent(
+                    member.name, AgentDefinition(member.name, member.name, ""), origin
+                )
                 fix = f"write the file, or correct :DEF: at {origin}"
                 self.unread.append((stub, Unready(why, fix)))
                 continue
@@ -315,7 +310,7 @@ class AgentLookup:
 
     def _defined(
         self, path: str, *, otherwise: str = "", root: str | None = None
-    ) -> Iterator[Agent]:
+    ) -> Iterator[runner.Agent]:
         text = self._text(path, root=root)
         if text is None or (root is not None and _TAG not in text):
             return
@@ -335,7 +330,7 @@ class AgentLookup:
                     fix = "add :ID: with a name"
                     self.say(AgentError(file, line, 1, reason="the agent has no name", fix=fix))
                     return
-                yield Agent(name, definition, Origin(file, line))
+                yield runner.Agent(name, definition, Origin(file, line))
         except AgentError as error:
             self.say(error)
 
@@ -351,19 +346,19 @@ class AgentLookup:
 
 
 def block_agents(
-    agents: Callable[[], Registry],
+    agents: Callable[[], runner.Registry],
     processes: Processes,
     place: RunSettings,
     *,
     card: Callable[[str], Awaitable[AgentCard | None]] | None = None,
-) -> BlockAgents:
-    async def find(name: str) -> tuple[AgentHost, Agent]:
+) -> runner.BlockAgents:
+    async def find(name: str) -> tuple[runner.AgentHost, runner.Agent]:
         known = None if card is None else await card(name)
         registry = await asyncio.to_thread(agents)
         agent = registry.get(name) if known is None else agent_of(known)
-        return AgentHost(registry, processes, place), agent
+        return runner.AgentHost(registry, processes, place), agent
 
-    return BlockAgents(find)
+    return runner.BlockAgents(find)
 
 
 def find_agents(
