@@ -186,11 +186,7 @@ def remove_tree(path: StrPath) -> None:
 
 
 def spliced(content: bytes, splices: Sequence[Splice]) -> bytes:
-    r"""Return *content* with each span replaced; spans go forward and never overlap.
-
-    >>> spliced(b"* TODO one\r\n", [Splice(2, 6, b"DONE"), Splice(10, 10, b" :x:")])
-    b'* DONE one :x:\r\n'
-    """
+    """Return *content* with each span replaced; spans go forward and never overlap."""
     pieces: list[bytes] = []
     at = 0
     for number, splice in enumerate(splices, start=1):

@@ -20,11 +20,7 @@ _STATE_KEYS: Final = frozenset({"TODO", "SEQ_TODO", "TYP_TODO"})
 
 
 def read(text: str, *, was: Plan | None = None) -> Plan:
-    r"""Return the plan that *text* says; sections it shares with *was* are reused.
-
-    >>> [headline.title for headline in read("* Water the plants\n* Sleep\n").headlines]
-    ['Water the plants', 'Sleep']
-    """
+    """Return the plan that *text* says; sections it shares with *was* are reused."""
     first = _FIRST_HEADLINE.match(text)
     starts = [first.end()] if first else []
     starts.extend([found.start() + 1 for found in _NEXT_HEADLINE.finditer(text)])
@@ -60,11 +56,7 @@ def _states(text: str, starts: Sequence[int]) -> States:
 
 
 def _state_words(value: str) -> tuple[list[str], list[str]]:
-    """Return the open and the closed words of one declaration.
-
-    >>> _state_words("NEXT FINISHED")
-    (['NEXT'], ['FINISHED'])
-    """
+    """Return the open and the closed words of one declaration."""
     before, bar, after = value.partition("|")
     opened = [word.partition("(")[0] for word in before.split()]
     closed = [word.partition("(")[0] for word in after.replace("|", " ").split()]

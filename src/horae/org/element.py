@@ -46,11 +46,7 @@ def keywords(section: str, start: int = 0) -> list[Keyword]:
 
 
 def bare(section: str, start: int = 0) -> str:
-    r"""Return the section with all that stands inside blocks blanked out, places kept.
-
-    >>> bare("see\n#+begin_quote\nSCHEDULED: <2026-06-06>\n#+end_quote\n").split()
-    ['see']
-    """
+    """Return the section with all that stands inside blocks blanked out, places kept."""
     if "#+" not in section:
         return section
     ends = _Ends(section, start)

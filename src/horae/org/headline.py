@@ -52,11 +52,7 @@ def read_headline(section: str, states: frozenset[str]) -> Headline:
 
 
 def _split_tags(title: str) -> tuple[str, tuple[str, ...]]:
-    """Return title and tags; a last word in colons is cut even if it is no tag.
-
-    >>> _split_tags("Cron wins :workflow:urgent:")
-    ('Cron wins', ('workflow', 'urgent'))
-    """
+    """Return title and tags; a last word in colons is cut even if it is no tag."""
     head, _, last = title.rpartition(" ")
     if head[-1:].isalnum() and _TAG_RUN.fullmatch(last) and "::" not in last:
         return head, tuple(last[1:-1].split(":"))

@@ -44,12 +44,7 @@ class HeadlineRow(TypedDict):
 
 
 def query(text: str) -> list[HeadlineRow]:
-    r"""Return what is written on each headline of a plan.
-
-    >>> row = query("* TODO Water the plants :home:\nSCHEDULED: <2026-06-06 Sat +2d>\n")[0]
-    >>> row["state"], row["title"], row["tags"], row["scheduled"]["repeat"]
-    ('TODO', 'Water the plants', ['home'], '+2d')
-    """
+    """Return what is written on each headline of a plan."""
     with collector_paused(when=len(text) > LARGE):
         return [row(headline) for headline in read(text).headlines]
 

@@ -107,12 +107,9 @@ def tangle(text: str) -> TangleData:
 
 
 def validate(text: str) -> list[Finding]:
-    r"""Return what would keep the worlds of a plan from running; [] means nothing.
+    """Return what would keep the worlds of a plan from running; [] means nothing.
 
     An input must be put out inside the workflow that the component belongs to, at any depth of it.
-
-    >>> validate("* Digest :workflow:\n** Fetch :component:\n")[0]["message"]
-    'component has no source block'
     """
     findings: list[tuple[int, Finding]] = []
     inside: dict[int, set[str | None]] = {}  # by workflow: what is put out anywhere below it

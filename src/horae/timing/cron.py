@@ -148,11 +148,7 @@ class Cron:
         return count_any([self], start, end)
 
     def describe(self) -> str:
-        """Return the rule in words.
-
-        >>> Cron("*/15 9-17 * * MON-FRI").describe()
-        'every 15 minutes from 09:00 to 17:45 on Monday to Friday'
-        """
+        """Return the rule in words."""
         words = words_of(self._meaning())
         return f"{words}, which never occurs" if self.never else words
 

@@ -91,12 +91,7 @@ def parse_cadence(text: str) -> timedelta:
 
 
 def format_duration(length: timedelta) -> str:
-    """Return a length of time as a setting would name it, cut to the millisecond.
-
-    >>> for seconds in (0, 45, 5400, 93784, 864000, 1209600, 0.25, -90):
-    ...     print(format_duration(timedelta(seconds=seconds)), end=" ")
-    0s 45s 1h30m 1d2h3m4s 10d 2w 250ms -1m30s
-    """
+    """Return a length of time as a setting would name it, cut to the millisecond."""
     if length <= -_UNITS["ms"]:
         return f"-{format_duration(-length)}"
     if length and not length % _UNITS["w"]:

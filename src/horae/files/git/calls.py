@@ -117,11 +117,7 @@ class GitOutput(NamedTuple):
 
 
 def masked(text: str) -> str:
-    """Return *text* without the credentials of the addresses in it.
-
-    >>> masked("unable to access 'https://me:s3cret@git.example/x.git?token=s3cret&a=1'")
-    "unable to access 'https://***@git.example/x.git?token=***&a=1'"
-    """
+    """Return *text* without the credentials of the addresses in it."""
     return _QUERY.sub(r"\1***", _CREDENTIALS.sub("***@", text))
 
 

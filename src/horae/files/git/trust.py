@@ -143,11 +143,7 @@ def is_allowed(key: str, value: str = "") -> bool:
 
 
 def line_of(lines: Iterable[str], key: str) -> int | None:
-    r"""Return the line that sets *key*, counted from 1.
-
-    >>> line_of(["[core]", "\tbare = false", '[filter "x"] smudge = rm', ""], "filter.x.smudge")
-    3
-    """
+    """Return the line that sets *key*, counted from 1."""
     prefix = ""
     for number, line in enumerate(lines, start=1):
         rest = line

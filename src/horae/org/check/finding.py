@@ -54,11 +54,7 @@ def is_fired(headline: Headline) -> bool:
 
 
 def shown(text: str) -> str:
-    r"""Return *text* as a message can hold it: quoted, cut if long, nothing left to obey.
-
-    >>> print(shown("soon"), shown("\x1b[2J"), len(shown("x" * 1_000_000)))
-    'soon' '\x1b[2J' 62
-    """
+    """Return *text* as a message can hold it: quoted, cut if long, nothing left to obey."""
     return repr(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
 
 
