@@ -131,10 +131,6 @@ class Trigger:
     updated_at: datetime
 
     @property
-    def address(self) -> str:
-        return f"trigger:{self.id}"
-
-    @property
     def key(self) -> str:
         """The key of a one-time trigger: each time it is enabled again it is another one."""
         return self.id if self.times <= 1 else f"{self.id}:{self.times}"
@@ -302,8 +298,8 @@ def scanned(trigger: Trigger) -> Scanned:
     origin = entry.Origin(definition.file or f"triggers/{definition.name}", 1)
     text = order_of(trigger).text()
     body = digest_of(trigger.id + text)  # two triggers may say the same and are still two
-    mark = Mark(trigger.address, definition.name, kind.rule_text(trigger.key), body)
-    about = (trigger.address, origin, definition.name)
+    about = (f"trigger:{trigger.id}", origin, definition.name)
+    mark = Mark(about[0], definition.name, kind.rule_text(trigger.key), body)
     if not definition.is_enabled:
         is_gone = definition.file and definition.is_wanted is None
         reason = GONE if is_gone else "the trigger is disabled"
