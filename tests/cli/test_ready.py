@@ -160,7 +160,9 @@ def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
         [held] = home("trigger", "history", "once", "--json").data
         assert (held["status"], POLICY in held["reason"]) == ("pending", True)
         assert home("trigger", "show", "once", "--json").data["enabled"] is True
-        Path(".agentd/workflows/once.yml").write_text(ONCE)
+        # In one step: an empty file that is read meanwhile is a receipt of its own.
+        Path("once.new").write_text(ONCE)
+        Path("once.new").replace(".agentd/workflows/once.yml")
         wait_until(lambda: not home("trigger", "show", "once", "--json").data["enabled"])
         [done] = home("trigger", "history", "once", "--json").data
         assert (done["status"], done["source_id"]) == ("completed", held["source_id"])
