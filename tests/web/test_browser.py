@@ -79,8 +79,14 @@ class Person:
 
     def click(self, selector: str) -> None:
         """Click on the first element that fits and can be seen."""
-        self.until(lambda: next((each for each in self.all(selector) if each.is_displayed()), None))
-        next(each for each in self.all(selector) if each.is_displayed()).click()
+
+        def clicked() -> bool:
+            found = next((each for each in self.all(selector) if each.is_displayed()), None)
+            if found is not None:
+                found.click()  # the page may just have written it anew: then it is looked for again
+            return found is not None
+
+        self.until(lambda: clicked() or None)
 
     def press(self, label: str, *, inside: str = "main") -> None:
         """Click on the button that says this, and has not just changed."""
