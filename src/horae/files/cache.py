@@ -29,9 +29,8 @@ Stamp: TypeAlias = "tuple[int, ...]"
 class FileCache(Generic[Kept]):
     """The files beneath a root that hold entries, each read only if it has changed.
 
-    *reader* names the code and the zone that a file was understood by; what another one made of
-    it is not taken over. *understand* gives what is worth keeping for the next time the file
-    changes, and its entries; what it raises is a problem of that file alone.
+    *reader* names the code and the zone that a file was understood by. *understand* gives what is
+    worth keeping for the next time, and the entries; what it raises is a problem of that file.
     """
 
     root: StrPath

@@ -65,9 +65,8 @@ def read_yaml(
 ) -> Data:
     r"""Return the data of one YAML document, or raise YamlError.
 
-    Every scalar is text. Only a value that is not there is None; `""`, `null` and `~` are the
-    text they are. *name* and *line* say what the text is called and on which line of its file it
-    begins.
+    Every scalar is text, `null` and `~` too; only a value that is not there is None. *name* and
+    *line* say what the text is called and on which line of its file it begins.
 
     >>> read_yaml("id: 042\nwhen: 2026-13-45\nowner:\ntags: [on, '']")
     {'id': '042', 'when': '2026-13-45', 'owner': None, 'tags': ['on', '']}
@@ -108,10 +107,8 @@ _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 def _measure(source: _YamlText, *, limit: int) -> None:
     """Refuse what no library should see; nothing here depends on reading quotes or comments.
 
-    A flow collection needs a bracket of its own and a block collection a column of its own,
-    shared at most by a mapping and its list. So a text that passes nests at most
-    MAX_BRACKETS + 2 * MAX_INDENT deep in every reading of it. The library's event reader keeps
-    its levels on the heap and reads at most 1,024 characters ahead of the event we ask for.
+    Each level needs a bracket or a column of its own, so a text that passes nests at most
+    MAX_BRACKETS + 2 * MAX_INDENT deep in every reading of it.
     """
     body = source.body
     # The characters first: they are never more than the bytes, and a surrogate has no bytes.

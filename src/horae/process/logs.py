@@ -19,10 +19,7 @@ _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 def tidy(directory: Path, *, now: datetime, keep: timedelta, most: int) -> int:
-    """Remove the output of days that are over by *keep*, then the oldest until *most* is left.
-
-    Today's output always stays. Return how many runs are gone.
-    """
+    """Remove output older than *keep*, then the oldest until *most* bytes and today's are left."""
     gone = left = 0
     for day in sorted(_children(directory), reverse=True):
         if not _DAY.fullmatch(day.name) or not day.is_dir():

@@ -37,9 +37,8 @@ _OWN_FILES: Final = ("token", "host", "post.key")  # of the data directory, unde
 class NamedSecrets:
     """Secrets as the settings and an environment name them, and those in a data directory.
 
-    `store` is the address of a shared ledger, which is nobody else's. Without `may_call` no
-    command is called: whoever only looks at a plan starts nothing. `keeps` and `forgets` see to
-    the files of the data directory.
+    `store` is the address of a shared ledger. Without `may_call` no command is called. `keeps`
+    and `forgets` see to the files of the data directory.
     """
 
     sources: Mapping[str, secret.SecretSource]

@@ -21,11 +21,9 @@ _C = ctypes.CDLL(None, use_errno=True)
 
 
 def signal_below(root: int, signals: Collection[int], spare: Collection[int] = ()) -> int:
-    """Signal every process below one, except some and what is below those; return how many.
-
-    Numbers mostly go up from parent to child, so one pass that signals as it reads comes near
-    the whole tree; the caller repeats until nothing is left.
-    """
+    """Signal every process below one, except some and what is below those; return how many."""
+    # Numbers mostly go up from parent to child, so one pass comes near the whole tree; the caller
+    # repeats until nothing is left.
     known, count = {root}, 0
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal()):
         line = _stat(pid)

@@ -203,10 +203,7 @@ def _kill(group: int, number: signal.Signals) -> None:
 
 
 class _Drain:
-    """A pipe that is read while a program writes, and keeps the first *limit* bytes of it.
-
-    The event loop's own would wait for whatever else holds the other end.
-    """
+    """A pipe whose first bytes are kept; the loop's own would wait for all that hold its end."""
 
     def __init__(self, limit: int) -> None:
         self._outlet, self.inlet = os.pipe()
