@@ -399,7 +399,7 @@ def _sources(
         started_at=now(),
         data=host.place.data if is_single else None,
         follow_up=None if crew.keeper is None else crew.keeper.settle,
-        now=now,
+        clock=now,
         root=root,
     )
     board = BoardSource(

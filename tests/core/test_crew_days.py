@@ -210,7 +210,7 @@ class Box:
         now = self.clock.now()
         self.starts.append(now)
         source = CrewSource(
-            self.manifest, CrewCadence(now), data=self.home, inline=True, now=self.clock.now
+            self.manifest, CrewCadence(now), data=self.home, inline=True, clock=self.clock.now
         )
         self.engine = Engine(
             clock=self.clock,

@@ -696,7 +696,7 @@ async def test_ticks_come_by_themselves_in_their_rhythm(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backoff, "GRACE", timedelta(milliseconds=300))
-    source = partial(CrewSource, now=SystemClock().now)
+    source = partial(CrewSource, clock=SystemClock().now)
     monkeypatch.setattr(horae.context, "CrewSource", source)
     ground.crew(":INTERVAL: 300")
     ground.agent("echo x >> SIDE/ticks")

@@ -212,7 +212,7 @@ def test_a_single_keeper_is_called_as_its_file_says_and_stays_the_same(tmp_path:
     file.write_text("* The gardener :agent:\n:PROPERTIES:\n:ID: ann\n:END:\nYou keep.\n")
     later = iter((START, START + HOUR, START + 2 * HOUR))
     source = CrewSource(
-        file, CrewCadence(START), keeper=SingleKeeper(file, None, HOUR), now=lambda: next(later)
+        file, CrewCadence(START), keeper=SingleKeeper(file, None, HOUR), clock=lambda: next(later)
     )
 
     def called() -> tuple[str, str, tuple[str, ...], datetime]:
@@ -248,7 +248,7 @@ def test_who_joins_later_begins_when_it_is_seen_and_the_others_stay_as_they_were
     manifest = tmp_path / "crew.org"
     manifest.write_text(member("wren", ":DEF: w.org"))
     now = START
-    source = CrewSource(manifest, CrewCadence(START), now=lambda: now)
+    source = CrewSource(manifest, CrewCadence(START), clock=lambda: now)
     asyncio.run(source.scan({}))
     now = START + 5 * HOUR
     manifest.write_text(member("wren", ":DEF: w.org") + member("moss", ":DEF: m.org"))

@@ -116,7 +116,7 @@ class CrewSource:
     keeper: SingleKeeper | None = None
     follow_up: Callable[[Filed], Awaitable[None]] | None = None
     inline: bool = False
-    now: Callable[[], datetime] | None = None
+    clock: Callable[[], datetime] | None = None
     is_in_plan: bool = False  # whether the manifest stands beneath the plan root
     name: str = field(default="crew", init=False)
 
@@ -152,7 +152,7 @@ class CrewSource:
 
     def _members(self, text: str) -> Iterator[Scanned]:
         crew, rhythm = rules.parse_crew(text, self._manifest), self.rhythm
-        now = rhythm.started_at if self.now is None else self.now()
+        now = rhythm.started_at if self.clock is None else self.clock()
         before, self._firsts = self._firsts, {}  # a member that leaves and comes back is new
         index = 0  # of those that are new, or tick otherwise now
         for member in crew.members:
