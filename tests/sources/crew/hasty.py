@@ -12,6 +12,6 @@ from horae.timing import backoff
 if __name__ == "__main__":
     vars(backoff)["GRACE"] = timedelta(milliseconds=300)
     source = vars(context)["CrewSource"]
-    vars(context)["CrewSource"] = functools.partial(source, now=SystemClock().now)
+    vars(context)["CrewSource"] = functools.partial(source, clock=SystemClock().now)
     sys.argv[0] = "horae"
     main()
