@@ -121,7 +121,7 @@ LAYOUT: Final = [
         stamp("2026-06-13 09:00"),
         (2, 12),
         ("'2026-06-13 09:00'", "not in brackets"),
-        "SCHEDULED: <2026-06-13>",
+        "SCHEDULED: <2026-06-13 09:00>",
         clean=stamp("<2026-06-13 09:00>"),
     ),
     Case(

@@ -149,6 +149,15 @@ def test_words_that_the_rule_does_not_keep_are_pointed_at_with_the_rule_they_mea
     assert finding.fix == "these words mean 0 9 * * MON"
 
 
+def test_the_second_of_two_entries_with_one_title_is_not_armed() -> None:
+    [finding] = [each for each in found(scheduled("0 9 * * *") * 2) if each.code == "name-twice"]
+    first = scheduled("0 9 * * *")
+    assert finding.line == first.count("\n") + 1
+    assert "has the same name" in finding.message
+    assert finding.fix == "give one of the two an :ID:"
+    assert [each for each in found(first) if each.code == "name-twice"] == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

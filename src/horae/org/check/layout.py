@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 _PLANNING: Final = re.compile(r"[ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):")
 _KEYWORD: Final = re.compile(r"(SCHEDULED|DEADLINE|CLOSED):[ \t]*+(.*)", re.DOTALL)
-_BARE_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?!\S)", re.ASCII)
+_BARE_STAMP: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[ \t]+(?:[^\W\d]+|[0-2]?\d:\d\d(?:-[0-2]?\d:\d\d)?|[.+-]\S+))*"
+)
 _PLANNING_ANY: Final = re.compile(
     r"^[ \t]*+((?i:scheduled|deadline|closed)):[ \t]*+[<\[]", re.MULTILINE
 )
@@ -90,8 +92,8 @@ def _void_planning(text: str, below: int) -> SectionFinding:
             fix = f"close it with {'>' if rest[0] == '<' else ']'}"
         else:
             message = f"{shown(rest)} is not in brackets, which makes this planning line invalid"
-            if date := _BARE_DATE.match(rest):
-                fix = f"write {keyword[1]}: <{date[0]}>"
+            if _BARE_STAMP.fullmatch(rest):
+                fix = f"write {keyword[1]}: <{rest}>"
     else:
         message = f"{shown(rest.strip() or text[at])} makes this planning line invalid"
     return error(at, "planning-void", message, fix)
