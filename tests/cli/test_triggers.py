@@ -324,6 +324,32 @@ def changes(ending: Ending) -> list[tuple[str, str, str]]:
     return [(row["verb"], row["what"], row["name"]) for row in ending.data]
 
 
+def test_a_trigger_of_a_file_is_changed_in_its_file(call: Call, files: Path) -> None:
+    assert files.is_dir()
+    unread = "; `horae up` or `horae trigger apply .agentd` reads the files in .agentd\n"
+    assert call("horae", "trigger", "list", "--table").out == f"no triggers{unread}"
+    assert call("horae", "agent", "list", "--table").out == f"no agents{unread}"
+    run = call("horae", "run", "daily")
+    assert (run.code, run.err.endswith(unread)) == (4, True)
+    call("horae", "trigger", "apply", ".agentd")
+    note = "horae: daily is defined in .agentd/workflows/daily.yml, which the engine applies again"
+    for words in (("edit", "daily", "--retry", "3 30s"), ("remove", "daily")):
+        assert note in call("horae", "trigger", *words).err
+    again = "horae: the engine applies the files in .agentd again; delete them\n"
+    assert again in call("horae", "trigger", "teardown", ".agentd").err
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [(("--label", "a"), "--issues or --pulls"), (("--tz", "UTC"), "--cron")]
+)
+def test_an_option_of_another_start_condition_is_refused(
+    call: Call, option: tuple[str, str], said: str
+) -> None:
+    words = ("horae", "trigger", "add", "t", "--agent", "a", "--prompt", "x", "--manual")
+    ending = call(*words, *option)
+    assert (ending.code, f"{option[0]} requires {said}." in ending.err) == (2, True)
+
+
 def test_apply_twice_changes_nothing(call: Call, files: Path) -> None:
     first = changes(call("horae", "trigger", "apply", ".agentd", "--dry-run", "--json"))
     assert first == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -71,8 +72,9 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
         found += _seen_from(each, check_board(board, now=now, crew=crew))
     for each in triggers:
         found += _seen_from(each, _check_triggers(each))
+    beside = sum(1 for each in triggers for _ in Path(each, TRIGGERS).rglob("*.y*ml"))
     found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
-    print_rows(output, [each.data() for each in found], lambda: _print(found, dict(read)))
+    print_rows(output, [each.data() for each in found], lambda: _print(found, dict(read), beside))
     has_errors = any(each.severity is Severity.ERROR for each in found)
     return sources.exit_code or (Exit.FINDINGS if has_errors else Exit.OK)
 
@@ -256,7 +258,7 @@ def _check_triggers(root: str) -> Iterator[Diagnostic]:
     yield from (note for change in changes for note in change.notes)
 
 
-def _print(found: Sequence[Diagnostic], plans: Mapping[str, Plan]) -> None:
+def _print(found: Sequence[Diagnostic], plans: Mapping[str, Plan], beside: int) -> None:
     screen = console()
     for each in found:
         line = safe(f"{each.file}:{each.line}:{each.column}: ", style="dim")
@@ -274,9 +276,9 @@ def _print(found: Sequence[Diagnostic], plans: Mapping[str, Plan]) -> None:
                 screen.print(safe(f"    {row}", style="dim"), soft_wrap=True)
         if each.fix is not None:
             screen.print(safe(f"    → {each.fix}", style="green"), soft_wrap=True)
-    files = len({each.file for each in found}) or len(plans)
+    files = len({each.file for each in found}) or len(plans) + beside
     where = f"{files} file{'s' * (files != 1)}"
     counts = [(kind, sum(each.severity is kind for each in found)) for kind in Severity]
     words = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in counts if count]
     said = f"{', '.join(words)} in {where}" if words else f"{where} checked, no problems"
-    screen.print(said if files else "no file was checked", soft_wrap=True)
+    screen.print(said if files else "no plan files, no problems", soft_wrap=True)

@@ -86,12 +86,19 @@ def run(
             raise PlanMissingError(entry)
         said = "--workflow, --input, --plan and --resume are for a file that ends in .org"
         raise click.UsageError(said)
+    place = Place.of(root=root, data=data)
+    is_new = not place.is_known
     try:
         screen = RunScreen(output, raw=raw, waits=waits)
-        return _run_entry(entry, Place.of(root=root, data=data), screen, note=note, key=key)
-    except views.EntryNotFoundError:
+        return _run_entry(entry, place, screen, note=note, key=key)
+    except views.EntryNotFoundError as error:
+        from horae.sources.triggers.source import unread_hint
+
         if is_plan:
             raise PlanMissingError(entry) from None
+        if is_new and (hint := unread_hint(root)):
+            echo(f"horae: {error}{hint}", err=True)
+            return error.exit_code
         raise
 
 

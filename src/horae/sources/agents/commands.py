@@ -57,11 +57,11 @@ def agents(*, root: str, data: str | None, output: out.Output) -> int:
 
     Agents are defined by the manifest of the crew (`crew.def`), the file of the keeper, a single
     agent that ticks at an interval (`keeper.def`), headlines tagged :agent: in the plan root, the
-    API, and files in `.agentd`.
+    API, and files in `.agentd` that `horae up` or `horae trigger apply` has read.
     """
     everybody = Everybody(root, data, output)
     rows = [_row(everybody.registry, known) for known in everybody.known]
-    out.print_rows(output, rows, lambda: _print_table(rows))
+    out.print_rows(output, rows, lambda: _print_table(rows, root))
     return everybody.exit_code
 
 
@@ -293,7 +293,9 @@ def _said(key: str, value: Any) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
+def _print_table(rows: list[dict[str, Any]], root: str) -> None:
+    from horae.sources.triggers.source import unread_hint
+
     cells = []
     for row in rows:
         called = shlex.join(row["command"] or ()) or f"({row['runner']})"
@@ -302,7 +304,8 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         )
         where = row["where"] or "by request"
         cells.append((row["agent"], called, row["model"] or "", where, can_run))
-    out.print_table(("agent", "command", "model", "where", "can run"), cells, empty="no agents")
+    empty = f"no agents{'' if rows else unread_hint(root)}"
+    out.print_table(("agent", "command", "model", "where", "can run"), cells, empty=empty)
 
 
 def _spent(facts: Mapping[str, object]) -> str:

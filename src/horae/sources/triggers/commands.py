@@ -24,7 +24,7 @@ from horae.sources.triggers import apply as files
 from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
 from horae.sources.triggers.rules import OPTIONS, DispatchStatus, parse_json
 from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError, Triggers
-from horae.sources.triggers.source import Folder, read_folder
+from horae.sources.triggers.source import FOLDER, Folder, read_folder, unread_hint
 from horae.sources.triggers.webhook import STANDARD_PREFIX, Scheme
 
 _EVENTS: Final = "session_start, session_end or context_clear"
@@ -162,7 +162,8 @@ def list_(call: TriggerCall, /, *, limit: int, offset: int) -> None:
         (each["name"], _state(each), each["agent"], when, each["id"])
         for each, when in zip(page["items"], conditions, strict=True)
     ]
-    call.print_many(page["items"], "name state agent when id", rows, empty="no triggers")
+    empty = f"no triggers{'' if rows else unread_hint(call.root)}"
+    call.print_many(page["items"], "name state agent when id", rows, empty=empty)
     left = page["total"] - offset - len(rows)
     if left > 0 and call.output.form is Form.TABLE:
         echo(f"there are {left} more: --offset {offset + len(rows)}")
@@ -209,7 +210,14 @@ def edit(call: TriggerCall, /, name: str, *, other: str | None, **given: Any) ->
     made = call.access.write(change)
     is_named = other is not None or any(each not in {None, ()} for each in given.values())
     text = "is changed" if is_named else "is unchanged; name a field to change, such as --cron"
+    _note_file(made)
     call.print(made, f"{made['name']} {text}", secret=secret)
+
+
+def _note_file(data: Mapping[str, Any]) -> None:
+    if file := data.get("file"):
+        note = f"{data['name']} is defined in {file}, which the engine applies again"
+        echo(f"horae: {note}; change or delete the file instead", err=True)
 
 
 @trigger.command()
@@ -229,6 +237,7 @@ def rotate(call: TriggerCall, /, name: str, *, secret: str | None, is_end: bool)
     made = call.access.write(lambda triggers: triggers.rotate(name, chosen))
     text = f"{made['name']} accepts two secrets until `horae trigger rotate {made['name']} --end`"
     text = f"{made['name']} accepts one secret" if is_end else text
+    _note_file(made)
     call.print(made, text, secret=made_now)
 
 
@@ -244,6 +253,8 @@ def _changes(
 
     def called(call: TriggerCall, /, **given: Any) -> None:
         done = call.access.write(lambda triggers: work(triggers, **given))
+        if name == "remove":
+            _note_file(done)
         call.print(done, said.format(**{**given, **done}))
 
     command = _call(called)
@@ -394,6 +405,8 @@ def apply_path(
         return changes
 
     changes = access.read(change) if dry_run else access.write(change)
+    if is_teardown and not dry_run and any(each.place.startswith(f"{FOLDER}/") for each in changes):
+        echo(f"horae: the engine applies the files in {FOLDER} again; delete them", err=True)
     for note in (note for each in changes for note in each.notes):
         echo(f"horae: {note}; {note.fix}", err=True)
     return folder, changes

@@ -248,6 +248,12 @@ async def sync(
     return Synced([*changes, *removed], wrong, is_whole=not folder.unread, broken=broken)
 
 
+def unread_hint(root: str) -> str:
+    """Return what an empty list of agents or triggers adds if there are files of them."""
+    read = f"`horae up` or `horae trigger apply {FOLDER}` reads the files in {FOLDER}"
+    return f"; {read}" if has_files(root) else ""
+
+
 def has_files(root: str) -> bool:
     try:
         found = _files(f"{root}/{FOLDER}", root=root)
