@@ -280,6 +280,12 @@ def test_why_tells_all_that_is_known_of_a_moment(call: Call) -> None:
 
 
 @pytest.mark.usefixtures("data")
+def test_why_says_without_an_engine_that_the_entry_may_have_changed(call: Call) -> None:
+    said = "entries as last read from the plan files (no engine is running)"
+    assert said in call("why", "Digest").err
+
+
+@pytest.mark.usefixtures("data")
 def test_why_names_the_neighbours_of_what_is_no_moment(call: Call) -> None:
     ending = call("why", "Digest@2026-04-05 10:00", "--at", LOOK, "--table")
     assert ending.out.splitlines()[3:] == [

@@ -467,6 +467,8 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         engine = connection.engine_of(place)
         said = _why_by_engine(said, place, engine)
         is_over = place.store is None and not engine.is_running
+        if output.is_text:
+            connection.say_source(engine)
     print_answer(output, said.data(), lambda: _print_why(said, is_over=is_over))
     entry = said.entry
     if not output.is_text or entry.source != "org" or entry.gone_at is not None:

@@ -36,6 +36,7 @@ _YEAR: Final = timedelta(days=366)
 _FAR: Final = 50 * _YEAR
 _GUESS: Final = "an estimate, as if the engine started now"
 _PLACE: Final = re.compile(r"(.+?):(\d{1,9})(?::\d+)?", re.ASCII)
+_DATED: Final = re.compile(r"\s*\d{4}-\d\d-\d\d(?![\w.-])")
 
 _days_option = options.number_option("--days", default=7, most=3660, text="How many days.")
 
@@ -299,7 +300,8 @@ def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> Non
     five times are shown, and the clock changes of the next year that affect the schedule. For a
     position the output also shows which rule applies, or why the entry does not run.
     """
-    place = None if what.startswith(("<", "[", "@")) else _PLACE.fullmatch(what)
+    is_text = what.startswith(("<", "[", "@")) or _DATED.match(what)
+    place = None if is_text else _PLACE.fullmatch(what)
     when = When.of(at, tz, paths=[place[1]] if place else ())
     if place is not None:
         found, headline = _at_place(place[1], int(place[2]), when)
@@ -318,7 +320,7 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
     if is_stamp and timestamp.parse_timestamp(text) is None:
         remedy = "write it like <2026-06-06 06:00 +1d>."
         raise click.UsageError(f"{text!r} is not a timestamp; {remedy}")
-    if re.fullmatch(r"\d{4}-\d\d-\d\d[ T]?[\d:]*", text.strip()):
+    if _DATED.match(text):
         raise click.UsageError(f"write a timestamp in angle brackets: '<{text.strip()}>'.")
     if os.path.exists(text):
         raise click.UsageError(f"{text} is a file; name a line of it, such as {text}:7.")

@@ -366,9 +366,10 @@ class RunNotFoundError(HoraeError, code="run_not_found", exit_code=Exit.NOT_FOUN
         self.what = what
         numbers = "runs and receipts are numbered separately"
         super().__init__(
-            f"there is no run {what}; {numbers}; `horae why ENTRY` shows the run numbers"
+            f"there is no run {what}, or `horae prune` removed it; {numbers}; "
+            "`horae why ENTRY` shows the run numbers"
             if isinstance(what, int)
-            else f"{what} has no run; `horae history` shows what ran"
+            else f"{what} has no run in the ledger: nothing ran, or `horae prune` removed its runs"
         )
 
 

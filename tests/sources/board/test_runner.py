@@ -887,7 +887,7 @@ async def test_a_receipt_that_names_nobody_is_refused_with_what_to_do(home: Home
         asked = Receipt("manual:x", Status.WAITING, because(""), NOW, NOW)
         [filed] = await stage.ledger.add(known.number, [asked], now=NOW, term=1)
         runner = runner_of(stage, processes)
-        with pytest.raises(RunError, match="has no assignee; write one into its file"):
+        with pytest.raises(RunError, match="has no assignee; set one with"):
             await runner.hold(Job(filed, Run(1, filed.number, 1, NOW), ""))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
-from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading
+from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading, as_user
 from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.zone import zone
@@ -163,7 +163,7 @@ class CrontabReader:
         zone_name = self._variables.get("CRON_TZ", self.zone).removeprefix(":")
         if found.user:
             what = f"runs as {found.user} under cron, and as the engine's user here"
-            remedy = f"prefix the command with `sudo -nu {found.user}`"
+            remedy = as_user(found.user)
             self.reading.note(number, found.column, what, remedy)
         if is_plain(found.rest):
             self._elsewhere.append((number, found.column))

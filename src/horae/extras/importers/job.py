@@ -108,6 +108,14 @@ class Reading:
         self.is_full = True
 
 
+def as_user(user: str) -> str:
+    """Return what to do with a job that another scheduler starts as another user."""
+    return (
+        f"run it by an engine of {user}, or prefix the command with `sudo -nu {user}`,"
+        " which does not work in a service of `horae service`"
+    )
+
+
 def shortened(text: str) -> str:
     """Return a text in which no word goes on and on.
 

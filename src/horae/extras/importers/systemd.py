@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
-from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading
+from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading, as_user
 from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import zone
@@ -340,7 +340,7 @@ def _note_lost(lost: Iterable[UnitSetting], unit: str, line: int, reading: Readi
     if lost:
         fix = "make sure that the command has what it needs"
         if user := next((each.value for each in lost if each.key == "User"), None):
-            fix = f"the command runs as the engine's user; prefix it with `sudo -nu {user}`"
+            fix = f"the command runs as the engine's user; {as_user(user)}"
         reading.note(line, 1, f"{unit}: not imported: {', '.join(map(str, lost))}", fix)
 
 

@@ -357,8 +357,8 @@ class DispatchRunner:
 
     def _who(self, filed: Filed, errand: Errand) -> tuple[Agent, timedelta]:
         if not filed.agents:
-            reason = f"task #{errand.task} has no assignee; write one into its file"
-            raise ports.RunError(f"{reason}, or set `board.auto_dispatch = true`")
+            assign = f"`horae task edit {errand.task} --assignee NAME`"
+            raise ports.RunError(f"task #{errand.task} has no assignee; set one with {assign}")
         try:
             members = () if self.roster is None else self.roster.members()
         except PlanFileError as error:
