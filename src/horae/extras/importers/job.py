@@ -110,10 +110,8 @@ class Reading:
 
 def as_user(user: str) -> str:
     """Return what to do with a job that another scheduler starts as another user."""
-    return (
-        f"run it by an engine of {user}, or prefix the command with `sudo -nu {user}`,"
-        " which does not work in a service of `horae service`"
-    )
+    sudo = f"prefix the command with `sudo -nu {user}`"
+    return f"run it with an engine of that user, or, outside a service of `horae service`, {sudo}"
 
 
 def shortened(text: str) -> str:
