@@ -99,9 +99,6 @@ def _lost(headline: Headline, line: int) -> _Lost | None:
     return _Lost(reason, props, calls and "agent" not in headline.tags)
 
 
-SAME_NAME: Final = " has the same name"
-
-
 def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Unarmed]:
     seen: dict[str, Origin] = {}
     for scanned in scan_plan(plan, file=file, zone_name=zone_name):
@@ -114,7 +111,7 @@ def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Una
             yield item
             continue
         name = item.address.removeprefix("id:")
-        reason = f"{first}{SAME_NAME}; give one of the two an :ID:"
+        reason = f"{first} has the same name; give one of the two an :ID:"
         if name != item.address:
             reason = f"{first} has the same :ID: {name}; change one of them"
         yield Unarmed(item.address, item.origin, item.title, reason)

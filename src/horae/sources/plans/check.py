@@ -15,14 +15,14 @@ from typing import Final, TypeAlias
 
 from horae.core.command import CommandError, call_of, shell_syntax
 from horae.core.decide import AfterError
-from horae.core.entry import PROPERTIES, PolicyError, Rule, Unarmed, policy_of
+from horae.core.entry import PROPERTIES, Entry, Origin, PolicyError, Rule, policy_of
 from horae.core.headline import is_entry
 from horae.core.project import seams
 from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
 from horae.org.check.finding import SectionFinding, place_of, shown
 from horae.org.plan import Diagnostic, Headline, Plan, SectionPlace, Severity
-from horae.sources.plans.arming import SAME_NAME, entries_of, rule_of
+from horae.sources.plans.arming import rule_of, scan_plan
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.zone import ZoneError, zone
@@ -100,11 +100,15 @@ def _same_names(name: str, plan: Plan, zone_name: str) -> Iterator[Diagnostic]:
     titles = [each.title for each in plan.headlines if is_entry(each) and "ID" not in each.props]
     if len(titles) == len(set(titles)):
         return  # so that nearly all plans are not armed for this
-    for item in entries_of(plan, file=name, zone_name=zone_name):
-        if isinstance(item, Unarmed) and SAME_NAME in item.reason:
-            why, _, fix = item.reason.partition("; ")
-            line = item.origin.line
-            yield Diagnostic(name, line, 1, "name-twice", Severity.ERROR, f"not armed: {why}", fix)
+    seen: dict[str, Origin] = {}
+    for item in (each.item for each in scan_plan(plan, file=name, zone_name=zone_name)):
+        if not isinstance(item, Entry) or item.address.startswith("id:"):
+            continue
+        first = seen.setdefault(item.address, item.origin)
+        if first != item.origin:
+            message, line = f"not armed: {first} has the same name", item.origin.line
+            fix = "give one of the two an :ID:"
+            yield Diagnostic(name, line, 1, "name-twice", Severity.ERROR, message, fix)
 
 
 @dataclass(frozen=True, slots=True)
