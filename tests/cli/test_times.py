@@ -155,7 +155,8 @@ def test_explain_says_which_rule_won_and_what_clock_changes_do(call: Call) -> No
     )
     assert lines[2] == "at 02:30 every day (America/New_York)"
     assert lines[3] == "  2026-11-15 Sun 02:30 America/New_York"
-    assert lines[8] == (
+    assert lines[8] == "policy: catch-up latest, overlap skip"
+    assert lines[9] == (
         "note: 02:30 does not exist on 2027-03-14 in America/New_York: runs at 03:00 instead"
     )
 
@@ -169,6 +170,7 @@ def test_explain_says_why_a_workflow_is_not_armed(call: Call) -> None:
     assert by_hand[1:] == [
         "there is neither a :SCHEDULE: property nor SCHEDULED",
         "on request (Europe/Berlin)",
+        "policy: overlap skip",
     ]
 
 

@@ -21,7 +21,7 @@ from horae.cli.plan_root import PlanView, When
 from horae.core import entry as rules
 from horae.core.due import due as due_lines
 from horae.core.entry import AfterRule, Entry, OnDemandRule, Task, Unarmed
-from horae.core.explain import stamp
+from horae.core.explain import entry_policy_words, stamp
 from horae.core.project import Moment, project, seams
 from horae.core.text import clock_text, moment_text, no_time_left, pause_words, wall_text, words
 from horae.files.read import PlanMissingError, read_plan
@@ -385,6 +385,9 @@ def _explained(
     lines += [f"  {moment_text(each, item.zone)}" for each in moments]
     if not moments and item.pause is None and not isinstance(item.rule, OnDemandRule | AfterRule):
         lines.append(f"  {no_time_left(item, now)}")
+    if not is_rule:
+        data["policy"] = entry_policy_words(item)
+        lines.append(f"policy: {data['policy']}")
     return data, [*lines, *(f"note: {each}" for each in changes)]
 
 
