@@ -227,7 +227,7 @@ def headline_text(job: ForeignJob, *, said: str) -> str:
     lines += [_STARS.sub(r",\1\2", note) for note in job.notes]
     if job.script:
         block = _STARS.sub(r",\1\2", job.script.rstrip("\n"))
-        lines += ["** Run :component:", "#+begin_src bash", block, "#+end_src"]
+        lines += ["** Run :component:", "#+begin_src bash :dir .", block, "#+end_src"]
     return "\n".join(lines) + "\n"
 
 
