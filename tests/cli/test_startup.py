@@ -69,4 +69,6 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.endswith("psycopg is not installed; pip install horae[postgres]\n")
+    assert done.stderr.endswith(
+        "psycopg is not installed; install Horae with its extra: `pip install '.[postgres]'` in its clone\n"
+    )

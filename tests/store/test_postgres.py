@@ -995,5 +995,5 @@ def test_without_its_library_it_says_what_to_install(tmp_path: Path) -> None:
     for command in (["up"], ["status", "--root"]):
         words = [sys.executable, "-c", code, *command, str(tmp_path)]
         ended = subprocess.run(words, capture_output=True, text=True, check=False)
-        said = "horae: psycopg is not installed; pip install horae[postgres]\n"
+        said = "horae: psycopg is not installed; install Horae with its extra: `pip install '.[postgres]'` in its clone\n"
         assert (ended.returncode, ended.stderr) == (1, said), ended

@@ -499,7 +499,11 @@ def check_store(url: str) -> Iterator[Check]:
         from horae.store.pg_wire import DIALECT, DatabaseAddress
     except ImportError as error:
         found = f"`store` is set, but {error.name} is not installed"
-        yield _fail("store", found, "pip install 'horae[postgres]'")
+        yield _fail(
+            "store",
+            found,
+            "install Horae with the extra postgres: `pip install '.[postgres]'` in its clone",
+        )
         return
     from horae.store.postgres import SCHEMA
 

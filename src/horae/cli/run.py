@@ -56,7 +56,8 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
         return Exit.TEMPORARY
     except Exception as error:  # said on stderr, whatever it is
         if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
-            extra = f"pip install horae[{_EXTRAS[error.name]}]"
+            install = f"`pip install '.[{_EXTRAS[error.name]}]'` in its clone"
+            extra = f"install Horae with its extra: {install}"
             speaker.say("missing_extra", f"{error.name} is not installed; {extra}")
             return Exit.FINDINGS
         if os.environ.get("HORAE_DEBUG"):

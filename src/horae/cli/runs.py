@@ -74,7 +74,8 @@ def run(
 
     ENTRY is an entry, or a file that ends in .org. If an engine is running, it executes the
     run, and Ctrl-C does not stop the run; otherwise this command executes the run. The exit
-    code is 0 if the run succeeded, 1 if it failed, and 124 if it exceeded its time limit.
+    code is 0 if the run succeeded, 1 if it failed, and 124 if it exceeded its time limit. With
+    an engine and without a terminal the command returns at once, with 0, unless --wait is given.
     """
     is_plan = entry.endswith(".org")
     if is_plan and os.path.isfile(entry):

@@ -417,13 +417,28 @@ def _level(event: Event) -> int:
     return logging.WARNING if status in _BAD else logging.INFO
 
 
+# Of a receipt that was held.
+_RELEASED: Final = frozenset(
+    [
+        "approved",
+        "policy_changed",
+        "agent_available",
+        "engine_restarted",
+        "ready",
+        "retry_requested",
+    ]
+)
+
+
 async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
     if event.kind == "receipt":
         filed = None if event.receipt is None else await ledger.receipt(event.receipt)
         where = "" if filed is None else f"{filed.title}  {filed.origin}"
         reason = event.facts["reason"]
         if filed is not None and filed.attempts and event.facts["status"] == Status.WAITING:
-            reason = f"attempt {filed.attempts} failed, and the next one waits: {reason}"
+            is_released = event.facts.get("reason_code") in _RELEASED
+            said = f"attempt {filed.attempts} failed, and the next one waits"
+            reason = f"{'can start' if is_released else said}: {reason}"
         return str(event.facts["status"]), f"{where}  {reason}"
     title = event.facts.get("title")
     if title is None and event.entry is not None:

@@ -28,7 +28,9 @@ _SECRET: Final = re.compile(
     r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|DSN)(?:_|$)",
     re.IGNORECASE,
 )
-_NO_SECRET: Final = re.compile(r"_(?:FILE|PATH|DIR|SOCK|NAME|LENGTH)$", re.IGNORECASE)
+_NO_SECRET: Final = re.compile(
+    r"^HORAE_(?:AFTER_)?KEY$|_(?:FILE|PATH|DIR|SOCK|NAME|LENGTH)$", re.IGNORECASE
+)  # the key of a receipt is no secret
 _IN_ADDRESS: Final = re.compile(r"\w+://[^/\s:@]*:([^/\s@]+)@")
 
 

@@ -44,7 +44,7 @@ class MissingExtraError(HoraeError):
 
     def __init__(self) -> None:
         self.reason = "the model runner needs the extra `model`"
-        self.fix = "pip install 'horae[model]'"
+        self.fix = "install Horae with the extra model: `pip install '.[model]'` in its clone"
         super().__init__(f"{self.reason}: {self.fix}")
 
 
