@@ -31,8 +31,6 @@ _CREW: Final = frozenset({Work.TICK, Work.DISPATCH})
 class SimApprovals:
     """Holds some receipts until somebody has approved them."""
 
-    source = "trigger"
-
     def __init__(self, world: World, life: Life, ledger: Ledger) -> None:
         self._world = world
         self._life = life

@@ -49,9 +49,6 @@ STOPPED: Final = Reason(ReasonCode.ENGINE_STOPPED, "horae was stopped")
 
 
 class Approvals(Protocol):
-    @property
-    def source(self) -> str: ...  # whose receipts are judged
-
     async def admit(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
         """Return the receipts that may go on; the others are held or skipped."""
 
@@ -87,7 +84,6 @@ class Engine:
         self._epoch: datetime | None = None
         self._settle_at: datetime | None = None  # when to follow up again what failed
         self._lapse_at: datetime | None = None  # when the next approval runs out
-        self._has_asked = True  # whether approvals may have been asked for since that was known
         self._has_unsettled = True
         self._settled_to: int | None = None  # how far following up has come, while it goes on
         self._asked_to = 0  # how far its alerts are filed
@@ -323,7 +319,7 @@ class Engine:
         if self.trouble is not None or self.launch.is_unsure:
             await self.launch.reconcile()  # what a ledger that failed has kept after all
             await self._offer_waiting()
-            self._has_unsettled = self._has_asked = True
+            self._has_unsettled = True
         if self._has_changed:
             await self._look_at_changes()
         if not self.is_blank:
@@ -331,9 +327,7 @@ class Engine:
                 self._has_unsettled = True
                 self._forget_followers()
             await self._decide_all(now)
-            has_lapsed = self._lapse_at is not None and self._lapse_at <= now
-            if self._approvals is not None and (self._has_asked or has_lapsed):
-                self._has_asked = False  # first: more may be asked for meanwhile
+            if self._approvals is not None:
                 self._lapse_at = await self._approvals.lapse()
             self._start_all(now)
         await self._settle_all(now)
@@ -353,7 +347,7 @@ class Engine:
     async def _look_at_changes(self) -> None:
         self._has_changed = False
         self._forget_followers()
-        self._has_unsettled = self._has_asked = True
+        self._has_unsettled = True
         await self._forget_skipped()
         await self._offer_waiting()
 
@@ -525,11 +519,7 @@ class Engine:
         self.gate.offer(each for each in receipts if each.entry not in self._missing)
 
     async def _admitted(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
-        approvals = self._approvals
-        if approvals is None or all(each.source != approvals.source for each in receipts):
-            return receipts
-        self._has_asked = True
-        return await approvals.admit(receipts)
+        return receipts if self._approvals is None else await self._approvals.admit(receipts)
 
     async def _forget_skipped(self) -> None:
         if self.gate.has_line:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from horae.core.actor import actor_words, by_words, current_actor
 from horae.core.entry import Entry, Overlap, key_time
@@ -113,7 +113,6 @@ class AgentReadiness(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class Triggers:
-    source: ClassVar[str] = NAME
     store: TriggerStore
     ledger: Ledger
     clock: Clock
