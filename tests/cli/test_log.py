@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from commands import HORAE, is_healthy, run_command, start_command
-from horae.cli.log import EVENTS, JsonFormatter, PlainFormatter, logging_to
+from horae.cli.up import EVENTS, JsonFormatter, PlainFormatter, logging_to
 from waiting import wait_until
 
 if TYPE_CHECKING:

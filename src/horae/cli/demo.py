@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.cli import client, connection, log, options, output, up
+from horae.cli import client, connection, options, output, up
 from horae.config import load
 from horae.core import clock, entry
 from horae.errors import Exit, HoraeError
@@ -102,7 +102,7 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
         config = load(root)
         # The screen of `up` would hide the first lines.
         running = up.run_plans(config, shown="plain", seconds=seconds, begin=begin, pace=PACE)
-        with log.logging_to(
+        with up.logging_to(
             "plain", level="info", zone_name=config.zone or clock.machine_zone().key
         ):
             code = asyncio.run(running)
