@@ -61,7 +61,7 @@ class Cron:
 
     def __init__(self, expression: str, zone: str = "UTC") -> None:
         texts, masks = read_masks(expression)
-        self._starred = any("*" in text for text in texts[:3])
+        self._starred = "*" in texts[0] or "*" in texts[1] or "*" in texts[2]
         self._seconds, self._minutes, self._hours, days, self._months, weekdays, years = masks
         self._years = years >> FIRST_YEAR
         self._first_second = _lowest(self._seconds)

@@ -63,27 +63,25 @@ class CronField(NamedTuple):
     values: dict[str, int]
     whole: int
     names: Sequence[str]
-    ignored: Sequence[str]  # what says nothing, in place of all values
 
 
-def _field(
-    word: str, low: int, high: int, names: Sequence[str] = (), ignored: Sequence[str] = ()
-) -> CronField:
+def _field(word: str, low: int, high: int, names: Sequence[str] = ()) -> CronField:
     values = {f"{n:02}": n for n in range(low, min(high, 9) + 1)}
     values |= {str(n): n for n in range(low, high + 1)}
     for n, name in enumerate(names, low):
         values |= {name[:3]: n, name: n}
-    return CronField(word, low, high, values, (2 << high) - (1 << low), names, ignored)
+    return CronField(word, low, high, values, (2 << high) - (1 << low), names)
 
 
 SECONDS: Final = _field("second", 0, 59)
 MINUTES: Final = _field("minute", 0, 59)
 HOURS: Final = _field("hour", 0, 23)
-DAY: Final = _field("day of month", 1, 31, ignored=("*", "?"))
+DAY: Final = _field("day of month", 1, 31)
 MONTH: Final = _field("month", 1, 12, MONTHS)
-WEEKDAY: Final = _field("weekday", 0, 7, WEEKDAYS, ignored=("*", "?"))
-YEAR: Final = _field("year", FIRST_YEAR, _LAST_YEAR, ignored=("*",))
+WEEKDAY: Final = _field("weekday", 0, 7, WEEKDAYS)
+YEAR: Final = _field("year", FIRST_YEAR, _LAST_YEAR)
 _FIELDS: Final = (SECONDS, MINUTES, HOURS, DAY, MONTH, WEEKDAY, YEAR)
+_ANY_DAY: Final = ("*", "?")
 
 
 class FieldError(Exception):
@@ -114,14 +112,20 @@ def split_fields(expression: str) -> Sequence[str]:
     return parts if len(parts) == 7 else [*parts, "*"]
 
 
-def read_masks(expression: str) -> tuple[Sequence[str], list[int]]:
+def read_masks(expression: str) -> tuple[Sequence[str], tuple[int, ...]]:
     """Return the seven fields, and the mask of each: 0 where a day field or the year is ignored."""
     texts = split_fields(expression)
+    second, minute, hour, day, month, weekday, year = texts
     try:
-        return texts, [
-            0 if text in field.ignored else mask_of(field, text)
-            for field, text in zip(_FIELDS, texts, strict=True)
-        ]
+        return texts, (  # a loop over the fields takes noticeably longer
+            mask_of(SECONDS, second),
+            mask_of(MINUTES, minute),
+            mask_of(HOURS, hour),
+            0 if day in _ANY_DAY else mask_of(DAY, day),
+            mask_of(MONTH, month),
+            0 if weekday in _ANY_DAY else mask_of(WEEKDAY, weekday),
+            0 if year == "*" else mask_of(YEAR, year),
+        )
     except FieldError as error:
         refused = error
     tokens = list(re.finditer(r"\S+", expression))
