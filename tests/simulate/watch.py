@@ -147,6 +147,7 @@ class Watch:
         self._shown: dict[int, datetime | None] = {}
         self._event = 0
         self._number = 0
+        self._undecided = 0  # the last receipt before the decision that is looked at
         self._again = 0
         self._alarms: dict[int, tuple[str, int]] = {}  # what each waits for, and armed since when
 
@@ -197,6 +198,7 @@ class Watch:
     async def before(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Take note of what is shown to people before it is decided."""
         if name == "decide":
+            self._undecided = self._number
             for step in args[0]:
                 listed = await self._world.ledger.entry(step.entry.number)
                 self._shown[step.entry.number] = None if listed is None else listed.next_at
@@ -222,7 +224,7 @@ class Watch:
             for number in args[0]:
                 self._followed_up(number)
         if name == "decide":
-            self._decided(args[0], now)
+            self._decided(args[0])
         if is_entry:
             await self._look_at_entries(now, is_set_back=name == "set_back")
 
@@ -300,12 +302,13 @@ class Watch:
             if filed is not None and filed.receipt.reason.code == ReasonCode.ENGINE_STOPPED:
                 self.seen["ended by a stop"] += 1
 
-    def _decided(self, steps: Sequence[EntryStep], now: datetime) -> None:
+    def _decided(self, steps: Sequence[EntryStep]) -> None:
         """Look at what one decision made of the moments of each entry."""
         by_entry: dict[int, list[Seen]] = {step.entry.number: [] for step in steps}
         for number in reversed(self.receipts):
             seen = self.receipts[number]
-            if seen.filed.decided_at != now or seen.filed.entry not in by_entry:
+            # Another commit at the same time may have filed some too: the end of a pause.
+            if number <= self._undecided or seen.filed.entry not in by_entry:
                 break
             by_entry[seen.filed.entry].append(seen)
         for step in steps:

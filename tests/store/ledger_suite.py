@@ -1596,6 +1596,24 @@ class ClockSuite:
         assert len(keys) == 11
 
     @story
+    async def test_a_pause_covers_the_times_that_come_again(self, ledger: Ledger) -> None:
+        [entry] = await taken(ledger, workflow("Poll", "0 * * * *"))
+        later = NINE + 4 * HOUR
+        await decided(ledger, entry, later)
+        await ledger.pause(entry.number, now=later, until=later + HOUR, term=1)
+        await ledger.set_back(now=NINE, term=1)
+        assert await ledger.wake(now=later + 2 * HOUR, term=1) == [entry.number]
+        [skipped] = [
+            each
+            for each in (await ledger.receipts()).receipts
+            if each.decided_at == later + 2 * HOUR
+        ]
+        assert (skipped.receipt.planned_at, skipped.receipt.count) == (NINE + HOUR, 5)
+        assert str(skipped.receipt.reason) == (
+            "paused from 2026-04-01T09:00:00Z to 2026-04-01T14:00:00Z"
+        )
+
+    @story
     async def test_a_year_ahead_and_back_costs_one_interval_at_most(self, ledger: Ledger) -> None:
         rest = "* Rest :workflow:\nSCHEDULED: <2026-04-01 Wed 09:00 .+1h>\n"
         once = "* Once :workflow:\nSCHEDULED: <2026-04-01 Wed 10:00>\n"

@@ -68,6 +68,7 @@ def set_back(book: Book, *, now: datetime) -> int:
     if not rows:
         return 0
     book.change("receipt.give_up_keys", now=now)
+    book.change("entry.pause_set_back", now=now)
     count = sum(_set_back(book, row, now=now) for row in rows)
     if count:
         book.tell("set_back", now=now, facts={"entries": count})

@@ -230,6 +230,10 @@ UPDATE entry SET paused_at = :now, paused_until = :until, pause_note = :note,
   paused_by = :by, next_at = NULL
 WHERE number = :number AND paused_at IS NULL AND gone_at IS NULL;
 
+-- name: pause_set_back
+-- Let a pause that began by a clock which ran ahead begin now: what comes again is within it.
+UPDATE entry SET paused_at = :now WHERE paused_at > :now;
+
 -- name: resume
 -- End an entry's rest; how often it failed before counts no more.
 UPDATE entry SET paused_at = NULL, paused_until = NULL, pause_note = NULL, paused_by = NULL,
