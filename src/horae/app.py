@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from horae.core.launch import Launch
     from horae.core.ports import Clock, Ended, Held, Job, Process, Run, Runner, Unreleased
     from horae.org.plan import Diagnostic
-    from horae.store.ledger import BookLedger
+    from horae.store.book import BookLedger
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
-    from horae.store.ledger import BookLedger
+    from horae.store.book import BookLedger
 
     Say = Callable[[HoraeError | Diagnostic], None]
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Ledger
     from horae.core.receipt import Filed
-    from horae.store.ledger import BookLedger
+    from horae.store.book import BookLedger
 
 P = ParamSpec("P")
 

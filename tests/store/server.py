@@ -21,7 +21,7 @@ from store.ledger_suite import NOW
 if TYPE_CHECKING:
     import signal
 
-    from horae.store.ledger import BookLedger
+    from horae.store.book import BookLedger
 
 SCHEMA = "horae"
 TABLES = (

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.entry import Entry
-    from horae.store.book import Book
-    from horae.store.ledger import BookLedger
+    from horae.store.book import Book, BookLedger
 
 ENDS = (Status.DONE, Status.FAILED, Status.NO_WORK, Status.KILLED)
 

@@ -34,8 +34,8 @@ from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
 from horae.store import moving
 from horae.store.access import BookTokens
+from horae.store.book import ANYBODY
 from horae.store.leases import LeaseOverError
-from horae.store.ledger import ANYBODY
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations, named
 from horae.store.sqlite import SqliteLedger

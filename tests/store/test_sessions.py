@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from horae.store.ledger import BookLedger
+    from horae.store.book import BookLedger
 
 READS = frozenset({Scope.READ})
 

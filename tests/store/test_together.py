@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from horae.store.book import Book
-    from horae.store.ledger import BookLedger
+    from horae.store.book import Book, BookLedger
 
 
 @pytest.fixture(params=["sqlite", "memory", "postgres"])

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from horae.core.receipt import Filed
     from horae.core.tool_policy import ToolPolicy
-    from horae.store.ledger import BookLedger
+    from horae.store.book import BookLedger
 
 ID = "550e8400-e29b-41d4-a716-446655440001"
 CRON = {"kind": "cron", "cron_expr": "0 9 * * MON-FRI", "agent": "worker", "prompt": "Report."}

@@ -28,7 +28,7 @@ from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import StrPath, names_of
 from horae.sources.crew.tick import agent_state
 from horae.store import database, sql
-from horae.store.ledger import ANYBODY, BookLedger
+from horae.store.book import ANYBODY, BookLedger
 from horae.store.lock import DataLockedError, holder_of
 from horae.store.sqlite import SqliteLedger
 from horae.timing.rfc3339 import parse_rfc3339

@@ -31,7 +31,7 @@ from horae.errors import Exit
 from horae.extras.simulate import Outage, Simulation
 from horae.sources.plans.arming import scan_plan
 from horae.store import arming, sqlite
-from horae.store.ledger import BookLedger
+from horae.store.book import BookLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
 from horae.timing.zone import local
 

@@ -17,7 +17,7 @@ from horae.cli.output import Output, echo, print_answer, print_rows, print_table
 from horae.core import access, scope
 from horae.errors import HoraeError
 from horae.store.access import BookSessions, BookTokens
-from horae.store.ledger import BookLedger
+from horae.store.book import BookLedger
 from horae.web import keys
 
 

@@ -13,7 +13,7 @@ from horae.cli.connection import CommandClock, Place, T, ask, write_with
 from horae.config import secrets_of
 from horae.context import Context, find_agents
 from horae.sources.triggers.service import VERBS, Triggers
-from horae.store.ledger import ANYBODY, BookLedger
+from horae.store.book import ANYBODY, BookLedger
 
 
 class TriggerAccess:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from horae.cluster.lease import Leader, Membership
     from horae.process.run_settings import RunSettings
-    from horae.store.ledger import BookLedger
+    from horae.store.book import BookLedger
 
 log = logging.getLogger(__name__)
 

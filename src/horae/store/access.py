@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Final
 from horae.core import access
 from horae.core.access import Session, Token
 from horae.core.scope import OPERATOR, Scope, parse_scopes, scope_words
+from horae.store.book import ANYBODY
 from horae.store.codec import moment, plain
 from horae.store.database import looking_into
-from horae.store.ledger import ANYBODY
 from horae.store.sql import theme
 
 if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from horae.store.book import Book
-    from horae.store.ledger import BookLedger
+    from horae.store.book import Book, BookLedger
 
 _RESTORE: Final = theme("restore")
 _AGENT: Final = 200  # characters of what a browser calls itself

@@ -1,18 +1,47 @@
-"""What is written into the ledger, and read from it, inside a transaction that is open."""
+"""The ledger in SQL: what is written and read inside a transaction, and the port on top of it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from functools import lru_cache, partial
+from itertools import groupby
+from threading import Lock
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+)
 
-from horae.core.actor import ENGINE
+from horae.core.actor import ENGINE, current_actor
 from horae.core.decide import LOOKED_BACK, occasions
 from horae.core.entry import AfterRule, CadenceRule, Entry, key_time
-from horae.core.ports import FRESH_LEDGER, EntryCounts, Followed, Job, Pruned, ReceiptPage, Run
+from horae.core.ports import (
+    FRESH_LEDGER,
+    PATIENCE as MISSING,
+    EntryCounts,
+    Followed,
+    Job,
+    LedgerWriteError,
+    Pruned,
+    ReceiptPage,
+    Run,
+    StaleTermError,
+)
 from horae.core.receipt import (
     BAD,
     ENDS,
@@ -28,17 +57,26 @@ from horae.core.receipt import (
     is_planned,
     may_become,
 )
-from horae.store import arming, codec
+from horae.org.collector import collector_paused
+from horae.store import arming, codec, scanning
 from horae.store.codec import compact, compact_words, filed_of, listed, micros, moment, plain
 from horae.store.sql import by_place, named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from horae.core.decide import Decision
     from horae.core.ports import DueEntry, EntryStep, Event, Listed, Process, Trait
+    from horae.core.source import Revision, Scan
 
 T = TypeVar("T")
+P = ParamSpec("P")
+_Answer: TypeAlias = "Coroutine[Any, Any, T]"
+
+ANYBODY: Final = 0  # the term of what a person asks for, whoever decides
+_LONG: Final = 1000  # a scan of more entries is committed alone
+_MOST_CALLS: Final = 256  # in one commit: the first is not to wait for an endless line
 
 _TICK: Final = "tick:"
 _STARTING: Final = Reason(ReasonCode.STARTING, "the run is being started")
@@ -88,6 +126,10 @@ class Book:
         self.actor = actor
         self.execute: Callable[..., sqlite3.Cursor] = connection.execute
         self.sql = named(getattr(connection, "dialect", ""))
+
+    def act_as(self, actor: str, worker: NodeJoin | None) -> None:
+        self.actor = actor if actor.isprintable() else plain(actor)
+        self.worker = worker
 
     def rows(self, query: str, /, **values: Any) -> list[sqlite3.Row]:
         return self.execute(self.sql[query], _written(values)).fetchall()
@@ -850,3 +892,358 @@ def _text(body: bytes) -> str:
 def _bytes(text: str) -> bytes:
     """Return a text as it is kept: it may hold what no column of text takes."""
     return text.encode("utf-8", "surrogatepass")
+
+
+# The port: each call of it is work in a transaction, in the thread that owns the connection
+
+
+@dataclass(slots=True, eq=False)
+class QueuedCall(Generic[T]):
+    """What is to be read, or written in a term, and what came of it.
+
+    Without *keep* it only tries. One that is *alone* takes long, and delays no answer but
+    its own. A *worker* writes of its own runs, whatever the term.
+    """
+
+    work: Callable[..., T]
+    args: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+    term: int = 0
+    keep: bool = True
+    is_alone: bool = False
+    worker: NodeJoin | None = None
+    # Not in the thread that writes: its context is another.
+    actor: str = field(default_factory=current_actor)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    result: T | None = None
+    error: BaseException | None = None
+    future: asyncio.Future[T] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.future = self.loop.create_future()
+
+
+class CallQueue:
+    """Calls that wait for one thread, in their order; without a name each is done at once.
+
+    Those that wait at the same time are served together: to sync the disk takes far longer than
+    to write, and no longer for many writes than for one.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name) if name else None
+        self._waiting: deque[QueuedCall[Any]] = deque()
+        self._lock = Lock()
+        self._is_served = False
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Do something else in that thread, after all that waits now."""
+        if self._pool is None:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def put(
+        self, call: QueuedCall[T], serve: Callable[[Sequence[QueuedCall[Any]]], None]
+    ) -> asyncio.Future[T]:
+        """Let a call wait; *serve* does several calls and says of each what came of it."""
+        if self._pool is None:
+            serve([call])
+            _answer([call])
+            return call.future
+        with self._lock:
+            self._waiting.append(call)
+            is_first, self._is_served = not self._is_served, True
+        if is_first:
+            self._pool.submit(self._serve_all, serve)
+        return call.future
+
+    def rest(self) -> None:
+        """End the thread when its work is done."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+
+    def _serve_all(self, serve: Callable[[Sequence[QueuedCall[Any]]], None]) -> None:
+        while True:
+            with self._lock:
+                calls: list[QueuedCall[Any]] = []
+                while self._waiting and len(calls) < _MOST_CALLS:
+                    if calls and (calls[0].is_alone or self._waiting[0].is_alone):
+                        break
+                    calls.append(self._waiting.popleft())
+                self._is_served = bool(calls)
+            if not calls:
+                return
+            try:
+                serve(calls)
+            except BaseException as error:  # a bug, of which whoever waits must hear
+                for call in calls:
+                    call.error = call.error or error
+            for loop in {call.loop for call in calls}:
+                # At once, so that those who go on to write stand in line together again.
+                some = [call for call in calls if call.loop is loop]
+                with suppress(RuntimeError):  # nobody waits in a loop that is closed
+                    loop.call_soon_threadsafe(_answer, some)
+
+
+def _answer(calls: Sequence[QueuedCall[Any]]) -> None:
+    for call in calls:
+        if call.future.done():  # whoever waited has given up
+            continue
+        if call.error is not None:
+            call.future.set_exception(call.error)
+        else:
+            call.future.set_result(call.result)
+
+
+def _do_all(calls: Sequence[QueuedCall[Any]], book: Book) -> None:
+    """Do what several calls ask for, those at once that stand together and want the same."""
+    # What does a call together with others of its kind, if anything does, and for whom.
+    kinds = groupby(
+        calls, key=lambda call: (getattr(call.work, "all", None), call.actor, call.worker)
+    )
+    for (many, actor, worker), some in kinds:
+        same = [*some]
+        book.act_as(actor, worker)
+        if many is None:
+            found = [call.work(book, *call.args, **call.named) for call in same]
+        else:
+            found = many(book, [cast("Batch[Any]", call.work).given for call in same])
+        for call, result in zip(same, found, strict=True):
+            call.result = result
+
+
+def _reading(
+    work: Callable[Concatenate[Book, P], T],
+) -> Callable[Concatenate[BookLedger, P], _Answer[T]]:
+    """Return the method of a ledger that reads what a method of its book returns."""
+
+    async def read(self: BookLedger, /, *args: P.args, **named: P.kwargs) -> T:
+        return await self._read_queue.put(QueuedCall(work, args, named), self._look)
+
+    return read
+
+
+def _writing(work: Callable[..., T]) -> Callable[..., _Answer[T]]:
+    """Return the method of a ledger that does what a method of its book does, in a term."""
+
+    async def write(self: BookLedger, *args: Any, term: int, **named: Any) -> T:
+        call = QueuedCall(work, args, named, term, worker=self.worker)
+        return await self._write_queue.put(call, self._commit)
+
+    return write
+
+
+class BookLedger(ABC):
+    """A ledger that is kept in a book; `core.ports.Ledger` says what each method promises.
+
+    Work is done all or not at all, fenced by the writer's term; calls that wait at the same time
+    share one transaction. A store says how one begins and ends, and what its errors mean.
+    """
+
+    worker: NodeJoin | None = None
+    place: str
+    _writer: Any  # a connection; another one after the disk, or the server, has failed
+    _reader: Any
+    _write_queue: CallQueue
+    _read_queue: CallQueue
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    async def backup(self, target: Path) -> None:
+        """Write a verified copy of the ledger, or raise an error that says who does that."""
+
+    @abstractmethod
+    def _meaning(self, error: Exception, /) -> Exception:
+        """Return what a person can act on, of an error of the database; itself if another's."""
+
+    @abstractmethod
+    def _begin(self, calls: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
+        """Begin to write when nobody else does; return what checks whether a call still may."""
+
+    @abstractmethod
+    def _say(self, statement: str) -> None: ...
+
+    @abstractmethod
+    def _undone(self, error: Exception) -> Exception:
+        """Return the error of a call that can be undone alone; raise any other."""
+
+    @abstractmethod
+    def _give_up(self, error: BaseException) -> None:
+        """Leave a transaction that cannot be kept."""
+
+    async def read(self, work: Callable[[Book], T]) -> T:
+        """Read without waiting for a writer."""
+        return await self._read_queue.put(QueuedCall(work), self._look)
+
+    async def write(
+        self,
+        term: int,
+        work: Callable[[Book], T],
+        *,
+        keep: bool = True,
+        is_alone: bool = False,
+        as_member: bool = True,
+    ) -> T:
+        """Do all of it or none of it; without *keep* none of it in any case.
+
+        One that is *alone* takes long, and shares its commit with no other. *work* may be done
+        twice, if that of another call has failed.
+        """
+        worker = self.worker if as_member else None
+        call = QueuedCall(work, term=term, keep=keep, is_alone=is_alone, worker=worker)
+        return await self._write_queue.put(call, self._commit)
+
+    def _ask(self, work: Callable[[], T]) -> T:
+        """Read something; a store may try again."""
+        return work()
+
+    def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:
+        """Read what several asked for; what one cannot be told keeps nothing from the others."""
+        book = Book(self._reader)
+        try:
+            self._ask(lambda: _do_all(calls, book))
+        except Exception as error:
+            known = self._meaning(error)
+            for call in calls:
+                if isinstance(known, LedgerWriteError):  # the database cannot be reached
+                    call.error = known
+                    continue
+                # Each is done again by itself, and told its own error.
+                try:
+                    self._ask(partial(_do_all, [call], book))
+                except Exception as own:  # the caller raises it
+                    call.error = self._meaning(own)
+
+    def _commit(self, calls: Sequence[QueuedCall[Any]]) -> None:
+        """Do what several asked for in one transaction; what one of them spoils is undone alone.
+
+        If the database fails, nothing of all this is kept, and each of them hears of it.
+        """
+        try:
+            # To be able to undo each alone costs as much as many of them do.
+            if not all(call.keep for call in calls) or not self._do_together(calls):
+                self._do_apart(calls)
+        except BaseException as error:  # the callers raise it
+            known = self._meaning(error) if isinstance(error, Exception) else error
+            self._give_up(known)
+            for call in calls:
+                call.error = known
+
+    def _check_term(self, term: int, current: int) -> None:
+        if term not in (current, ANYBODY):
+            raise StaleTermError(self.place, term=term, current=current)
+
+    def _do_together(self, calls: Sequence[QueuedCall[Any]]) -> bool:
+        """Do all of several calls; False: one of them spoils it, so none is done."""
+        check = self._begin(calls)
+        try:
+            for call in calls:
+                check(call)
+            _do_all(calls, Book(self._writer))
+        except Exception as error:  # each is done again by itself, and told its own error
+            self._undone(error)
+            self._say("ROLLBACK")
+            return False
+        self._say("COMMIT")
+        return True
+
+    def _do_apart(self, calls: Sequence[QueuedCall[Any]]) -> None:
+        check, book = self._begin(calls), Book(self._writer)
+        for call in calls:
+            self._say("SAVEPOINT call")
+            is_kept = call.keep
+            try:
+                check(call)
+                _do_all([call], book)
+            except Exception as error:  # the caller raises it
+                call.error, is_kept = self._undone(error), False
+            if not is_kept:
+                self._say("ROLLBACK TO call")
+            self._say("RELEASE call")
+        self._say("COMMIT")
+
+    knows = _reading(Book.knows)
+    loose = _reading(Book.loose)
+    index = _reading(Book.known_files)
+    entry = _reading(Book.entry)
+    find = _reading(Book.find)
+    entries = _reading(Book.entries)
+    coming = _reading(Book.coming)
+    count_entries = _reading(Book.count_entries)
+    entries_that_are = _reading(Book.entries_that_are)
+    followers = _reading(Book.followers)
+    due = _reading(Book.due)
+    wake_at = _reading(Book.wake_at)
+    receipt = _reading(Book.receipt)
+    receipts = _reading(Book.receipts)
+    unsettled = _reading(Book.unsettled)
+    late = _reading(Book.late)
+    run = _reading(Book.run)
+    runs_of = _reading(Book.runs_of)
+    newest_event = _reading(Book.newest_event)
+    events_after = _reading(Book.events_after)
+    fresh_at = _reading(Book.fresh_at)
+    text = _reading(Book.text)
+
+    decide = _writing(Book.decide)
+    add = _writing(Book.add)
+    give_back = _writing(Book.give_back)
+    end = _writing(Book.end)
+    hold = _writing(Book.hold)
+    release = _writing(Book.release)
+    settle = _writing(Book.settle)
+    pause = _writing(arming.pause)
+    resume = _writing(arming.resume)
+    set_back = _writing(arming.set_back)
+    remember = _writing(Book.remember)
+    note = _writing(Book.tell)
+
+    async def scan(
+        self,
+        source: str,
+        scan: Scan,
+        *,
+        now: datetime,
+        term: int,
+        revision: Revision | None = None,
+        patience: timedelta = MISSING,
+    ) -> datetime | None:
+        is_long = len(scan.entries) > _LONG
+
+        def work(book: Book) -> datetime | None:
+            with collector_paused(when=is_long):
+                return scanning.scan(
+                    book, source, scan, now=now, revision=revision, patience=patience
+                )
+
+        return await self.write(term, work, is_alone=is_long)
+
+    async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
+        return await self.write(term, Batch(Book.start_all, (receipt, now)))
+
+    async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
+        return await self.write(term, Batch(Book.running_all, (run, process, now)))
+
+    async def job(self, filed: Filed, run: Run) -> Job | None:
+        return await self.read(Batch(Book.jobs, (filed, run)))
+
+    async def open_runs(self) -> list[tuple[Filed, Run]]:
+        return await self.read(Book.open_runs)
+
+    async def wake(self, *, now: datetime, term: int) -> list[int]:
+        # Hardly ever is there one, and to look keeps nobody from writing.
+        if not await self.read(lambda book: book.term() != term or book.rested(now=now)):
+            return []
+        return await self.write(term, lambda book: arming.wake(book, now=now))
+
+    async def prune(
+        self, *, before: datetime, now: datetime, term: int, dry_run: bool = False
+    ) -> Pruned:
+        return await self.write(
+            term,
+            lambda book: book.prune(before=before, now=now),
+            keep=not dry_run,
+            is_alone=True,
+        )

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from horae.cluster.lease import Leader, Membership, NodeDescription
 from horae.core.ports import LedgerError, StaleTermError
-from horae.store.book import Book
-from horae.store.call_queue import CallQueue
+from horae.store.book import Book, CallQueue
 from horae.store.codec import plain
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from horae.core.ports import LedgerError
 from horae.store import database
-from horae.store.ledger import ANYBODY
+from horae.store.book import ANYBODY
 from horae.store.sql import theme
 from horae.store.sqlite import SqliteLedger
 

@@ -20,11 +20,9 @@ from horae.core.gate import Machine
 from horae.core.ports import LedgerError
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
-from horae.store.book import Book, NodeJoin
-from horae.store.call_queue import CallQueue
+from horae.store.book import ANYBODY, Book, BookLedger, CallQueue, NodeJoin
 from horae.store.codec import filed_of, plain
 from horae.store.leases import LeaseOverError, Leases
-from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.pg_wire import (
     BRIEF,
     DatabaseAddress,
@@ -40,7 +38,6 @@ from horae.store.pg_wire import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
-    from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
 
@@ -49,7 +46,7 @@ if TYPE_CHECKING:
     from horae.cluster.lease import Membership
     from horae.core.ports import Run
     from horae.core.receipt import Filed
-    from horae.store.call_queue import QueuedCall
+    from horae.store.book import QueuedCall
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]
 
@@ -271,8 +268,8 @@ class PostgresLedger(BookLedger):
                 log.debug("not told of changes, trying again in %s: %s", _AGAIN, error)
             await asyncio.sleep(_AGAIN.total_seconds())
 
-    def _errors(self) -> AbstractContextManager[None]:
-        return postgres_errors(self.address)
+    def _meaning(self, error: Exception, /) -> Exception:
+        return meant(self.address, error)
 
     def _ask(self, work: Callable[[], T]) -> T:
         result: T = self._reader.do(lambda _: work())

@@ -26,22 +26,21 @@ from horae.core.ports import (
 from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
-from horae.store.book import Book
-from horae.store.call_queue import CallQueue
+from horae.store.book import Book, BookLedger, CallQueue
 from horae.store.database import PATIENCE
-from horae.store.ledger import BookLedger
 from horae.store.lock import Lock
+from horae.store.sql import theme
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
 
-    from horae.store.call_queue import QueuedCall
+    from horae.store.book import QueuedCall
 
 T = TypeVar("T")
 
+_TERM: Final = theme("term")["current"]
 _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
 
 
@@ -170,12 +169,8 @@ class SqliteLedger(BookLedger):
         else:
             database.close_writer(self._writer, self._path.parent)
 
-    def _errors(self) -> AbstractContextManager[None]:
-        return database.sqlite_errors(self.place)
-
-    def _ask(self, work: Callable[[], T]) -> T:
-        with self._errors():
-            return work()
+    def _meaning(self, error: Exception, /) -> Exception:
+        return database.meant(self.place, error)
 
     def _begin(self, _: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
         if self._lock is not None and self._path is not None:
@@ -189,18 +184,19 @@ class SqliteLedger(BookLedger):
             self._writer = self._reopen()
             self._is_suspect = False
         self._say(database.BEGIN)
-        current = Book(self._writer).term()  # nobody else writes, so it stays as it is
+        # Nobody else writes, so it stays as it is.
+        current = self._writer.execute(_TERM).fetchone()[0]
         return lambda call: self._check_term(call.term, current)
 
     def _say(self, statement: str) -> None:
         self._writer.execute(statement)
 
     def _undone(self, error: Exception) -> Exception:
-        meant = database.meant(self.place, error)
+        known = self._meaning(error)
         # SQLite has given up all of it, not only this.
-        if isinstance(meant, LedgerWriteError) or not self._writer.in_transaction:
-            raise meant
-        return meant
+        if isinstance(known, LedgerWriteError) or not self._writer.in_transaction:
+            raise known
+        return known
 
     def _give_up(self, error: BaseException) -> None:
         self._is_suspect |= isinstance(error, LedgerWriteError)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from horae.config import Config
     from horae.core.ports import Clock
-    from horae.store.ledger import BookLedger
+    from horae.store.book import BookLedger
 
     Nodes: TypeAlias = Callable[[], Awaitable[list[dict[str, Any]]]]
 

@@ -27,8 +27,7 @@ from horae.store.sql import theme
 if TYPE_CHECKING:
     import sqlite3
 
-    from horae.store.book import Book
-    from horae.store.ledger import BookLedger
+    from horae.store.book import Book, BookLedger
 
 T = TypeVar("T")
 
