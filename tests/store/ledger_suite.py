@@ -532,13 +532,13 @@ class DecideSuite:
         [found] = plan(workflow("Digest"))
         assert isinstance(found.item, Entry)
         item = replace(found.item, work=Work.PROMPT, agents=("iris", "hermes"))
-        [entry] = await scanned(ledger, "org", [replace(found, item=item)])
+        [entry] = await scanned(ledger, "org", [found._replace(item=item)])
         assert (entry.work, entry.agents) == (Work.PROMPT, ("iris", "hermes"))
         [filed] = await decided(ledger, entry, NINE)
         assert (filed.work, filed.agents) == (Work.PROMPT, ("iris", "hermes"))
         assert await ledger.receipt(filed.number) == filed
-        retitled = replace(found, item=replace(item, title="News"))
-        retitled = replace(retitled, mark=replace(found.mark, title="News"))
+        retitled = found._replace(item=replace(item, title="News"))
+        retitled = retitled._replace(mark=found.mark._replace(title="News"))
         await scanned(ledger, "org", [retitled])
         again = await ledger.receipt(filed.number)
         assert again
@@ -1490,7 +1490,7 @@ class CadenceSuite:
     ) -> None:
         await scanned(ledger, "crew", [keeper()])
         again = keeper()
-        again = replace(again, mark=replace(again.mark, rule="every minute"))
+        again = again._replace(mark=again.mark._replace(rule="every minute"))
         await scanned(ledger, "crew", [again], now=NINE + MINUTE)
         assert await ledger.wake_at() == NINE
         assert (await ledger.receipts()).receipts == ()

@@ -65,7 +65,7 @@ class PlanHistory:
             items = [known.joined(one.item, is_broken=bool(one.broken)) for one in scanned]
             # As they were while they were good: the simulated engine reads them broken.
             for one, item in zip(scanned, items, strict=True):
-                history.scanned += (replace(one, item=item, broken="") if one.broken else one,)
+                history.scanned += (one._replace(item=item, broken="") if one.broken else one,)
                 if isinstance(item, Entry) and item.number:
                     history.entries[item.address] = item
                     numbers.setdefault(known, {})[item.number] = item.origin

@@ -26,7 +26,8 @@ def is_entry(headline: Headline) -> bool:
 
 def hidden_by(path: Iterable[Headline]) -> str | None:
     for headline in path:
-        if headline.title.split(None, 1)[:1] == ["COMMENT"]:
+        title = headline.title
+        if title.startswith("COMMENT") and title.split(None, 1)[0] == "COMMENT":
             return f"{headline.title[:_SHOWN]!r}{COMMENTED}"
         if "ARCHIVE" in headline.tags:
             return f"{headline.title[:_SHOWN]!r}{ARCHIVED}"

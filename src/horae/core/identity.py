@@ -7,23 +7,20 @@ one has come that can be the same; anything less sure is a new one.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     address: str
     title: str
     rule: str
     body: str  # a digest of all that stands under the headline
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """The number of each scanned entry (None is new), and which known ones are gone.
 
     `doubles` are scanned entries whose address another one has already: they are not armed.

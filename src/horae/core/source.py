@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from horae.errors import HoraeError
 
@@ -30,8 +30,7 @@ class Revision:
         return self.commit if self.files is None or file in self.files else None
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
+class Scanned(NamedTuple):
     """An entry of a source, and the text that its digest stands for.
 
     `broken` says why that text cannot be read: then the last good entry stays as it was, and `item`

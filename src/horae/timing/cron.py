@@ -101,7 +101,7 @@ class Cron:
     def never(self) -> bool:
         """Whether the calendar has no day for the rule, as for 30 February."""
         start = datetime(FIRST_YEAR - 1, 12, 31, 23, 59, 59, tzinfo=UTC)
-        return self._wall_after(start) is None
+        return not self._sure_days and self._wall_after(start) is None
 
     def next(self, after: datetime) -> datetime | None:
         """Return the first moment strictly after another, in the zone of the rule.
@@ -171,7 +171,10 @@ class Cron:
         return Cron, (self._expression, self._zone)
 
     def _meaning(self) -> Meaning:
-        return Meaning(*(getattr(self, f"_{name}") for name in Meaning._fields))
+        return Meaning(
+            self._zone, self._starred, self._seconds, self._minutes, self._hours, self._days,
+            self._odd_days, self._months, self._weekdays, self._odd_weekdays, self._years,
+        )  # fmt: skip
 
     def _local(self, moment: datetime, asked: str) -> datetime:
         """Return a moment as the clock of the zone shows it, the pass marked by its fold."""

@@ -6,7 +6,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -26,6 +25,8 @@ from horae.timing.repeater import parse_at, parse_repeater
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from horae.org.plan import Headline, Plan
 
 DEEPEST: Final = 32  # levels; deeper workflows would make a small plan cost much
@@ -50,35 +51,47 @@ class RangeError(ScheduleError, code="range"):
 
 def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
     """Return the workflows of a plan, in order, each armed or with the reason why not."""
-    places, headlines = plan.places(), plan.headlines
+    headlines, line = plan.headlines, 1 + plan.preamble.count("\n")
     names: dict[int, str] = {}
     asked = sorted(agent_blocks(plan), key=lambda each: each[0])
     found = []
     for index, path in _paths(plan):
-        headline, props = headlines[index], headlines[index].props
-        lost = _lost(headline, places[index].line)
+        headline = headlines[index]
+        at, line = line, line + headline.text.count("\n")
+        lost = _lost(headline, at)
         if not is_entry(headline) and (lost is None or not lost.is_entry):
             continue
-        origin = Origin(file, places[index].line)
+        origin, title, rule = Origin(file, at), headline.title, rule_text(headline)
         if len(path) > DEEPEST:
             reason = f"nested more than {DEEPEST} levels deep"
-            mark = Mark(str(origin), headline.title, rule_text(headline), "")
-            found.append(Scanned(mark, Unarmed(str(origin), origin, headline.title, reason)))
+            item: Entry | Unarmed = Unarmed(str(origin), origin, title, reason)
+            found.append(Scanned(Mark(str(origin), title, rule, ""), item))
             continue
         over = index + 1  # after the last headline below
         while over < len(headlines) and headlines[over].level > headline.level:
             over += 1
-        text = "".join(each.text for each in headlines[index:over])
-        first, last = (bisect_left(asked, at, key=lambda each: each[0]) for at in (index, over))
-        agents = tuple(dict.fromkeys(name for _, name in asked[first:last] if name))
-        address, place = _address(plan, path, file, names, lost), props.get("TZ", zone_name)
-        title, rule, digest = headline.title, core.OnDemandRule(), _digest(text)
-        draft = Entry(address, origin, title, rule, agents=agents, zone=place, digest=digest)
-        item, broken = _armed(plan, path, draft, lost)
-        body = _digest(_body(headline, text))
-        mark = Mark(item.address, headline.title, rule_text(headline), body)
+        text = "".join([each.text for each in headlines[index:over]])
+        address, place = (
+            _address(plan, path, file, names, lost),
+            headline.props.get("TZ", zone_name),
+        )
+        armed, broken = _armed(plan, path, place, lost)
+        if isinstance(armed, str):
+            item = Unarmed(address, origin, title, armed)
+        else:
+            agents = _agents(asked, index, over) if armed.work is Work.WORKFLOW else ()
+            what = armed.rule, armed.work, agents, armed.policy
+            item = Entry(address, origin, title, *what, place, armed.deadline, _digest(text))
+        mark = Mark(address, title, rule, _digest(_body(headline, text)))
         found.append(Scanned(mark, item, text, broken))
     return found
+
+
+def _agents(asked: Sequence[tuple[int, str | None]], index: int, over: int) -> tuple[str, ...]:
+    if not asked:
+        return ()
+    first, last = (bisect_left(asked, at, key=lambda each: each[0]) for at in (index, over))
+    return tuple(dict.fromkeys(name for _, name in asked[first:last] if name))
 
 
 class _Lost(NamedTuple):
@@ -155,7 +168,7 @@ def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarme
         title = headline.title.removeprefix("COMMENT ").strip()
         own = (headline.title, title, headline.props.get("ID", title), str(origin))
         if not is_entry(headline) and any(each.casefold() in names for each in own):
-            reason = _resting(plan, headline, path) or _why_unfired(headline)
+            reason = _resting(plan, path, _first_stamp(headline)) or _why_unfired(headline)
             yield Unarmed(str(origin), origin, headline.title, reason)
 
 
@@ -209,49 +222,49 @@ def _first_stamp(headline: Headline) -> Timestamp | None:
     return parse_timestamp(_RANGE.split(planning.scheduled.text)[0])
 
 
+class _Armed(NamedTuple):
+    rule: Rule
+    work: Work
+    policy: core.Policy
+    deadline: datetime | None
+
+
 def _armed(
-    plan: Plan, path: Sequence[int], draft: Entry, lost: _Lost | None
-) -> tuple[Entry | Unarmed, str]:
-    """Return the entry of a draft, or why it cannot fire; and what of it cannot be read, if so."""
-    headline, place = plan.headlines[path[-1]], draft.zone
-
-    def unarmed(reason: str, broken: str = "") -> tuple[Unarmed, str]:
-        return Unarmed(draft.address, draft.origin, draft.title, reason), broken
-
-    if reason := _resting(plan, headline, path):
-        return unarmed(reason)
-    planning, is_stamp = headline.planning, _first_stamp(headline) is not None
-    if planning and planning.scheduled and "SCHEDULE" not in headline.props and not is_stamp:
+    plan: Plan, path: Sequence[int], place: str, lost: _Lost | None
+) -> tuple[_Armed | str, str]:
+    """Return what a headline arms, or why it cannot fire; and what of it cannot be read, if so."""
+    headline = plan.headlines[path[-1]]
+    props, planning, stamp = headline.props, headline.planning, _first_stamp(headline)
+    if reason := _resting(plan, path, stamp):
+        return reason, ""
+    if planning and planning.scheduled and "SCHEDULE" not in props and stamp is None:
         broken = f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
-        return unarmed(broken, broken)
+        return broken, broken
     try:
-        zone(place)
+        where = zone(place)
         rule = rule_of(headline, zone_name=place)
-        policy = core.policy_of(headline.props, zone_name=place)
-        call = call_of(headline.props)
+        policy = core.policy_of(props, zone_name=place)
+        call = call_of(props)
     except ScheduleError as error:
-        return unarmed(str(error), str(error))
+        return str(error), str(error)
+    if isinstance(rule, core.CronRule):
+        never = next((cron.expression for cron in rule.crons if cron.never), None)
+        if never is not None:
+            return f"cron {never!r} matches no date", ""
     broken = "" if lost is None else lost.reason
-    crons = rule.crons if isinstance(rule, core.CronRule) else ()
-    never = next((cron.expression for cron in crons if cron.never), None)
-    if never is not None:
-        return unarmed(f"cron {never!r} matches no date")
     if not is_entry(headline):
-        return unarmed(broken, broken)
+        return broken, broken
     work = Work.WORKFLOW if call is None else Work.COMMAND if call.argv else Work.POST
-    agents = draft.agents if call is None else ()
-    end = end_of(headline.deadline, zone=zone(place))
-    armed = replace(draft, rule=rule, work=work, agents=agents, policy=policy, deadline=end)
-    return armed, broken
+    return _Armed(rule, work, policy, end_of(headline.deadline, zone=where)), broken
 
 
-def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
-    if hidden := hidden_by(plan.headlines[index] for index in path):
+def _resting(plan: Plan, path: Sequence[int], stamp: Timestamp | None) -> str | None:
+    headline = plan.headlines[path[-1]]
+    if hidden := hidden_by([plan.headlines[index] for index in path]):
         return hidden
     if headline.state is not None and headline.state in plan.states.done:
         return f"the state is {headline.state}"
-    stamp = _first_stamp(headline)
-    if "SCHEDULE" in headline.props or stamp is None or stamp.active:
+    if stamp is None or stamp.active or "SCHEDULE" in headline.props:
         return None
     return "SCHEDULED is in square brackets, so it is inactive"
 
@@ -282,7 +295,9 @@ def _address(
 
 def _name(title: str) -> str:
     """Return a title as a part of addresses: without counts, and cut if it is very long."""
-    name = _SLASH.sub(r"\\\g<0>", _COOKIE.sub("", title))
+    name = _COOKIE.sub("", title) if "[" in title else title
+    if "/" in name or "\\" in name:
+        name = _SLASH.sub(r"\\\g<0>", name)
     return name if len(name) <= _LONGEST_NAME else f"{name[:40]}…{_digest(name)}"
 
 
@@ -290,7 +305,9 @@ def _body(headline: Headline, text: str) -> str:
     drawer, line = headline.drawer, text.find("\n") + 1 or len(text)
     if drawer is None:
         return text[line:].strip()
-    kept = _EMPTY_DRAWER.sub("", _NAME_LINE.sub("", text[drawer.start : drawer.end]))
+    kept = text[drawer.start : drawer.end]
+    if not drawer.props or ":id" in (words := kept.lower()) or words.count(":properties:") > 1:
+        kept = _EMPTY_DRAWER.sub("", _NAME_LINE.sub("", kept))
     return f"{text[line : drawer.start]}{kept}{text[drawer.end :]}".strip()
 
 

@@ -313,7 +313,7 @@ def _is_known(found: Scanned, row: sqlite3.Row) -> bool:
 def _scanned(row: sqlite3.Row, *, known: str = "") -> Scanned:
     """Return a row as an entry; one that cannot be understood says so and stops no other."""
     try:
-        return replace(scanned(_trigger(row)), broken=known)
+        return scanned(_trigger(row))._replace(broken=known)
     except (LookupError, TypeError, ValueError, AttributeError):
         address, name = f"trigger:{row['id']}", row["name"]
         reason = "the definition in the ledger cannot be read"
