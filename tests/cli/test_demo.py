@@ -15,6 +15,7 @@ import pytest
 
 from commands import PipedCommand, run_command
 from horae.cli.demo import PACE, TOUR, write_plan
+from horae.errors import Exit
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -37,9 +38,11 @@ def counts(out: str) -> dict[str, int]:
 
 
 def type_in(folder: Path, *args: str) -> str:
-    """Return what a command prints in the directory of the demo."""
+    """Return what a command prints in the directory of the demo, once it knows what is named."""
     [root] = folder.glob("horae-demo-*")
-    ending = run_command("horae", *args, at=root)
+    until = time.monotonic() + 20
+    while (ending := run_command("horae", *args, at=root)).code == Exit.NOT_FOUND:
+        assert time.monotonic() < until, ending.err
     assert ending.code == 0, ending.err
     return ending.out
 

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -36,6 +37,7 @@ from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
     from horae.app import App
+    from horae.store.book import BookLedger
 
 _NEW_LEDGER: Final = """\
 A new ledger has no history, no pauses, and none of the triggers and agents that were created by \
@@ -65,6 +67,7 @@ _MAJOR: Final = frozenset(
 )
 _DAY: Final = timedelta(days=1)
 _REFRESH: Final = 0.5  # seconds between two looks at what has happened
+_UNTOLD: Final = 2.0  # the same, of what this process has not written
 _STALLED: Final = 10.0  # seconds between two looks for a stall
 _LOOK: Final = 0.2  # seconds between two checks of an engine that stops
 _TOLD: Final = 5.0  # seconds after which progress is printed again
@@ -186,7 +189,8 @@ async def take_part(
         member = await _when_free(lambda: stack.enter_async_context(open_member(config)), stop)
         if member is None:
             return Exit.OK
-        member.turned = lambda: _notify("WATCHDOG=1")
+        turned = asyncio.Event()
+        member.turned = partial(_note_turn, turned)
         member.may_be_empty = empty_plan
         log_notes(member.notes)
         _notify("READY=1")
@@ -199,23 +203,28 @@ async def take_part(
             # The node logs what is wrong with its copy of the plan.
             return [each for each in found if each != member.plan_trouble]
 
-        logging_problems = asyncio.create_task(_log_problems(problems, member.notes))
+        logging_problems = asyncio.create_task(_log_problems(problems, member.notes, turned))
         try:
             await member.keep(stop, may_lead=may_lead)
         finally:
             _notify("STOPPING=1")
             stop.set()
+            member.ledger.written.set()
             logging_problems.cancel()
             await logging_events
     return Exit.OK
 
 
 async def _log_problems(
-    problems: Callable[[], Awaitable[Iterable[str]]], known: Iterable[str]
+    problems: Callable[[], Awaitable[Iterable[str]]], known: Iterable[str], turned: asyncio.Event
 ) -> None:
+    """Log each problem once, after the turn of the engine that has met it."""
     logged = set(known)
     while True:
         await asyncio.sleep(_REFRESH)
+        with suppress(TimeoutError):  # the wait is over
+            await asyncio.wait_for(turned.wait(), _STALLED)
+        turned.clear()
         now = dict.fromkeys(await problems())
         log_notes(each for each in now if each not in logged)
         for problem in logged.difference(now):
@@ -245,7 +254,7 @@ async def run_plans(
         newest = await app.ledger.newest_event()
         server = await open_server(app)
         (begin or _say_where)(app, server.link)
-        over = asyncio.Event()
+        over, turned = asyncio.Event(), asyncio.Event()
         beside = []
         if shown == "screen":
             show = _show_screen(app, _events(app.ledger, after=newest, over=over), stop)
@@ -263,7 +272,7 @@ async def run_plans(
                         log.debug("cannot look for a stall: %s", error)
                 return [*filter(None, [stall]), *app.facts().problems]
 
-            beside.append(asyncio.create_task(_log_problems(problems, app.notes)))
+            beside.append(asyncio.create_task(_log_problems(problems, app.notes, turned)))
             if begin is None:
                 beside.append(asyncio.create_task(_log_beginning(app)))
         showing = asyncio.create_task(show)
@@ -273,11 +282,12 @@ async def run_plans(
         app.engine.longest_rest = min(app.engine.longest_rest, _watched_every() / 2)
         try:
             if await _when_free(lambda: start(app), stop):
-                await keep(app, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
+                await keep(app, stop=stop, turned=partial(_note_turn, turned))
         finally:
             _notify("STOPPING=1")
             stop.set()
             over.set()
+            app.ledger.written.set()
             try:
                 await asyncio.gather(showing, told)
             finally:
@@ -342,6 +352,11 @@ def _watched_every() -> timedelta:
     return timedelta(microseconds=int(text)) or _DAY
 
 
+def _note_turn(turned: asyncio.Event) -> None:
+    turned.set()
+    _notify("WATCHDOG=1")
+
+
 def _notify(state: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
@@ -353,7 +368,7 @@ def _notify(state: str) -> None:
 
 
 async def _log_events(
-    ledger: Ledger,
+    ledger: BookLedger,
     after: int,
     over: asyncio.Event,
     *,
@@ -395,10 +410,11 @@ async def _log_beginning(app: App) -> None:
         log.info("first tick: %s, at %s", first.name, when)
 
 
-async def _events(ledger: Ledger, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:
+async def _events(ledger: BookLedger, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:
     """Yield the events after a number until the engine is *over*, the last ones included."""
     while True:
         is_last = over.is_set()
+        ledger.written.clear()
         try:
             while found := await ledger.events_after(after):
                 for event in found:
@@ -409,7 +425,8 @@ async def _events(ledger: Ledger, *, after: int, over: asyncio.Event) -> AsyncIt
         if is_last:
             return
         with suppress(TimeoutError):  # the wait is over
-            await asyncio.wait_for(over.wait(), _REFRESH)
+            # Another node of a cluster may have written, too.
+            await asyncio.wait_for(ledger.written.wait(), _UNTOLD)
 
 
 def _level(event: Event) -> int:

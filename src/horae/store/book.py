@@ -1028,7 +1028,10 @@ def _writing(work: Callable[..., T]) -> Callable[..., _Answer[T]]:
 
     async def write(self: BookLedger, *args: Any, term: int, **named: Any) -> T:
         call = QueuedCall(work, args, named, term, worker=self.worker)
-        return await self._write_queue.put(call, self._commit)
+        try:
+            return await self._write_queue.put(call, self._commit)
+        finally:
+            self.written.set()
 
     return write
 
@@ -1046,6 +1049,9 @@ class BookLedger(ABC):
     _reader: Any
     _write_queue: CallQueue
     _read_queue: CallQueue
+
+    def __init__(self) -> None:
+        self.written = asyncio.Event()  # after each write of this process
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -1093,7 +1099,10 @@ class BookLedger(ABC):
         """
         worker = self.worker if as_member else None
         call = QueuedCall(work, term=term, keep=keep, is_alone=is_alone, worker=worker)
-        return await self._write_queue.put(call, self._commit)
+        try:
+            return await self._write_queue.put(call, self._commit)
+        finally:
+            self.written.set()
 
     def _ask(self, work: Callable[[], T]) -> T:
         """Read something; a store may try again."""

@@ -104,6 +104,7 @@ class PostgresLedger(BookLedger):
     def __init__(
         self, address: DatabaseAddress, times: Timeouts, leases: Leases, send: Send | None
     ) -> None:
+        super().__init__()
         self.address = address
         self.place = address.place
         self.leases = leases

@@ -58,6 +58,7 @@ class SqliteLedger(BookLedger):
         lock: Lock | None = None,
         checkup: database.Checkup | None = None,
     ) -> None:
+        super().__init__()
         self.place = database.MEMORY if path is None else str(path)
         self._path = path
         self._writer = writer

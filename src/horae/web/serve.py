@@ -102,17 +102,10 @@ async def serve_tcp(
         h11_max_incomplete_event_size=HEADER,
     )
     server = _Server(config)
-    server.proxies = proxies or Proxies()
-
-    async def end() -> None:
-        await stop.wait()
-        server.should_exit = True
-
-    stopping = asyncio.create_task(end())
+    server.proxies, server.stop = proxies or Proxies(), stop
     try:
         await server.serve(sockets=[listener])
     finally:
-        stopping.cancel()
         listener.close()
 
 
@@ -177,6 +170,12 @@ def listen(directory: Path) -> socket.socket:
 
 class _Server(uvicorn.Server):
     proxies: Proxies
+    stop: asyncio.Event
+
+    async def main_loop(self) -> None:
+        """Wait for the stop: uvicorn's own loop wakes ten times a second."""
+        self.server_state.default_headers = self.config.encoded_headers
+        await self.stop.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         def wire() -> ClientConnection:
