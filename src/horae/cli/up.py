@@ -67,6 +67,7 @@ _MAJOR: Final = frozenset(
 )
 _DAY: Final = timedelta(days=1)
 _REFRESH: Final = 0.5  # seconds between two looks at what has happened
+_TOGETHER: Final = 0.05  # seconds in which what is written is read together
 _UNTOLD: Final = 2.0  # the same, of what this process has not written
 _STALLED: Final = 10.0  # seconds between two looks for a stall
 _LOOK: Final = 0.2  # seconds between two checks of an engine that stops
@@ -427,6 +428,7 @@ async def _events(ledger: BookLedger, *, after: int, over: asyncio.Event) -> Asy
         with suppress(TimeoutError):  # the wait is over
             # Another node of a cluster may have written, too.
             await asyncio.wait_for(ledger.written.wait(), _UNTOLD)
+        await asyncio.sleep(_TOGETHER)
 
 
 def _level(event: Event) -> int:
