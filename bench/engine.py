@@ -45,7 +45,7 @@ from horae.store.sqlite import SqliteLedger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from horae.core.ports import EntryStep, Job, Run, Unreleased
+    from horae.core.ports import EntryStep, Job, Run, RunEnd, Unreleased
     from horae.core.receipt import Filed
 
 Numbers: TypeAlias = dict[str, float]
@@ -147,10 +147,12 @@ class Watched(SqliteLedger):
         self.filed += [time.time()] * sum(each.status is Status.WAITING for each in filed)
         return filed
 
-    async def end(self, run: int, outcome: Status, **facts: Any) -> Filed | None:
-        """Record an end, and note when that was done."""
-        filed = await super().end(run, outcome, **facts)
-        self.ends.append(time.time())
+    async def end_many(
+        self, ends: Sequence[RunEnd], *, now: datetime, term: int
+    ) -> list[Filed | None]:
+        """Record ends, and note when that was done."""
+        filed = await super().end_many(ends, now=now, term=term)
+        self.ends += [time.time()] * len(filed)
         if len(self.ends) == self._count:
             self.over.set()
         return filed

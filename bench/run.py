@@ -20,7 +20,7 @@ import time
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from horae.core.clock import SystemClock
 from horae.core.engine import Engine
@@ -32,9 +32,10 @@ from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from horae.core.receipt import Filed, Status
+    from horae.core.ports import RunEnd
+    from horae.core.receipt import Filed
 
 ROUNDS = 5
 RUNS = 400  # in a round
@@ -80,10 +81,12 @@ class Counted(SqliteLedger):
 
     expected = 0
 
-    async def end(self, run: int, outcome: Status, **facts: Any) -> Filed | None:
-        """Record an end, and count it."""
-        filed = await super().end(run, outcome, **facts)
-        self.expected -= 1
+    async def end_many(
+        self, ends: Sequence[RunEnd], *, now: datetime, term: int
+    ) -> list[Filed | None]:
+        """Record ends, and count them."""
+        filed = await super().end_many(ends, now=now, term=term)
+        self.expected -= len(filed)
         if self.expected == 0:
             self.over.set()
         return filed

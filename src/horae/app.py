@@ -554,7 +554,7 @@ async def _once(app: App, ask: Callable[[], Awaitable[ReceiptLine]]) -> Filed:
     await app.engine.read_all()
     with acting(await own_actor(app.ledger, app.data)):
         asked = await ask()
-    launch.start(asked.filed)
+    launch.start([asked.filed])
     await launch.rest()
     if launch.failure is not None:
         raise launch.failure

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import one_run
 from horae.core.decide import decide
 from horae.core.entry import Entry
 from horae.core.ports import EntryStep, Process
@@ -59,11 +60,13 @@ def kept(call: Call) -> Call:
             for each in await ledger.due(now=NINE)
         ]
         for filed in await ledger.decide(steps, now=NINE, term=1):
-            run = await ledger.start(filed.number, now=NINE, term=1)
+            run = await one_run.start(ledger, filed.number, now=NINE, term=1)
             if run is not None:
-                await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
+                await one_run.running(ledger, run.number, Process(1, 1), now=NINE, term=1)
                 end = NINE + timedelta(minutes=10)
-                await ledger.end(run.number, Status.DONE, reason=because("done"), now=end, term=1)
+                await one_run.end(
+                    ledger, run.number, Status.DONE, reason=because("done"), now=end, term=1
+                )
         [tick] = await ledger.find("Tick")
         until = NINE + 6 * HOUR
         await ledger.pause(tick.number, now=NINE + 2 * HOUR, term=1, until=until, note="holidays")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import one_run
 from horae.cli.connection import Place, ask
 from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
@@ -69,10 +70,11 @@ async def lived(ledger: SqliteLedger) -> None:
         ]
         for filed in await ledger.decide(steps, now=now, term=1):
             if filed.status is Status.WAITING and filed.title == "Digest":
-                run = await ledger.start(filed.number, now=now, term=1)
+                run = await one_run.start(ledger, filed.number, now=now, term=1)
                 assert run is not None
-                await ledger.running(run.number, Process(1, 1), now=now, term=1)
-                await ledger.end(
+                await one_run.running(ledger, run.number, Process(1, 1), now=now, term=1)
+                await one_run.end(
+                    ledger,
                     run.number,
                     Status.FAILED,
                     reason=because("no news"),
@@ -332,10 +334,12 @@ def test_who_requested_a_receipt_is_told_in_history_and_why(call: Call, data: Pa
 
     async def ended() -> None:
         ledger = await SqliteLedger.open(data, now=NINE)
-        run = await ledger.start(number, now=NINE, term=1)
+        run = await one_run.start(ledger, number, now=NINE, term=1)
         assert run is not None
-        await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-        await ledger.end(run.number, Status.DONE, reason=because("it ended well"), now=NINE, term=1)
+        await one_run.running(ledger, run.number, Process(1, 1), now=NINE, term=1)
+        await one_run.end(
+            ledger, run.number, Status.DONE, reason=because("it ended well"), now=NINE, term=1
+        )
         await ledger.close()
 
     before = call("history", "-n", "1", "--table").out
@@ -360,15 +364,15 @@ def test_a_command_inside_a_run_acts_for_its_agent_until_that_run_is_over(
         found = next(each for each in (await ledger.receipts()).receipts if each.title == "Poll")
         receipt = replace(found.receipt, key="manual:1", status=Status.WAITING)
         [filed] = await ledger.add(found.entry, [receipt], now=NINE, term=1)
-        run = await ledger.start(filed.number, now=NINE, term=1)
+        run = await one_run.start(ledger, filed.number, now=NINE, term=1)
         await ledger.close()
         assert run is not None
         return run.number
 
     async def ended(run: int) -> None:
         ledger = await SqliteLedger.open(data, now=NINE)
-        await ledger.running(run, Process(1, 1), now=NINE, term=1)
-        assert await ledger.end(run, Status.DONE, reason=because(""), now=NINE, term=1)
+        await one_run.running(ledger, run, Process(1, 1), now=NINE, term=1)
+        assert await one_run.end(ledger, run, Status.DONE, reason=because(""), now=NINE, term=1)
         await ledger.close()
 
     def paused_by() -> object:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import one_run
 from cluster.stage import entry, free_port, git
 from horae.cluster import node as membership
 from horae.cluster.lease import NodeDescription as Card
@@ -49,7 +50,7 @@ async def test_what_is_given_back_before_a_new_leader_listens_is_started(
         [filed] = await ledger.add(listed.number, [asked("manual:1", now)], now=now, term=term)
         east = ledger.for_member("east", await leases.join(Card("east"), LONG))
         assert await ledger.assign(filed.number, "east", now=now, term=term)
-        run = await east.start(filed.number, now=now, term=term)
+        run = await one_run.start(east, filed.number, now=now, term=term)
         assert run is not None
         await leases.resign(term)
 

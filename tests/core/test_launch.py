@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import one_run
 from core.world import DAY, HOUR, MINUTE, NINE, SECOND, World, cron, story, world
 from horae.core.actor import acting
 from horae.core.entry import Occasion
@@ -126,7 +127,7 @@ async def test_a_launcher_that_was_lost_is_asked_again_and_nothing_is_counted(
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-@pytest.mark.parametrize("name", ["start", "running"])
+@pytest.mark.parametrize("name", ["start_many", "running_many"])
 @story
 async def test_a_start_whose_answer_is_lost_lets_nothing_go_and_is_made_again(
     name: str, is_kept: bool, monkeypatch: pytest.MonkeyPatch
@@ -154,14 +155,14 @@ async def test_an_end_is_written_down_however_long_that_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with world(DIGEST) as here:
-        end, failures = here.ledger.end, [FULL] * 90
+        end, failures = here.ledger.end_many, [FULL] * 90
 
-        async def unsteady(run: int, outcome: Status, **rest: object) -> object:
+        async def unsteady(*ends: Any, **rest: Any) -> object:
             if failures:
                 raise failures.pop()
-            return await end(run, outcome, **rest)
+            return await end(*ends, **rest)
 
-        monkeypatch.setattr(here.ledger, "end", unsteady)
+        monkeypatch.setattr(here.ledger, "end_many", unsteady)
         await here.until(NINE + MINUTE)
         assert await here.history() == [("04-01 09:00", "running")]
         await here.advance(MINUTE)
@@ -224,10 +225,10 @@ async def left_behind(here: World, *, is_running: bool) -> Filed:
     await here.until(NINE)
     await blind.turn()
     [filed] = await here.receipts()
-    run = await here.ledger.start(filed.number, now=NINE, term=1)
+    run = await one_run.start(here.ledger, filed.number, now=NINE, term=1)
     assert run is not None
     if is_running:
-        await here.ledger.running(run.number, Process(7, 7), now=NINE, term=1)
+        await one_run.running(here.ledger, run.number, Process(7, 7), now=NINE, term=1)
     return filed
 
 
@@ -286,7 +287,7 @@ async def test_what_three_engines_died_over_while_starting_it_is_set_aside() -> 
         for _ in range(2):
             await here.new_engine().start()
             assert await here.history() == [("04-01 09:00", "waiting")]
-            assert await here.ledger.start(filed.number, now=NINE, term=1)
+            assert await one_run.start(here.ledger, filed.number, now=NINE, term=1)
         await here.new_engine().start()
         [filed] = await here.receipts()
         assert filed.status is Status.FAILED
@@ -303,9 +304,9 @@ async def test_what_three_engines_died_over_while_it_ran_is_set_aside_though_it_
         for _ in range(2):
             await here.new_engine().start()
             assert await here.history() == [("04-01 09:00", "waiting")]
-            run = await here.ledger.start(filed.number, now=NINE, term=1)
+            run = await one_run.start(here.ledger, filed.number, now=NINE, term=1)
             assert run is not None
-            await here.ledger.running(run.number, Process(7, 7), now=NINE, term=1)
+            await one_run.running(here.ledger, run.number, Process(7, 7), now=NINE, term=1)
         await here.new_engine().start()
         [filed] = await here.receipts()
         assert filed.status is Status.INTERRUPTED
@@ -386,7 +387,7 @@ async def test_an_alert_runs_once_for_each_receipt_that_ends_as_it_waits_for() -
         assert (about.title, about.status) == ("Digest", Status.FAILED)
         assert only.receipt.reason.startswith("after Digest (failed): ")
         [run] = await here.ledger.runs_of(only.number)
-        job = await here.ledger.job(only, run)
+        job = await one_run.job(here.ledger, only, run)
         assert job is not None
         assert job.about is not None
         assert (job.about.filed, job.about.event) == (about, (Occasion.FAILED,))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+import one_run
 from core.world import DAY, HOUR, MINUTE, NOW, cron, stamped, story
 from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
@@ -87,7 +88,7 @@ async def lives(directory: Path, name: str) -> tuple[dict[str, int], dict[str, i
     firsts = {"entry": max(each.number for each in await ledger.entries())}
     for each in range(3):
         filed = await asked(ledger, f"manual:{name}{each}")
-        run = await ledger.start(filed.number, now=NOW, term=1)
+        run = await one_run.start(ledger, filed.number, now=NOW, term=1)
         assert run is not None
         firsts.setdefault("receipt", filed.number)
         firsts.setdefault("run", run.number)
@@ -237,15 +238,17 @@ class Restored(RuleBasedStateMachine):
         if not waiting:
             return
         filed = data.draw(st.sampled_from(waiting))
-        run = self.do(self.ledger.start(filed.number, now=self.now, term=1))
+        run = self.do(one_run.start(self.ledger, filed.number, now=self.now, term=1))
         self.is_new("run", run.number)
-        assert self.do(self.ledger.running(run.number, Process(1, 1), now=self.now, term=1))
+        assert self.do(
+            one_run.running(self.ledger, run.number, Process(1, 1), now=self.now, term=1)
+        )
         key = (filed.entry, filed.receipt.key)
         assert key not in self.ran, f"{key} ran before"
         self.ran.add(key)
         if outcome is not None:
-            end = self.ledger.end(
-                run.number, outcome, reason=because("it ended"), now=self.now, term=1
+            end = one_run.end(
+                self.ledger, run.number, outcome, reason=because("it ended"), now=self.now, term=1
             )
             assert self.do(end) is not None
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec
 import pytest
 from hypothesis import example, given, strategies as st
 
+import one_run
 from horae.core.actor import acting
 from horae.core.decide import GRACE, decide
 from horae.core.entry import Entry, Origin, Policy, Unarmed, key_time
@@ -110,14 +111,14 @@ class Office:
     async def run(self, filed: Filed, outcome: Status | None = Status.DONE) -> None:
         """Start a run, and end it a minute later unless it goes on."""
         now = self.clock.now()
-        run = await self.ledger.start(filed.number, now=now, term=1)
+        run = await one_run.start(self.ledger, filed.number, now=now, term=1)
         assert run is not None
-        await self.ledger.running(run.number, Process(1, 1), now=now, term=1)
+        await one_run.running(self.ledger, run.number, Process(1, 1), now=now, term=1)
         if outcome is not None:
             self.clock.step(MINUTE)
             now = self.clock.now()
-            await self.ledger.end(
-                run.number, outcome, reason=because("so it went"), now=now, term=1
+            await one_run.end(
+                self.ledger, run.number, outcome, reason=because("so it went"), now=now, term=1
             )
 
     async def why(self, text: str) -> WhyReport:
@@ -940,7 +941,9 @@ async def test_a_run_is_cancelled_once_and_only_while_it_goes_on() -> None:
         assert not (await here.service.cancel(1, end=end)).changed
         assert asked[0] == (filed.number, "cancelled by token ops: enough")
         now = here.clock.now()
-        await here.ledger.end(1, Status.KILLED, reason=because("so it went"), now=now, term=1)
+        await one_run.end(
+            here.ledger, 1, Status.KILLED, reason=because("so it went"), now=now, term=1
+        )
         with pytest.raises(RunStateError, match="run 1 already ended at 2026-04-01"):
             await here.service.cancel(1, end=end)
         assert len(asked) == 2, "nobody is asked to end what is over"
@@ -970,7 +973,9 @@ async def test_only_a_run_that_goes_on_has_a_slot_to_ride_in() -> None:
         await here.run(parent, None)
         inside = await here.service.run_now("Child", parent_run=1)
         assert inside.filed.parent == parent.number
-        await here.ledger.end(1, Status.DONE, reason=because(""), now=here.clock.now(), term=1)
+        await one_run.end(
+            here.ledger, 1, Status.DONE, reason=because(""), now=here.clock.now(), term=1
+        )
         assert (await here.service.run_now("Child", parent_run=1)).filed.parent is None
         with pytest.raises(RunNotFoundError):
             await here.service.run_now("Child", parent_run=99)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import horae
+import one_run
 from horae.core.decide import decide
 from horae.core.entry import Entry, Unarmed, Work
 from horae.core.ports import PATIENCE, EntryStep, Process
@@ -114,11 +115,16 @@ class Keeper:
 
     async def run(self, filed: Filed, *, now: datetime) -> Filed:
         """Start what waits, and let it end well a minute later."""
-        run = await self.ledger.start(filed.number, now=now, term=1)
+        run = await one_run.start(self.ledger, filed.number, now=now, term=1)
         assert run is not None
-        assert await self.ledger.running(run.number, Process(1, 1), now=now, term=1)
-        ended = await self.ledger.end(
-            run.number, Status.DONE, reason=because("it went well"), now=now + MINUTE, term=1
+        assert await one_run.running(self.ledger, run.number, Process(1, 1), now=now, term=1)
+        ended = await one_run.end(
+            self.ledger,
+            run.number,
+            Status.DONE,
+            reason=because("it went well"),
+            now=now + MINUTE,
+            term=1,
         )
         assert ended is not None
         return ended

@@ -37,18 +37,13 @@ class Step(NamedTuple):
 
 
 def receipt(given: tuple[Any, ...]) -> str:
-    """Return which receipt the ledger was asked about."""
-    return f"receipt {given[1]}"
+    """Return which receipt the ledger was asked about first."""
+    return f"receipt {given[1][0]}"
 
 
 def run_(given: tuple[Any, ...]) -> str:
-    """Return which run the ledger was asked about."""
-    return f"run {given[1]}"
-
-
-def first(what: str) -> Callable[[tuple[Any, ...]], str]:
-    """Return what says about whom a call is that is about several: about the first of them."""
-    return lambda given: f"{what} {given[1][0][0]}"
+    """Return which run the ledger was asked about first."""
+    return f"run {given[1][0][0]}"
 
 
 def settled(given: tuple[Any, ...]) -> str:
@@ -61,16 +56,16 @@ def settled(given: tuple[Any, ...]) -> str:
 STEPS: Final = {
     "before decided": Step(SqliteLedger, "decide", True, lambda _: "nobody"),
     "after decided": Step(SqliteLedger, "decide", False, lambda _: "nobody"),
-    "before starting": Step(SqliteLedger, "start", True, receipt),
-    "inside starting": Step(Book, "start_all", False, first("receipt")),
-    "after starting": Step(SqliteLedger, "start", False, receipt),
+    "before starting": Step(SqliteLedger, "start_many", True, receipt),
+    "inside starting": Step(Book, "start_many", False, receipt),
+    "after starting": Step(SqliteLedger, "start_many", False, receipt),
     "after made": Step(CommandRunner, "hold", False, lambda given: f"run {given[1].run.number}"),
-    "inside running": Step(Book, "running_all", False, first("run")),
-    "after running": Step(SqliteLedger, "running", False, run_),
+    "inside running": Step(Book, "running_many", False, run_),
+    "after running": Step(SqliteLedger, "running_many", False, run_),
     "after go": Step(LiveRun, "go", False, lambda given: f"run {given[0].spec.run}"),
-    "before end": Step(SqliteLedger, "end", True, run_),
-    "inside end": Step(Book, "close_run", False, run_),
-    "after end": Step(SqliteLedger, "end", False, run_),
+    "before end": Step(SqliteLedger, "end_many", True, run_),
+    "inside end": Step(Book, "end_many", False, run_),
+    "after end": Step(SqliteLedger, "end_many", False, run_),
     "before settled": Step(SqliteLedger, "settle", True, settled),
     "after settled": Step(SqliteLedger, "settle", False, settled),
     "before taken over": Step(Launch, "_take_over", True, lambda g: f"receipt {g[1].number}"),

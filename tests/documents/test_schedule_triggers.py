@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import one_run
 from calling import Ending
 from commands import is_healthy, run_command
 from horae.cli.run import run
@@ -107,19 +108,19 @@ class Engine:
         return [*(await self.ledger.receipts()).receipts]
 
     async def _run(self, filed: Filed) -> None:
-        begun = await self.ledger.start(filed.number, now=self.now, term=1)
+        begun = await one_run.start(self.ledger, filed.number, now=self.now, term=1)
         assert begun is not None
         text = await self.ledger.text(filed.digest)
         assert text is not None
         receipt = filed.receipt
         prompt = read_order(text).prompt(key=receipt.key, planned_at=receipt.planned_at)
-        await self.ledger.running(begun.number, Process(1, 1), now=self.now, term=1)
+        await one_run.running(self.ledger, begun.number, Process(1, 1), now=self.now, term=1)
         child = await asyncio.to_thread(
             subprocess.run, [sys.executable, "-c", AGENT], input=prompt, text=True, check=False
         )
         outcome = Status.DONE if child.returncode == 0 else Status.FAILED
-        await self.ledger.end(
-            begun.number, outcome, reason=because("it ended"), now=self.now, term=1
+        await one_run.end(
+            self.ledger, begun.number, outcome, reason=because("it ended"), now=self.now, term=1
         )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LEASE: Final = timedelta(seconds=30)
 MARGIN: Final = timedelta(seconds=5)  # so long an engine's own end, and that of its runs, may take
 SKEW: Final = 600  # seconds by which a clock may differ
-_DELICATE: Final = frozenset({"decide", "start", "running", "end", "settle"})
+_DELICATE: Final = frozenset({"decide", "start_many", "running_many", "end_many", "settle"})
 _LENGTHS: Final = (3.0, 18.0, 24.0, 27.0, 60.0, 900.0, 7200.0)
 
 

@@ -24,10 +24,10 @@ WRITES: Final = frozenset(
         "scan",
         "decide",
         "add",
-        "start",
-        "running",
+        "start_many",
+        "running_many",
         "give_back",
-        "end",
+        "end_many",
         "hold",
         "release",
         "settle",
@@ -126,7 +126,7 @@ class _Unsteady:
             world.crash(f"after {name}", self._life)
             raise asyncio.CancelledError
         if weather.strikes(Fault.UNKNOWN):
-            if name == "running":
-                world.watch.unheard.add(args[0])
+            if name == "running_many":
+                world.watch.unheard.update(run for run, _ in args[0])
             world.tell(f"{name}: written, but reported as failed")
             raise LedgerWriteError(_PLACE, "the commit failed", remedy="check the disk")

@@ -23,13 +23,13 @@ from horae.timing.zone import is_fold, local, zone
 from reasons import because
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pytest
 
     from horae.core.entry import Entry, Occasion
     from horae.core.gate import Waiting
-    from horae.core.ports import Ledger, Run
+    from horae.core.ports import Job, Ledger, Run, RunEnd
     from horae.core.receipt import Filed, Reason
     from horae.timing.cron import Cron
 
@@ -81,8 +81,8 @@ def go_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
     """Let a run go as soon as it is made, and write `running` after it."""
     make = launch.Launch._make
 
-    async def made(self: launch.Launch, filed: Filed, run: Run) -> Any:
-        held = await make(self, filed, run)
+    async def made(self: launch.Launch, filed: Filed, job: Job | None) -> Any:
+        held = await make(self, filed, job)
         held.go()
         return held
 
@@ -91,27 +91,15 @@ def go_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
 
 def go_though_it_is_not_known(patch: pytest.MonkeyPatch) -> None:
     """Take a commit whose answer was lost for one that succeeded."""
-    carry = launch.Launch._carry
+    note = launch.Launch._note_running
 
-    class Hopeful:
-        def __init__(self, ledger: Ledger) -> None:
-            self._ledger = ledger
+    async def noted(self: launch.Launch, made: Sequence[Any]) -> Sequence[bool]:
+        try:
+            return await note(self, made)
+        except LedgerWriteError:
+            return [True] * len(made)
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._ledger, name)
-
-        async def running(self, *args: Any, **kwargs: Any) -> bool:
-            try:
-                return await self._ledger.running(*args, **kwargs)
-            except LedgerWriteError:
-                return True
-
-    async def carried(self: launch.Launch, story: Any, refused: Any) -> Filed | None:
-        if not isinstance(self.ledger, Hopeful):
-            self.ledger = Hopeful(self.ledger)
-        return await carry(self, story, refused)
-
-    patch.setattr(launch.Launch, "_carry", carried)
+    patch.setattr(launch.Launch, "_note_running", noted)
 
 
 def catch_up_from_now(patch: pytest.MonkeyPatch) -> None:
@@ -208,15 +196,15 @@ def start_what_was_started(patch: pytest.MonkeyPatch) -> None:
 def lose_the_end(patch: pytest.MonkeyPatch) -> None:
     """Write an end down once, and if that fails let it be."""
 
-    async def written(self: launch.Launch, run: Run, ended: Ended) -> Filed | None:
+    async def written(
+        self: launch.Launch, ends: Sequence[tuple[Run, RunEnd]]
+    ) -> Sequence[Filed | None]:
         try:
-            return await self.ledger.end(
-                run.number, ended.outcome, reason=ended.reason, **self._stamp()
-            )
+            return await self.ledger.end_many([end for _, end in ends], **self._stamp())
         except (LedgerBusyError, LedgerWriteError):
-            return None
+            return [None] * len(ends)
 
-    patch.setattr(launch.Launch, "_write_end", written)
+    patch.setattr(launch.Launch, "_write_ends", written)
 
 
 def run_again_what_was_let_go(patch: pytest.MonkeyPatch) -> None:

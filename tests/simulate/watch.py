@@ -216,9 +216,13 @@ class Watch:
                 self._event = event.number
                 is_entry |= event.kind in {"paused", "resumed", "set_aside"}
                 await self._heard(event, now)
-        if name == "running" and answer:
-            self._running[args[0]] = 1
-        elif name in {"end", "give_back"}:
+        if name == "running_many" and isinstance(answer, list):
+            made = zip(args[0], answer, strict=True)
+            self._running.update((run, 1) for (run, _), is_noted in made if is_noted)
+        elif name == "end_many":
+            for end in args[0]:
+                self._running.pop(end.run, None)
+        elif name == "give_back":
             self._running.pop(args[0], None)
         elif name == "settle":
             for number in args[0]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
 
+import one_run
 from horae.core.actor import acting
 from horae.core.decide import decide
 from horae.core.entry import (
@@ -564,11 +565,11 @@ class DecideSuite:
         [entry] = await taken(ledger, stamp)
         [filed] = await decided(ledger, entry, NINE)
         read_before_the_end = await known(ledger, entry.number)
-        run = await ledger.start(filed.number, now=NINE, term=1)
+        run = await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert run
-        await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-        await ledger.end(
-            run.number, Status.DONE, reason=because("it ended"), now=NINE + HOUR, term=1
+        await one_run.running(ledger, run.number, Process(1, 1), now=NINE, term=1)
+        await one_run.end(
+            ledger, run.number, Status.DONE, reason=because("it ended"), now=NINE + HOUR, term=1
         )
         skipped = Receipt("at:never", Status.SKIPPED, because("why not"), NINE + DAY, NINE + DAY)
         step = decide(read_before_the_end, now=NINE)
@@ -696,12 +697,13 @@ class RunSuite:
     @story
     async def test_a_run_is_held_until_its_process_is_written_down(self, ledger: Ledger) -> None:
         entry, filed = await waiting(ledger)
-        run = await ledger.start(filed.number, now=NINE, term=1)
+        run = await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert run
         assert await status(ledger, filed) is Status.STARTING
-        assert await ledger.running(run.number, Process(4711, 99), now=NINE, term=1)
+        assert await one_run.running(ledger, run.number, Process(4711, 99), now=NINE, term=1)
         assert await status(ledger, filed) is Status.RUNNING
-        ended = await ledger.end(
+        ended = await one_run.end(
+            ledger,
             run.number,
             Status.DONE,
             reason=because("it ended"),
@@ -725,7 +727,7 @@ class RunSuite:
     async def test_of_fifty_who_start_at_once_one_is_first(self, ledger: Ledger) -> None:
         _, filed = await waiting(ledger)
         answers = await asyncio.gather(
-            *(ledger.start(filed.number, now=NINE, term=1) for _ in range(50))
+            *(one_run.start(ledger, filed.number, now=NINE, term=1) for _ in range(50))
         )
         assert sum(run is not None for run in answers) == 1
         assert len(await ledger.runs_of(filed.number)) == 1
@@ -735,17 +737,17 @@ class RunSuite:
         self, ledger: Ledger
     ) -> None:
         _, filed = await waiting(ledger)
-        first = await ledger.start(filed.number, now=NINE, term=1)
+        first = await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert first
         assert await ledger.give_back(
             first.number, reason=because("the engine died"), now=NINE, term=1
         )
         assert not await ledger.give_back(first.number, reason=because("again"), now=NINE, term=1)
-        second = await ledger.start(filed.number, now=NINE, term=1)
+        second = await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert second
         assert (second.attempt, await status(ledger, filed)) == (2, Status.STARTING)
-        assert not await ledger.running(first.number, Process(1, 1), now=NINE, term=1)
-        assert await ledger.running(second.number, Process(2, 1), now=NINE, term=1)
+        assert not await one_run.running(ledger, first.number, Process(1, 1), now=NINE, term=1)
+        assert await one_run.running(ledger, second.number, Process(2, 1), now=NINE, term=1)
         found = await ledger.receipt(filed.number)
         assert found
         assert (found.attempts, found.deaths) == (1, 0)
@@ -757,9 +759,9 @@ class RunSuite:
     ) -> None:
         _, filed = await waiting(ledger)
         for deaths in (1, 2):
-            run = await ledger.start(filed.number, now=NINE, term=1)
+            run = await one_run.start(ledger, filed.number, now=NINE, term=1)
             assert run
-            await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
+            await one_run.running(ledger, run.number, Process(1, 1), now=NINE, term=1)
             reason = "the engine died before it was let go"
             assert await ledger.give_back(
                 run.number, reason=because(reason), now=NINE, term=1, died=True
@@ -777,12 +779,12 @@ class RunSuite:
         entry, filed = await waiting(ledger, ":RETRY: 2 30s")
         starts = []
         for _ in range(3):
-            run = await ledger.start(filed.number, now=NINE, term=1)
+            run = await one_run.start(ledger, filed.number, now=NINE, term=1)
             assert run
             assert (await known(ledger, entry.number)).ended_at is None
-            await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-            after = await ledger.end(
-                run.number, outcome, reason=because("bad luck"), now=NINE, term=1
+            await one_run.running(ledger, run.number, Process(1, 1), now=NINE, term=1)
+            after = await one_run.end(
+                ledger, run.number, outcome, reason=because("bad luck"), now=NINE, term=1
             )
             assert after
             starts.append((after.status, after.receipt.start_at - NINE))
@@ -797,10 +799,16 @@ class RunSuite:
     @story
     async def test_a_last_end_is_not_tried_again_whatever_retry_says(self, ledger: Ledger) -> None:
         _, filed = await waiting(ledger, ":RETRY: 2 30s")
-        run = await ledger.start(filed.number, now=NINE, term=1)
+        run = await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert run
-        after = await ledger.end(
-            run.number, Status.FAILED, reason=because("set aside"), now=NINE, term=1, is_last=True
+        after = await one_run.end(
+            ledger,
+            run.number,
+            Status.FAILED,
+            reason=because("set aside"),
+            now=NINE,
+            term=1,
+            is_last=True,
         )
         assert after
         assert (after.status, after.receipt.reason) == (Status.FAILED, "set aside")
@@ -808,11 +816,11 @@ class RunSuite:
     @story
     async def test_a_good_end_is_not_tried_again(self, ledger: Ledger) -> None:
         _, filed = await waiting(ledger, ":RETRY: 2 30s")
-        run = await ledger.start(filed.number, now=NINE, term=1)
+        run = await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert run
-        await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-        after = await ledger.end(
-            run.number, Status.NO_WORK, reason=because("none"), now=NINE, term=1
+        await one_run.running(ledger, run.number, Process(1, 1), now=NINE, term=1)
+        after = await one_run.end(
+            ledger, run.number, Status.NO_WORK, reason=because("none"), now=NINE, term=1
         )
         assert after
         assert after.status is Status.NO_WORK
@@ -821,11 +829,11 @@ class RunSuite:
     async def test_a_run_that_cannot_be_made_has_failed(self, ledger: Ledger) -> None:
         _, filed = await waiting(ledger, ":RETRY: 1 30s")
         for then in (Status.WAITING, Status.FAILED):
-            run = await ledger.start(filed.number, now=NINE, term=1)
+            run = await one_run.start(ledger, filed.number, now=NINE, term=1)
             assert run
             reason = "no such program"
-            after = await ledger.end(
-                run.number, Status.FAILED, reason=because(reason), now=NINE, term=1
+            after = await one_run.end(
+                ledger, run.number, Status.FAILED, reason=because(reason), now=NINE, term=1
             )
             assert after
             assert (after.status, after.receipt.reason) == (then, reason)
@@ -833,18 +841,20 @@ class RunSuite:
     @story
     async def test_what_is_over_stays_as_it_is(self, ledger: Ledger) -> None:
         entry, filed = await waiting(ledger)
-        run = await ledger.start(filed.number, now=NINE, term=1)
+        run = await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert run
-        await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-        done = await ledger.end(
-            run.number, Status.DONE, reason=because("it ended"), now=NINE, term=1
+        await one_run.running(ledger, run.number, Process(1, 1), now=NINE, term=1)
+        done = await one_run.end(
+            ledger, run.number, Status.DONE, reason=because("it ended"), now=NINE, term=1
         )
         late = NINE + HOUR
         assert (
-            await ledger.end(run.number, Status.FAILED, reason=because("no"), now=late, term=1)
+            await one_run.end(
+                ledger, run.number, Status.FAILED, reason=because("no"), now=late, term=1
+            )
             is None
         )
-        assert await ledger.start(filed.number, now=late, term=1) is None
+        assert await one_run.start(ledger, filed.number, now=late, term=1) is None
         assert not await ledger.hold(filed.number, reason=because("no"), now=late, term=1)
         assert not await ledger.release(filed.number, reason=because("no"), now=late, term=1)
         assert await ledger.receipt(filed.number) == done
@@ -856,11 +866,11 @@ class RunSuite:
     ) -> None:
         [entry] = await taken(ledger, workflow("Digest"))
         [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
-        run = await ledger.start(filed.number, now=NOW, term=1)
+        run = await one_run.start(ledger, filed.number, now=NOW, term=1)
         assert run
-        await ledger.running(run.number, Process(1, 1), now=NOW, term=1)
-        assert await ledger.end(
-            run.number, Status.DONE, reason=because("it ended"), now=NOW, term=1
+        await one_run.running(ledger, run.number, Process(1, 1), now=NOW, term=1)
+        assert await one_run.end(
+            ledger, run.number, Status.DONE, reason=because("it ended"), now=NOW, term=1
         )
         assert await known(ledger, entry.number) == entry
 
@@ -901,18 +911,20 @@ class RunSuite:
         ready = Reason(ReasonCode.READY, "there is one")
         assert await ledger.release(number, reason=ready, now=NINE, term=1)
         assert await code() == ReasonCode.READY
-        run = await ledger.start(number, now=NINE, term=1)
+        run = await one_run.start(ledger, number, now=NINE, term=1)
         assert run
         assert await code() == ReasonCode.STARTING
         lost = Reason(ReasonCode.LAUNCHER_LOST, "the launcher ended")
         assert await ledger.give_back(run.number, reason=lost, now=NINE, term=1)
         assert await code() == ReasonCode.LAUNCHER_LOST
-        again = await ledger.start(number, now=NINE, term=1)
+        again = await one_run.start(ledger, number, now=NINE, term=1)
         assert again
-        assert await ledger.running(again.number, Process(1, 1), now=NINE, term=1)
+        assert await one_run.running(ledger, again.number, Process(1, 1), now=NINE, term=1)
         assert await code() == ReasonCode.STARTED
         limit = Reason(ReasonCode.TIME_LIMIT, "exceeded the time limit of 5s")
-        ended = await ledger.end(again.number, Status.KILLED, reason=limit, now=NINE, term=1)
+        ended = await one_run.end(
+            ledger, again.number, Status.KILLED, reason=limit, now=NINE, term=1
+        )
         assert ended
         assert ended.receipt.reason.code == await code() == ReasonCode.TIME_LIMIT
         runs = await ledger.runs_of(number)
@@ -932,9 +944,9 @@ class RunSuite:
     async def test_what_is_held_does_not_start_until_it_is_released(self, ledger: Ledger) -> None:
         _, filed = await waiting(ledger)
         assert await ledger.hold(filed.number, reason=because("no command"), now=NINE, term=1)
-        assert await ledger.start(filed.number, now=NINE, term=1) is None
+        assert await one_run.start(ledger, filed.number, now=NINE, term=1) is None
         assert await ledger.release(filed.number, reason=because("there is one"), now=NINE, term=1)
-        assert await ledger.start(filed.number, now=NINE, term=1)
+        assert await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert not await ledger.release(filed.number, reason=because("again"), now=NINE, term=1)
 
     @story
@@ -1204,11 +1216,11 @@ class DueSuite:
         assert await ledger.wake_at() == NINE
         [filed] = await decided(ledger, entry, NINE)
         assert await ledger.wake_at() is None
-        run = await ledger.start(filed.number, now=NINE, term=1)
+        run = await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert run
-        await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-        await ledger.end(
-            run.number, Status.DONE, reason=because("it ended"), now=NINE + HOUR, term=1
+        await one_run.running(ledger, run.number, Process(1, 1), now=NINE, term=1)
+        await one_run.end(
+            ledger, run.number, Status.DONE, reason=because("it ended"), now=NINE + HOUR, term=1
         )
         assert await ledger.wake_at() == NINE + DAY
 
@@ -1355,10 +1367,11 @@ async def ended(
     is_counted: bool = True,
 ) -> Filed:
     """Run a receipt to its end."""
-    run = await ledger.start(filed.number, now=now, term=1)
+    run = await one_run.start(ledger, filed.number, now=now, term=1)
     assert run
-    await ledger.running(run.number, Process(1, 1), now=now, term=1)
-    found = await ledger.end(
+    await one_run.running(ledger, run.number, Process(1, 1), now=now, term=1)
+    found = await one_run.end(
+        ledger,
         run.number,
         outcome,
         reason=because("it ended"),
@@ -1721,9 +1734,9 @@ class ReadingSuite:
         [entry] = await taken(ledger, workflow("Digest"))
         requests = [asked(f"manual:{number}", NOW) for number in range(3)]
         filed = await ledger.add(entry.number, requests, now=NOW, term=1)
-        runs = [await ledger.start(each.number, now=NOW, term=1) for each in filed[1:]]
+        runs = [await one_run.start(ledger, each.number, now=NOW, term=1) for each in filed[1:]]
         assert runs[1]
-        await ledger.running(runs[1].number, Process(7, 8), now=NOW, term=1)
+        await one_run.running(ledger, runs[1].number, Process(7, 8), now=NOW, term=1)
         found = await ledger.open_runs()
         assert [each.number for each, _ in found] == [filed[1].number, filed[2].number]
         assert [run.process for _, run in found] == [None, Process(7, 8)]
@@ -1739,7 +1752,7 @@ class ReadingSuite:
     @story
     async def test_every_change_is_an_event_in_order(self, ledger: Ledger) -> None:
         entry, filed = await waiting(ledger)
-        run = await ledger.start(filed.number, now=NINE, term=1)
+        run = await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert run
         await ledger.give_back(run.number, reason=because("the engine died"), now=NINE, term=1)
         await ledger.pause(entry.number, now=NINE, term=1)
@@ -1767,7 +1780,7 @@ class ReadingSuite:
                 # Several that hold at once are done at once; so are several that start.
                 await ledger.hold(filed.number, reason=because("later"), now=NOW, term=1)
                 await ledger.release(filed.number, reason=because("now"), now=NOW, term=1)
-                assert await ledger.start(filed.number, now=NOW, term=1)
+                assert await one_run.start(ledger, filed.number, now=NOW, term=1)
                 assert await ledger.pause(entry.number, now=NOW, term=1)
             return filed
 
@@ -1849,11 +1862,13 @@ class ReadingSuite:
             for each, key in zip(entries, ("manual:1", "after:1"), strict=True)
         ]
         runs = await asyncio.gather(
-            *(ledger.start(each.number, now=NOW, term=1) for each in (failed, alert))
+            *(one_run.start(ledger, each.number, now=NOW, term=1) for each in (failed, alert))
         )
         assert all(runs)
         given = [(failed, runs[0]), (alert, runs[1]), (replace(alert, digest=""), runs[1])]
-        jobs = await asyncio.gather(*(ledger.job(filed, run) for filed, run in given if run))
+        jobs = await asyncio.gather(
+            *(one_run.job(ledger, filed, run) for filed, run in given if run)
+        )
         assert [(each.filed, each.run) for each in jobs if each] == given
         assert [each.text for each in jobs if each] == [workflow("A"), workflow("B"), ""]
         assert [each.about and each.about.filed.number for each in jobs if each] == [
@@ -1866,9 +1881,9 @@ class ReadingSuite:
     async def test_a_run_whose_text_is_lost_is_given_nothing(self, ledger: Ledger) -> None:
         [entry] = await taken(ledger, workflow())
         [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
-        run = await ledger.start(filed.number, now=NOW, term=1)
+        run = await one_run.start(ledger, filed.number, now=NOW, term=1)
         assert run
-        assert await ledger.job(replace(filed, digest="lost"), run) is None
+        assert await one_run.job(ledger, replace(filed, digest="lost"), run) is None
 
     @story
     async def test_what_comes_back_has_its_text_again(self, ledger: Ledger) -> None:
@@ -1888,10 +1903,12 @@ class ReadingSuite:
         [entry, idle] = await taken(ledger, poll, "* Asked :workflow:\n")
         old = await decided(ledger, entry, NOW + 10 * HOUR)
         for filed in old[:-1]:
-            run = await ledger.start(filed.number, now=NOW, term=1)
+            run = await one_run.start(ledger, filed.number, now=NOW, term=1)
             assert run
-            await ledger.running(run.number, Process(1, 1), now=NOW, term=1)
-            await ledger.end(run.number, Status.DONE, reason=because("it ended"), now=NOW, term=1)
+            await one_run.running(ledger, run.number, Process(1, 1), now=NOW, term=1)
+            await one_run.end(
+                ledger, run.number, Status.DONE, reason=because("it ended"), now=NOW, term=1
+            )
         await ledger.settle([each.number for each in old[:-2]], now=NOW, term=1)
         year = NOW + 400 * DAY
         before = (await ledger.receipts(entry=entry.number), await ledger.events_after(0))
@@ -1936,10 +1953,12 @@ class ReadingSuite:
         asked_for = [asked(key, NOW) for key in keys]
         filed = await ledger.add(entry.number, asked_for, now=NOW, term=1)
         for each in filed:
-            run = await ledger.start(each.number, now=NOW, term=1)
+            run = await one_run.start(ledger, each.number, now=NOW, term=1)
             assert run
-            await ledger.running(run.number, Process(1, 1), now=NOW, term=1)
-            await ledger.end(run.number, Status.DONE, reason=because("it ended"), now=NOW, term=1)
+            await one_run.running(ledger, run.number, Process(1, 1), now=NOW, term=1)
+            await one_run.end(
+                ledger, run.number, Status.DONE, reason=because("it ended"), now=NOW, term=1
+            )
         await ledger.settle([each.number for each in filed], now=NOW, term=1)
         year = NOW + 400 * DAY
         assert (await ledger.prune(before=year, now=year, term=1)).receipts == 2  # manual ones
@@ -1951,7 +1970,7 @@ class ReadingSuite:
     @story
     async def test_a_stale_term_changes_nothing(self, ledger: Ledger) -> None:
         entry, filed = await waiting(ledger)
-        run = await ledger.start(filed.number, now=NINE, term=1)
+        run = await one_run.start(ledger, filed.number, now=NINE, term=1)
         assert run
         number = filed.number
 
@@ -1972,10 +1991,12 @@ class ReadingSuite:
                 ledger.scan("org", Scan(()), now=late, term=stale),
                 ledger.decide([step], now=late, term=stale),
                 ledger.add(entry.number, [asked("manual:1", late)], now=late, term=stale),
-                ledger.start(number, now=late, term=stale),
-                ledger.running(run.number, Process(1, 1), now=late, term=stale),
+                one_run.start(ledger, number, now=late, term=stale),
+                one_run.running(ledger, run.number, Process(1, 1), now=late, term=stale),
                 ledger.give_back(run.number, reason=because(""), now=late, term=stale),
-                ledger.end(run.number, Status.FAILED, reason=because(""), now=late, term=stale),
+                one_run.end(
+                    ledger, run.number, Status.FAILED, reason=because(""), now=late, term=stale
+                ),
                 ledger.hold(number, reason=because(""), now=late, term=stale),
                 ledger.release(number, reason=because(""), now=late, term=stale),
                 ledger.settle([number], now=late, term=stale),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+import one_run
 from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
 from horae.core.receipt import Status
@@ -44,7 +45,7 @@ def _spoilt(ask: Ask) -> Callable[[Book], None]:
 
     def work(book: Book) -> None:
         book.tell("spoilt", now=ask.now)
-        book.start_all([(ask.receipt, ask.now)])
+        book.start_many([ask.receipt], now=ask.now)
         raise ValueError("it cannot be done")
 
     return work
@@ -52,7 +53,7 @@ def _spoilt(ask: Ask) -> Callable[[Book], None]:
 
 def _tried(ask: Ask) -> Callable[[Book], bool]:
     """Return work that tells whether a receipt could start."""
-    return lambda book: book.start_all([(ask.receipt, ask.now)])[0] is not None
+    return lambda book: book.start_many([ask.receipt], now=ask.now)[0] is not None
 
 
 def _decided(entry: Entry, ask: Ask) -> list[EntryStep]:
@@ -60,15 +61,20 @@ def _decided(entry: Entry, ask: Ask) -> list[EntryStep]:
 
 
 ANSWERS: dict[str, Callable[[BookLedger, Ask, Entry], Awaitable[object]]] = {
-    "start": lambda to, ask, _: to.start(ask.receipt, now=ask.now, term=1),
-    "running": lambda to, ask, _: to.running(
-        ask.run, Process(ask.run, ask.chance), now=ask.now, term=1
+    "start": lambda to, ask, _: one_run.start(to, ask.receipt, now=ask.now, term=1),
+    "running": lambda to, ask, _: one_run.running(
+        to, ask.run, Process(ask.run, ask.chance), now=ask.now, term=1
     ),
     "give back": lambda to, ask, _: to.give_back(
         ask.run, reason=because(f"{ask.chance}"), now=ask.now, term=1
     ),
-    "end": lambda to, ask, _: to.end(
-        ask.run, ENDS[ask.chance % len(ENDS)], reason=because(f"{ask.chance}"), now=ask.now, term=1
+    "end": lambda to, ask, _: one_run.end(
+        to,
+        ask.run,
+        ENDS[ask.chance % len(ENDS)],
+        reason=because(f"{ask.chance}"),
+        now=ask.now,
+        term=1,
     ),
     "hold": lambda to, ask, _: to.hold(ask.receipt, reason=because("no room"), now=ask.now, term=1),
     "release": lambda to, ask, _: to.release(
@@ -81,7 +87,7 @@ ANSWERS: dict[str, Callable[[BookLedger, Ask, Entry], Awaitable[object]]] = {
     "pause": lambda to, ask, entry: to.pause(entry.number, now=ask.now, term=1),
     "resume": lambda to, ask, entry: to.resume(entry.number, now=ask.now, term=1),
     "settle": lambda to, ask, _: to.settle([ask.receipt, ask.receipt + 1], now=ask.now, term=1),
-    "stale": lambda to, ask, _: to.start(ask.receipt, now=ask.now, term=9),
+    "stale": lambda to, ask, _: one_run.start(to, ask.receipt, now=ask.now, term=9),
     "spoilt": lambda to, ask, _: to.write(1, _spoilt(ask)),
     "tried": lambda to, ask, _: to.write(1, _tried(ask), keep=False),
 }

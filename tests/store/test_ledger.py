@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+import one_run
 from horae.core.decide import decide
 from horae.core.entry import CadenceRule, Entry
 from horae.core.ports import EntryStep, Process
@@ -119,13 +120,15 @@ class LifeOfReceipts(RuleBasedStateMachine):
     @rule(choice=st.integers(0), wanted=st.sampled_from([Status.WAITING, None]))
     def start(self, choice: int, wanted: Status | None) -> None:
         number = self.some(choice, wanted)
-        run = self.wait(self.ledger.start(number, now=self.now, term=1))
+        run = self.wait(one_run.start(self.ledger, number, now=self.now, term=1))
         assert (run is not None) == (self.statuses.get(number) is Status.WAITING)
 
     @rule(choice=st.integers(0), wanted=st.sampled_from([Status.STARTING, None]))
     def run(self, choice: int, wanted: Status | None) -> None:
         number = self.some(choice, wanted)
-        call = self.ledger.running(self.open_run(number), Process(1, 1), now=self.now, term=1)
+        call = one_run.running(
+            self.ledger, self.open_run(number), Process(1, 1), now=self.now, term=1
+        )
         assert self.wait(call) == (self.statuses.get(number) is Status.STARTING)
 
     @rule(choice=st.integers(0), wanted=st.sampled_from([Status.STARTING, None]))
@@ -144,7 +147,9 @@ class LifeOfReceipts(RuleBasedStateMachine):
     def end(self, choice: int, wanted: Status | None, outcome: Status) -> None:
         number = self.some(choice, wanted)
         run = self.open_run(number)
-        ended = self.wait(self.ledger.end(run, outcome, reason=because(""), now=self.now, term=1))
+        ended = self.wait(
+            one_run.end(self.ledger, run, outcome, reason=because(""), now=self.now, term=1)
+        )
         was = self.statuses.get(number)
         assert (ended is not None) == (
             was in {Status.RUNNING, Status.STARTING}
@@ -287,11 +292,13 @@ class LifeOfKeepers(RuleBasedStateMachine):
     @rule(outcome=st.sampled_from(sorted(ENDS)))
     def run(self, outcome: Status) -> None:
         for filed in self.open_receipts():
-            run = self.wait(self.ledger.start(filed.number, now=self.now, term=1))
+            run = self.wait(one_run.start(self.ledger, filed.number, now=self.now, term=1))
             assert run
-            self.wait(self.ledger.running(run.number, Process(1, 1), now=self.now, term=1))
+            self.wait(one_run.running(self.ledger, run.number, Process(1, 1), now=self.now, term=1))
             self.wait(
-                self.ledger.end(run.number, outcome, reason=because(""), now=self.now, term=1)
+                one_run.end(
+                    self.ledger, run.number, outcome, reason=because(""), now=self.now, term=1
+                )
             )
 
     @rule()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import one_run
 from horae.cluster.lease import LostLease, NodeDescription
 from horae.core.access import Token
 from horae.core.decide import decide
@@ -226,9 +227,9 @@ class TestMembers:
             assert await ledger.leases.renew("east", second, LONG)
             filed = await handed(ledger, "manual:1")
             with pytest.raises(LeaseOverError, match=r"the lease of east \(\d+\) has expired"):
-                await old.start(filed.number, now=NOW, term=1)
+                await one_run.start(old, filed.number, now=NOW, term=1)
             assert await status(ledger, filed) is Status.WAITING
-            assert await new.start(filed.number, now=NOW, term=1)
+            assert await one_run.start(new, filed.number, now=NOW, term=1)
 
     @story
     async def test_a_lease_that_is_over_stays_over(self, url: str) -> None:
@@ -257,16 +258,18 @@ class TestMembers:
             assert filed.machine == "east"
             assert not await ledger.assign(filed.number, "west", now=NOW, term=ANYBODY)
             assert [each.number for each in await west.assigned_to("east")] == [filed.number]
-            assert await west.start(filed.number, now=NOW, term=1) is None
-            run = await east.start(filed.number, now=NOW, term=1)
+            assert await one_run.start(west, filed.number, now=NOW, term=1) is None
+            run = await one_run.start(east, filed.number, now=NOW, term=1)
             assert run is not None
             assert run.member == "east"
             assert await east.assigned_to("east") == []
             assert [each.number for each in await ledger.under_way()] == [filed.number]
             assert [made.number for _, made in await east.open_runs()] == [run.number]
             assert await west.open_runs() == []
-            assert await east.running(run.number, Process(1, 1), now=NOW, term=1)
-            ended = await east.end(run.number, Status.DONE, reason=because(""), now=NOW, term=1)
+            assert await one_run.running(east, run.number, Process(1, 1), now=NOW, term=1)
+            ended = await one_run.end(
+                east, run.number, Status.DONE, reason=because(""), now=NOW, term=1
+            )
             assert ended is not None
             assert ended.status is Status.DONE
             assert await ledger.under_way() == []
@@ -278,7 +281,7 @@ class TestMembers:
         async with opened(url) as ledger:
             east, _ = await joined(ledger)
             filed = await handed(ledger, "manual:1")
-            run = await east.start(filed.number, now=NOW, term=1)
+            run = await one_run.start(east, filed.number, now=NOW, term=1)
             assert run is not None
             assert await east.give_back(run.number, reason=because(""), now=NOW, term=1)
             again = await ledger.receipt(filed.number)
@@ -307,7 +310,7 @@ class TestMembers:
                     entry.number, [asked(f"manual:{n}", NOW)], now=NOW, term=1, agents=("ada",)
                 )
                 assert await ledger.assign(filed.number, name, now=NOW, term=1)
-                assert await where.start(filed.number, now=NOW, term=1)
+                assert await one_run.start(where, filed.number, now=NOW, term=1)
             assert await ledger.homes() == {"ada": "west"}
 
     @story
@@ -315,10 +318,10 @@ class TestMembers:
         async with opened(url) as ledger:
             east, generation = await joined(ledger)
             waits, starts, runs = [await handed(ledger, f"manual:{n}") for n in range(3)]
-            assert await east.start(starts.number, now=NOW, term=1)
-            run = await east.start(runs.number, now=NOW, term=1)
+            assert await one_run.start(east, starts.number, now=NOW, term=1)
+            run = await one_run.start(east, runs.number, now=NOW, term=1)
             assert run is not None
-            assert await east.running(run.number, Process(1, 1), now=NOW, term=1)
+            assert await one_run.running(east, run.number, Process(1, 1), now=NOW, term=1)
             assert await ledger.lost() == []
             assert await ledger.reap("east", generation, now=NOW, term=1) == []
             await ledger.leases.leave("east", generation)
@@ -340,10 +343,10 @@ class TestMembers:
         async with opened(url) as ledger:
             old, first = await joined(ledger)
             starts, runs = [await handed(ledger, f"manual:{n}") for n in (1, 2)]
-            assert await old.start(starts.number, now=NOW, term=1)
-            run = await old.start(runs.number, now=NOW, term=1)
+            assert await one_run.start(old, starts.number, now=NOW, term=1)
+            run = await one_run.start(old, runs.number, now=NOW, term=1)
             assert run is not None
-            assert await old.running(run.number, Process(1, 1), now=NOW, term=1)
+            assert await one_run.running(old, run.number, Process(1, 1), now=NOW, term=1)
             new, second = await joined(ledger)
             waits = await handed(ledger, "manual:3")
             assert await ledger.lost() == []
@@ -353,7 +356,9 @@ class TestMembers:
             found = await new.open_runs()
             assert [each.number for each, _ in found] == [starts.number, runs.number]
             await new.give_back(found[0][1].number, reason=because("never ran"), now=NOW, term=1)
-            assert await new.end(run.number, Status.DONE, reason=because("it did"), now=NOW, term=1)
+            assert await one_run.end(
+                new, run.number, Status.DONE, reason=because("it did"), now=NOW, term=1
+            )
             assert await status(ledger, starts) is Status.WAITING
             assert await status(ledger, runs) is Status.DONE
 
@@ -362,7 +367,7 @@ class TestMembers:
         async with opened(url) as ledger:
             old, first = await joined(ledger)
             left = await handed(ledger, "manual:1")
-            assert await old.start(left.number, now=NOW, term=1)
+            assert await one_run.start(old, left.number, now=NOW, term=1)
             _, second = await joined(ledger)
             await ledger.leases.leave("east", second)
             assert await ledger.lost() == [
@@ -465,7 +470,7 @@ class TestSharing:
     async def test_small_logs_are_kept(self, url: str) -> None:
         async with opened(url) as ledger:
             _, filed = await waiting(ledger)
-            run = await ledger.start(filed.number, now=NOW, term=1)
+            run = await one_run.start(ledger, filed.number, now=NOW, term=1)
             assert run is not None
             assert await ledger.log(run.number) is None
             await ledger.keep_log(run.number, b"\0out")
@@ -849,7 +854,7 @@ class TestSchema:
         async with opened(as_worker) as ledger:
             east, _ = await joined(ledger)
             filed = await handed(ledger, "manual:1")
-            assert await east.start(filed.number, now=NOW, term=1)
+            assert await one_run.start(east, filed.number, now=NOW, term=1)
             assert await ledger.leases.lead("east", LONG)
         with pytest.raises(LedgerError, match="the database role cannot change it"):
             await PostgresLedger.open(as_worker, schema="elsewhere")
@@ -900,10 +905,12 @@ async def lived(directory: Path) -> None:
     steps = [EntryStep(each.entry, decide(each.entry, now=NINE)) for each in due]
     decided = await ledger.decide(steps, now=NINE, term=1)
     filed = next(each for each in decided if each.status is Status.WAITING)
-    run = await ledger.start(filed.number, now=NINE, term=1)
+    run = await one_run.start(ledger, filed.number, now=NINE, term=1)
     assert run is not None
-    assert await ledger.running(run.number, Process(1, 2), now=NINE, term=1)
-    await ledger.end(run.number, Status.FAILED, reason=because("é"), now=NINE, term=1, exit_code=1)
+    assert await one_run.running(ledger, run.number, Process(1, 2), now=NINE, term=1)
+    await one_run.end(
+        ledger, run.number, Status.FAILED, reason=because("é"), now=NINE, term=1, exit_code=1
+    )
     await ledger.pause(entry.number, now=NINE, term=1, note="it rains", until=NINE + DAY)
     spec = {"kind": "cron", "cron_expr": "0 9 * * *", "agent": "ada", "prompt": "Go."}
     for name in ("one", "two", "three"):
@@ -950,7 +957,7 @@ class TestMoving:
                 assert newest[0] == newest[1]
                 for ledger in (source, target):
                     [filed] = await ledger.add(new[0], [asked("manual:1", NINE)], now=NINE, term=1)
-                    assert await ledger.start(filed.number, now=NINE, term=1)
+                    assert await one_run.start(ledger, filed.number, now=NINE, term=1)
                 runs = [[run for _, run in await each.open_runs()] for each in (source, target)]
                 assert runs[0] == runs[1]
             finally:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import one_run
 from horae.core.decide import decide
 from horae.core.entry import Entry
 from horae.core.ports import (
@@ -235,10 +236,10 @@ async def main():
         now = entry.accounted_to + MINUTE
         [filed] = await ledger.decide([EntryStep(entry, decide(entry, now=now))], now=now, term=1)
         print("waiting", filed.number, filed.receipt.key, flush=True)
-        run = await ledger.start(filed.number, now=now, term=1)
-        await ledger.running(run.number, Process(1, 1), now=now, term=1)
+        run = await one_run.start(ledger, filed.number, now=now, term=1)
+        await one_run.running(ledger, run.number, Process(1, 1), now=now, term=1)
         print("running", filed.number, filed.receipt.key, flush=True)
-        await ledger.end(run.number, Status.DONE, reason=because("it ended"), now=now, term=1)
+        await one_run.end(ledger, run.number, Status.DONE, reason=because("it ended"), now=now, term=1)
         print("done", filed.number, filed.receipt.key, flush=True)
         if filed.number % 3 == 0:
             await ledger.settle([filed.number], now=now, term=1)
@@ -820,7 +821,6 @@ async def test_what_is_asked_often_is_found_through_an_index(query: str, index: 
     ("query", "index"),
     [
         ("one", "INTEGER PRIMARY KEY"),
-        ("of_run", "INTEGER PRIMARY KEY"),
         ("standing", "INTEGER PRIMARY KEY"),
         ("standing_of_run", "INTEGER PRIMARY KEY"),
         ("by_key", "sqlite_autoindex_receipt_1"),
@@ -1227,10 +1227,10 @@ async def backed_up(tmp_path: Path) -> tuple[Path, Path]:
     for entry in (*entries[:3], entries[4]):
         await decided(ledger, entry, NINE)
     for number in (2, 3, 4):
-        run = await ledger.start(number, now=NINE, term=1)
+        run = await one_run.start(ledger, number, now=NINE, term=1)
         assert run
         if number > 2:
-            await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
+            await one_run.running(ledger, run.number, Process(1, 1), now=NINE, term=1)
     await ledger.backup(backup)
     await ledger.close()
     return directory, backup

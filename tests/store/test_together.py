@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import one_run
 from horae.core.decide import decide
 from horae.core.ports import EntryStep, Process
 from horae.core.receipt import Status
@@ -33,12 +34,12 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BookLedge
 async def test_of_many_who_start_run_end_or_settle_one_receipt_one_does(ledger: BookLedger) -> None:
     [entry] = await taken(ledger, workflow())
     [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
-    starts = (ledger.start(filed.number, now=NOW, term=1) for _ in range(20))
+    starts = (one_run.start(ledger, filed.number, now=NOW, term=1) for _ in range(20))
     [run] = [each for each in await asyncio.gather(*starts) if each]
-    goes = (ledger.running(run.number, Process(1, n), now=NOW, term=1) for n in range(9))
+    goes = (one_run.running(ledger, run.number, Process(1, n), now=NOW, term=1) for n in range(9))
     assert sum(await asyncio.gather(*goes)) == 1
     ends = (
-        ledger.end(run.number, Status.DONE, reason=because(f"{n}"), now=NOW, term=1)
+        one_run.end(ledger, run.number, Status.DONE, reason=because(f"{n}"), now=NOW, term=1)
         for n in range(9)
     )
     assert len([each for each in await asyncio.gather(*ends) if each]) == 1
@@ -54,7 +55,9 @@ async def test_the_attempts_and_numbers_of_runs_go_on(ledger: BookLedger) -> Non
     keys = [asked(f"manual:{n}", NOW) for n in range(6)]
     filed = await ledger.add(entry.number, keys, now=NOW, term=1)
     for attempt in (1, 2, 3):
-        runs = await asyncio.gather(*(ledger.start(f.number, now=NOW, term=1) for f in filed))
+        runs = await asyncio.gather(
+            *(one_run.start(ledger, f.number, now=NOW, term=1) for f in filed)
+        )
         begun = [each for each in runs if each]
         assert {each.attempt for each in begun} == {attempt}
         assert {each.number for each in begun} == {*range(6 * attempt - 5, 6 * attempt + 1)}
@@ -80,14 +83,16 @@ async def test_runs_of_one_entry_that_end_at_once_all_count(ledger: BookLedger) 
         ledger.add(entry.number, [asked(f"manual:{n}", NOW)], now=NOW, term=1) for n in range(12)
     )
     filed = [each for [each] in await asyncio.gather(*adds)]
-    started = await asyncio.gather(*(ledger.start(f.number, now=NOW, term=1) for f in filed))
+    started = await asyncio.gather(
+        *(one_run.start(ledger, f.number, now=NOW, term=1) for f in filed)
+    )
     runs = [each for each in started if each is not None]
     await asyncio.gather(
-        *(ledger.running(run.number, Process(1, 1), now=NOW, term=1) for run in runs)
+        *(one_run.running(ledger, run.number, Process(1, 1), now=NOW, term=1) for run in runs)
     )
     await asyncio.gather(
         *(
-            ledger.end(run.number, Status.FAILED, reason=because("no"), now=NOW, term=1)
+            one_run.end(ledger, run.number, Status.FAILED, reason=because("no"), now=NOW, term=1)
             for run in runs
         )
     )
@@ -112,7 +117,7 @@ async def test_what_is_decided_twice_and_paused_at_once_has_one_receipt_each(
     assert sum(isinstance(each, Exception) for each in said) == 3  # those of another term
     for each in entries:
         assert len(await history(ledger, each)) == 1
-    starts = (ledger.start(number, now=NINE, term=1) for number in range(1, 20))
+    starts = (one_run.start(ledger, number, now=NINE, term=1) for number in range(1, 20))
     assert sum(each is not None for each in await asyncio.gather(*starts)) == 8
 
 

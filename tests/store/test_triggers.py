@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+import one_run
 from horae.core.actor import acting
 from horae.core.command import Unready
 from horae.core.decide import decide
@@ -98,10 +99,10 @@ async def come(ledger: BookLedger, *, now: datetime) -> list[Filed]:
 
 async def over(ledger: BookLedger, filed: Filed, *, now: datetime) -> Filed:
     """Run what waits, to a good end."""
-    run = await ledger.start(filed.number, now=now, term=1)
+    run = await one_run.start(ledger, filed.number, now=now, term=1)
     assert run is not None
-    assert await ledger.running(run.number, Process(1, 1), now=now, term=1)
-    ended = await ledger.end(run.number, Status.DONE, reason=because(""), now=now, term=1)
+    assert await one_run.running(ledger, run.number, Process(1, 1), now=now, term=1)
+    ended = await one_run.end(ledger, run.number, Status.DONE, reason=because(""), now=now, term=1)
     assert ended is not None
     return ended
 
@@ -611,12 +612,12 @@ async def test_a_tick_whose_agent_is_busy_or_disabled_is_skipped_and_says_so(
     await stage.workflow("long", trigger_config={"type": "manual"}, prompt_template="Go.")
     await stage.workflow()
     asked = await stage.triggers.trigger_now("long")
-    run = await ledger.start(asked["receipt"], now=NOW, term=1)
+    run = await one_run.start(ledger, asked["receipt"], now=NOW, term=1)
     assert run is not None
     assert await stage.come(now=NINE) == []
     assert (await stage.triggers.agent("worker"))["activity"] == "busy"
-    await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-    await ledger.end(run.number, Status.DONE, reason=because(""), now=NINE, term=1)
+    await one_run.running(ledger, run.number, Process(1, 1), now=NINE, term=1)
+    await one_run.end(ledger, run.number, Status.DONE, reason=because(""), now=NINE, term=1)
     await stage.triggers.update_agent("worker", {"enabled": False})
     assert await stage.come(now=NINE + DAY) == []
     await stage.triggers.update_agent("worker", {"enabled": True})
@@ -635,7 +636,7 @@ async def test_a_tick_that_says_so_waits_for_its_agent(ledger: BookLedger) -> No
     await stage.workflow("long", trigger_config={"type": "manual"}, prompt_template="Go.")
     await stage.workflow(overlap="queue")
     asked = await stage.triggers.trigger_now("long")
-    await ledger.start(asked["receipt"], now=NOW, term=1)
+    await one_run.start(ledger, asked["receipt"], now=NOW, term=1)
     assert len(await stage.come(now=NINE)) == 1
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
+import one_run
 from horae.app import build, keep
 from horae.config import load
 from horae.core.clock import SystemClock
@@ -217,11 +218,12 @@ async def live_a_day(root: Path) -> None:
         for filed in await ledger.decide(steps, now=at, term=1):
             if filed.status is not Status.WAITING:
                 continue
-            run = await ledger.start(filed.number, now=at, term=1)
+            run = await one_run.start(ledger, filed.number, now=at, term=1)
             assert run is not None
-            await ledger.running(run.number, Process(2, 1), now=at, term=1)
+            await one_run.running(ledger, run.number, Process(2, 1), now=at, term=1)
             is_bad = filed.number % 7 == 3
-            await ledger.end(
+            await one_run.end(
+                ledger,
                 run.number,
                 Status.FAILED if is_bad else Status.DONE,
                 reason=because("exit code 1: the server said 503" if is_bad else "exit code 0"),

@@ -24,6 +24,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+import one_run
 from core.world import story
 from horae.cli.export import ics
 from horae.cli.simulate import simulate
@@ -374,11 +375,11 @@ async def failing(here: App) -> None:
     for each in await ledger.entries():
         if isinstance(each.item, Entry) and each.item.policy.pause_after == 1:
             line = await here.front.service.run_now(str(each.number))
-            run = await ledger.start(line.filed.number, now=now, term=1)
+            run = await one_run.start(ledger, line.filed.number, now=now, term=1)
             assert run is not None
-            await ledger.running(run.number, Process(1, 1), now=now, term=1)
-            await ledger.end(
-                run.number, Status.FAILED, reason=because("it failed"), now=now, term=1
+            await one_run.running(ledger, run.number, Process(1, 1), now=now, term=1)
+            await one_run.end(
+                ledger, run.number, Status.FAILED, reason=because("it failed"), now=now, term=1
             )
             again = await ledger.entry(each.number)
             assert again is not None

@@ -58,13 +58,14 @@ class Carried(Launch):
     def receipts(self) -> tuple[int, ...]:
         return tuple(self._under_way)
 
-    def start(self, filed: Filed, refused: Reason | None = None) -> None:
+    def start(self, receipts: Iterable[Filed], refused: Reason | None = None) -> None:
         if refused is not None:
-            super().start(filed, refused)
+            super().start(receipts, refused)
             return
-        self._under_way[filed.number] = filed
-        self._sending.add(filed.number)
-        self._do(filed.number, self._send(filed))
+        for filed in receipts:
+            self._under_way[filed.number] = filed
+            self._sending.add(filed.number)
+            self._do(filed.number, self._send(filed))
 
     def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
         if receipt not in self._under_way:
@@ -176,15 +177,18 @@ class Worker:
         filed = await self.shared.receipt(number)
         if filed is None or filed.status is not Status.WAITING or filed.machine != self.name:
             return
-        if self._is_open and number not in self.launch.receipts:
-            self.launch.start(filed)
+        self._start([filed])
 
     async def look(self) -> None:
-        for filed in await self.shared.assigned_to(self.name):
-            if self._is_open and filed.number not in self.launch.receipts:
-                self.launch.start(filed)
+        self._start(await self.shared.assigned_to(self.name))
         if self.launch.is_unsure:
             await self.launch.reconcile()
+
+    def _start(self, receipts: Iterable[Filed]) -> None:
+        begun = set(self.launch.receipts)
+        new = [each for each in receipts if each.number not in begun]
+        if new and self._is_open:
+            self.launch.start(new)
 
     async def hear(self, events: Iterable[Event]) -> None:
         for event in events:

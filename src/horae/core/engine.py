@@ -395,11 +395,12 @@ class Engine:
             self._moved_at = self._clock.elapsed()
         for filed, reason in refused:
             log.debug("receipt %d cannot start: %s", filed.number, reason, extra=_fields(filed))
-            self.launch.start(filed, refused=reason)
-        for filed in admitted:
-            log.debug("receipt %d (%s) starts", filed.number, filed.title, extra=_fields(filed))
-            self.launch.start(filed)
+            self.launch.start([filed], refused=reason)
+        if admitted:
+            self.launch.start(admitted)
         if log.isEnabledFor(logging.DEBUG):
+            for filed in admitted:
+                log.debug("receipt %d (%s) starts", filed.number, filed.title, extra=_fields(filed))
             waits = {each.ask: str(each.reason) for each in self.gate.obstacles(now=now)}
             for ask, why in waits.items():
                 if self._logged.get(ask.number) != why:

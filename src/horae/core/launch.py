@@ -12,25 +12,36 @@ import asyncio
 import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
 from horae.core import ports
 from horae.core.actor import ENGINE, acting, current_actor
 from horae.core.command import call_in
 from horae.core.entry import Work
-from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, RunError, Unreleased
+from horae.core.ports import (
+    Ended,
+    LedgerBusyError,
+    LedgerWriteError,
+    RunEnd,
+    RunError,
+    Unreleased,
+)
 from horae.core.receipt import ENGINE_EXITED, Filed, Reason, ReasonCode, Status
 from horae.core.source import unexpected
 from horae.errors import HoraeError, ScheduleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
-    from horae.core.ports import Clock, Held, Job, Ledger, Run, Runner
+    from horae.core.ports import Clock, Held, Job, Ledger, Process, Run, Runner
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+BATCH: Final = 500  # runs in one commit
 GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written while stopping
 _CALLS: Final = frozenset({Work.COMMAND, Work.POST})
 POISON: Final = 3  # engines that may die over one receipt before it is set aside
@@ -59,10 +70,15 @@ class Launch:
     def receipts(self) -> tuple[int, ...]:
         return tuple(self._stories)
 
-    def start(self, filed: Filed, refused: Reason | None = None) -> None:
-        """Make the run of a receipt; *refused* is why it never can be, which is its end."""
-        story = self._stories[filed.number] = _StartedRun(filed)
-        self.beside(self._tell(story, refused))
+    def __post_init__(self) -> None:
+        self._running = _Together(self._note_running, self.beside)
+        self._ends = _Together(self._write_ends, self.beside)
+
+    def start(self, receipts: Iterable[Filed], refused: Reason | None = None) -> None:
+        """Make the runs of receipts; *refused* is why none ever can be, which is its end."""
+        stories = [_StartedRun(filed) for filed in receipts]
+        self._stories.update((story.filed.number, story) for story in stories)
+        self.beside(self._start_all(stories, refused))
 
     def beside(self, part: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(part)
@@ -125,34 +141,67 @@ class Launch:
             self.is_unsure = True
             raise
 
-    async def _tell(self, story: _StartedRun, refused: Reason | None) -> None:
+    async def _start_all(self, stories: Sequence[_StartedRun], refused: Reason | None) -> None:
+        for first in range(0, len(stories), BATCH):
+            some = stories[first : first + BATCH]
+            try:
+                await self._open(some, is_refused=refused is not None)
+            except Exception as error:
+                for story in some:
+                    self._note(error, story)
+                    self._leave(story, None)
+                continue
+            for story in some:
+                if story.run is None:  # it was skipped meanwhile, or somebody else has it
+                    self._leave(story, None)
+                else:
+                    self.beside(self._tell(story, story.run, refused))
+
+    async def _open(self, stories: Sequence[_StartedRun], *, is_refused: bool) -> None:
+        numbers = [story.filed.number for story in stories]
+        runs = await self.ledger.start_many(numbers, **self._stamp())
+        begun = [(story, run) for story, run in zip(stories, runs, strict=True) if run is not None]
+        for story, run in begun:
+            story.run = run
+        if begun and not is_refused:
+            jobs = await self.ledger.jobs([(story.filed, run) for story, run in begun])
+            for (story, _), job in zip(begun, jobs, strict=True):
+                story.job = job
+
+    async def _tell(self, story: _StartedRun, run: Run, refused: Reason | None) -> None:
         """Let a story go on beside the loop, and say when it is over, however it ends."""
-        number, filed = story.filed.number, None
+        filed = None
         try:
-            filed = await self._carry(story, refused)
-        except (LedgerBusyError, LedgerWriteError) as error:
+            if refused is None:
+                filed = await self._carry(story, run)
+            else:
+                filed = await self._write_end(run, Ended(Status.FAILED, refused))
+        except Exception as error:
+            self._note(error, story)
+        finally:
+            self._leave(story, filed)
+
+    def _note(self, error: Exception, story: _StartedRun) -> None:
+        number = story.filed.number
+        if isinstance(error, LedgerBusyError | LedgerWriteError):
             words = "the start of receipt %d cannot be recorded: %s"
             log.warning(words, number, error, extra=story.fields())
             self.is_unsure = True  # nothing was let go
-        except Exception as error:  # the next turn raises it, and the engine ends
+        else:  # the next turn raises it, and the engine ends
             words = "receipt %d ended in an error"
             log.debug(words, number, exc_info=error, extra=story.fields())
             self.failure = error
-        finally:
-            if story.held is not None and not story.is_over:
-                story.held.cancel("the start of the run could not be recorded")
-            del self._stories[number]
-            self.left(number, filed)
 
-    async def _carry(self, story: _StartedRun, refused: Reason | None) -> Filed | None:
+    def _leave(self, story: _StartedRun, filed: Filed | None) -> None:
+        if story.held is not None and not story.is_over:
+            story.held.cancel("the start of the run could not be recorded")
+        del self._stories[story.filed.number]
+        self.left(story.filed.number, filed)
+
+    async def _carry(self, story: _StartedRun, run: Run) -> Filed | None:
         filed = story.filed
-        story.run = run = await self.ledger.start(filed.number, **self._stamp())
-        if run is None:  # it was skipped meanwhile, or somebody else has it
-            return None
-        if refused is not None:
-            return await self._write_end(run, Ended(Status.FAILED, refused))
         try:
-            story.held = await self._make(filed, run)
+            story.held = await self._make(filed, story.job)
         except ports.LauncherLostError as error:
             await self.ledger.give_back(run.number, reason=error.reason, **self._stamp())
             return await self.ledger.receipt(filed.number)
@@ -162,10 +211,11 @@ class Launch:
             return None  # it asks again at each start
         except RunError as error:
             return await self._write_end(run, Ended(Status.FAILED, error.reason))
-        pid = story.held.process.pid
-        words = "run %d of receipt %d is process %d"
-        log.debug(words, run.number, filed.number, pid, extra=story.fields())
-        if not await self.ledger.running(run.number, story.held.process, **self._stamp()):
+        if log.isEnabledFor(logging.DEBUG):
+            pid = story.held.process.pid
+            words = "run %d of receipt %d is process %d"
+            log.debug(words, run.number, filed.number, pid, extra=story.fields())
+        if not await self._running.add((run.number, story.held.process)):
             return None
         if story.cancelled is None:
             story.held.go()
@@ -177,22 +227,22 @@ class Launch:
         else:
             story.held.cancel(story.cancelled.reason)
         ended = await self._ended(story.held)
-        words = "run %d of receipt %d ended: %s"
-        log.debug(words, run.number, filed.number, ended.outcome, extra=story.fields())
+        if log.isEnabledFor(logging.DEBUG):
+            words = "run %d of receipt %d ended: %s"
+            log.debug(words, run.number, filed.number, ended.outcome, extra=story.fields())
         story.is_over = True
         if story.cancelled is None and ended.facts.get("released") is False:
             # Its time was over before it could begin: nothing of it has run.
             await self.ledger.give_back(run.number, reason=ended.reason, **self._stamp())
             return await self.ledger.receipt(filed.number)
         if story.cancelled is None:
-            return await self._write_end(run, ended)
+            return await self._ends.add((run, RunEnd(run.number, ended)))
         told = replace(ended, outcome=story.cancelled.outcome, reason=story.cancelled.reason)
         # What a person ended is over; what the engine's own end interrupted may be tried again.
         with acting(story.actor):
             return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
 
-    async def _make(self, filed: Filed, run: Run) -> Held:
-        job = await self.ledger.job(filed, run)
+    async def _make(self, filed: Filed, job: Job | None) -> Held:
         if job is None:
             raise RunError(f"the text of the entry is not in the ledger (digest {filed.digest})")
         try:
@@ -215,26 +265,25 @@ class Launch:
             held.cancel(words)
             return Ended(Status.INTERRUPTED, Reason(ReasonCode.RESULT_UNREADABLE, words))
 
+    async def _note_running(self, made: Sequence[tuple[int, Process]]) -> Sequence[bool]:
+        return await self.ledger.running_many(made, **self._stamp())
+
     async def _write_end(self, run: Run, ended: Ended, *, is_last: bool = False) -> Filed | None:
+        [filed] = await self._write_ends([(run, RunEnd(run.number, ended, is_last))])
+        return filed
+
+    async def _write_ends(self, ends: Sequence[tuple[Run, RunEnd]]) -> Sequence[Filed | None]:
         never = asyncio.Event()
         is_again = False
         while True:
             try:
-                filed = await self.ledger.end(
-                    run.number,
-                    ended.outcome,
-                    reason=ended.reason,
-                    exit_code=ended.exit_code,
-                    facts=ended.facts,
-                    memory=ended.memory,
-                    is_counted=ended.is_counted,
-                    is_last=is_last,
-                    **self._stamp(),
-                )
-                # What was kept, though it was said not to be, may wait for its next try.
-                return await self.ledger.receipt(run.receipt) if is_again else filed
+                filed = await self.ledger.end_many([end for _, end in ends], **self._stamp())
+                if is_again:
+                    # What was kept, though it was said not to be, may wait for its next try.
+                    return [await self.ledger.receipt(run.receipt) for run, _ in ends]
+                return filed
             except (LedgerBusyError, LedgerWriteError) as error:
-                if not is_again:
+                for run, _ in ends if not is_again else ():
                     words = "the end of run %d of receipt %d cannot be recorded yet: %s"
                     extra = {"receipt": run.receipt, "run": run.number}
                     log.warning(words, run.number, run.receipt, error, extra=extra)
@@ -276,6 +325,45 @@ def with_call(job: Job) -> Job:
         raise RunError(str(error)) from None
 
 
+class _Together(Generic[T, R]):
+    """Does at once what is asked for in one iteration of the loop, or while others are served."""
+
+    def __init__(
+        self,
+        do: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
+        beside: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._do = do
+        self._beside = beside
+        self._asked: list[tuple[T, asyncio.Future[R]]] = []
+        self._is_served = False
+
+    def add(self, item: T) -> asyncio.Future[R]:
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._asked.append((item, future))
+        if not self._is_served:
+            self._is_served = True
+            self._beside(self._serve())
+        return future
+
+    async def _serve(self) -> None:
+        try:
+            while some := self._asked[:BATCH]:
+                del self._asked[:BATCH]
+                try:
+                    found = await self._do([item for item, _ in some])
+                except Exception as error:  # each that asked raises it
+                    for _, future in some:
+                        if not future.done():
+                            future.set_exception(error)
+                    continue
+                for (_, future), answer in zip(some, found, strict=True):
+                    if not future.done():
+                        future.set_result(answer)
+        finally:
+            self._is_served = False
+
+
 class _Stamp(TypedDict):
     now: datetime
     term: int
@@ -285,6 +373,7 @@ class _Stamp(TypedDict):
 class _StartedRun:
     filed: Filed
     run: Run | None = None
+    job: Job | None = None
     held: Held | None = None
     cancelled: Ended | None = None
     actor: str = ENGINE  # who cancelled it

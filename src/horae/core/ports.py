@@ -244,32 +244,28 @@ class Ledger(Protocol):
         *agents* replace the entry's own. Nothing is returned unless the entry is armed.
         """
 
-    async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None: ...
-    async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool: ...
+    async def start_many(
+        self, receipts: Sequence[int], *, now: datetime, term: int
+    ) -> list[Run | None]:
+        """Take waiting receipts and open their runs; None: the receipt does not wait."""
+
+    async def running_many(
+        self, made: Sequence[tuple[int, Process]], *, now: datetime, term: int
+    ) -> list[bool]:
+        """Note the processes of runs that are about to be let go; False: the run is over."""
 
     async def give_back(
         self, run: int, *, reason: Reason, now: datetime, term: int, died: bool = False
     ) -> bool:
         """Let the receipt of a run that was never let go wait again; *died*: the engine did."""
 
-    async def end(
-        self,
-        run: int,
-        outcome: Status,
-        *,
-        reason: Reason,
-        now: datetime,
-        term: int,
-        exit_code: int | None = None,
-        facts: Mapping[str, object] | None = None,
-        is_last: bool = False,
-        memory: str | None = None,
-        is_counted: bool = True,
-    ) -> Filed | None:
-        """Record how a run ended, and what follows: a retry, or the end of its receipt.
+    async def end_many(
+        self, ends: Sequence[RunEnd], *, now: datetime, term: int
+    ) -> list[Filed | None]:
+        """Record how runs ended, and what follows: a retry, or the end of the receipt.
 
-        Run, receipt, the entry's last end, streaks, next moment and pause move together. *is_last*:
-        no retry. *memory* is for the entry's next run. None: it was over.
+        Run, receipt, the entry's last end, streaks, next moment and pause move together. None: it
+        was over.
         """
 
     async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
@@ -321,7 +317,9 @@ class Ledger(Protocol):
     ) -> None: ...
     async def newest_event(self) -> int: ...
     async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]: ...
-    async def job(self, filed: Filed, run: Run) -> Job | None: ...
+    async def jobs(self, asked: Sequence[tuple[Filed, Run]]) -> list[Job | None]:
+        """Return all that the runs of receipts need; None: the text of one is not here."""
+
     async def text(self, digest: str) -> str | None: ...
 
     async def prune(
@@ -413,6 +411,14 @@ class Ended:
     facts: Mapping[str, object] = field(default_factory=dict)
     memory: str | None = None  # what the entry's next run is to know, if that is new
     is_counted: bool = True  # whether it belongs to a streak
+
+
+class RunEnd(NamedTuple):
+    """The end of a run; one that is the last is not followed by a retry."""
+
+    run: int
+    ended: Ended
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

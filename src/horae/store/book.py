@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
-from itertools import groupby
 from threading import Lock
 from typing import (
     TYPE_CHECKING,
@@ -24,7 +23,6 @@ from typing import (
     ParamSpec,
     TypeAlias,
     TypeVar,
-    cast,
 )
 
 from horae.core.actor import ENGINE, current_actor
@@ -67,7 +65,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.decide import Decision
-    from horae.core.ports import DueEntry, EntryStep, Event, Listed, Process, Trait
+    from horae.core.ports import (
+        DueEntry,
+        Ended,
+        EntryStep,
+        Event,
+        Listed,
+        Process,
+        RunEnd,
+        Trait,
+    )
     from horae.core.source import Revision, Scan
 
 T = TypeVar("T")
@@ -92,24 +99,20 @@ class ReceiptState(NamedTuple):
     machine: str | None = None
 
 
+class ReceiptOver(NamedTuple):
+    """A receipt that is over, and what its entry is to remember and to count of it."""
+
+    filed: Filed
+    status: Status
+    memory: str | None = None
+    is_counted: bool = False
+
+
 class NodeJoin(NamedTuple):
     """A member of a cluster, since it last joined, in whose name a book is written."""
 
     name: str
     generation: int
-
-
-class Batch(Generic[T]):
-    """A call that can be done for several at once: *all* gets what is *given* for each of them."""
-
-    __slots__ = ("all", "given")
-
-    def __init__(self, all: Callable[[Book, Sequence[Any]], list[T]], given: Any) -> None:  # noqa: A002
-        self.all = all
-        self.given = given
-
-    def __call__(self, book: Book) -> T:
-        return self.all(book, [self.given])[0]
 
 
 class Book:
@@ -310,7 +313,7 @@ class Book:
             known = self.receipt_of(number, receipt.key)
             assert known is not None, "each key was filed, now or before"
             if receipt.status not in FINAL and known.status in FINAL:
-                self._go_on(known, known.status, now=now, is_counted=False)
+                self._go_on([ReceiptOver(known, known.status)], now)
         return filed
 
     def mark_gone(self, number: int, *, now: datetime) -> None:
@@ -375,11 +378,10 @@ class Book:
         return True
 
     def _move_all(
-        self, moves: Sequence[tuple[ReceiptState, datetime]], status: Status, reason: Reason
+        self, stands: Sequence[ReceiptState], status: Status, reason: Reason, now: datetime
     ) -> None:
-        rows = [_moving(each, status, reason, now) for each, now in moves]
-        self.change_all("receipt.move", rows)
-        events = [self._moved(each, status, reason, now) for each, now in moves]
+        self.change_all("receipt.move", [_moving(each, status, reason, now) for each in stands])
+        events = [self._moved(each, status, reason, now) for each in stands]
         self.change_all("event.insert", events)
 
     def hold(self, number: int, *, reason: Reason, now: datetime) -> bool:
@@ -390,7 +392,7 @@ class Book:
         """End a receipt that has not run, or whose run is no fault of its entry."""
         is_moved = self.move(filed, status, reason=reason, now=now)
         if is_moved and status in FINAL:
-            self._go_on(filed, status, now=now, is_counted=False)
+            self._go_on([ReceiptOver(filed, status)], now)
         return is_moved
 
     def release(self, number: int, *, reason: Reason, now: datetime) -> bool:
@@ -443,47 +445,47 @@ class Book:
 
     # Runs
 
-    def start_all(self, asked: Sequence[tuple[int, datetime]]) -> list[Run | None]:
+    def start_many(self, receipts: Sequence[int], *, now: datetime) -> list[Run | None]:
         """Take waiting receipts and open their runs; None: the receipt does not wait."""
-        stands = self._stand_all("standing", [number for number, _ in asked])
-        begun: list[Run | None] = [None] * len(asked)
-        free: list[tuple[int, ReceiptState, datetime]] = []
-        for place, (number, now) in enumerate(asked):
+        stands = self._stand_all("standing", receipts)
+        begun: list[Run | None] = [None] * len(receipts)
+        free: list[tuple[int, ReceiptState]] = []
+        for place, number in enumerate(receipts):
             each = stands.pop(number, None)  # once: after that it does not wait
             if each is None or not may_become(each.status, Status.STARTING):
                 continue
             # A worker starts only what was assigned to it.
             if self.worker is None or each.machine == self.worker.name:
-                free.append((place, each, now))
+                free.append((place, each))
         if not free:
             return begun
-        numbers = json.dumps([each.number for _, each, _ in free])
+        numbers = json.dumps([each.number for _, each in free])
         attempts = {row[0]: row[1] for row in self.rows("several.attempts", receipts=numbers)}
         last = self.row("several.run_numbers", count=len(free))
         name, generation = self.worker or (None, None)
-        opened = []
-        for run, (place, each, now) in enumerate(free, start=int(last[0]) + 1):
+        opened, at = [], micros(now)
+        for run, (place, each) in enumerate(free, start=int(last[0]) + 1):
             attempt = attempts.get(each.number, 0) + 1
             opened.append({
-                "number": run, "receipt": each.number, "attempt": attempt, "now": micros(now),
+                "number": run, "receipt": each.number, "attempt": attempt, "now": at,
                 "member": name, "generation": generation,
             })  # fmt: skip
             begun[place] = Run(run, each.number, attempt, now, member=name or "")
-        self._move_all([(each, now) for _, each, now in free], Status.STARTING, _STARTING)
+        self._move_all([each for _, each in free], Status.STARTING, _STARTING, now)
         self.change_all("run.insert", opened)
         return begun
 
-    def running_all(self, asked: Sequence[tuple[int, Process, datetime]]) -> list[bool]:
-        stands = self._stand_all("standing_of_runs", [number for number, _, _ in asked])
+    def running_many(self, made: Sequence[tuple[int, Process]], *, now: datetime) -> list[bool]:
+        stands = self._stand_all("standing_of_runs", [number for number, _ in made])
         moves, known, is_noted = [], [], []
-        for number, process, now in asked:
+        for number, process in made:
             each = stands.pop(number, None)
             is_noted.append(each is not None and may_become(each.status, Status.RUNNING))
             if each is None or not is_noted[-1]:
                 continue
-            moves.append((each._replace(attempts=each.attempts + 1), now))
+            moves.append(each._replace(attempts=each.attempts + 1))
             known.append({"number": number, "pid": process.pid, "pid_started": process.started})
-        self._move_all(moves, Status.RUNNING, _RUNNING)
+        self._move_all(moves, Status.RUNNING, _RUNNING, now)
         self.change_all("run.identify", known)
         return is_noted
 
@@ -500,75 +502,51 @@ class Book:
         self.close_run(number, outcome=None, reason=reason, now=now)
         return True
 
-    def end(
-        self,
-        number: int,
-        outcome: Status,
-        *,
-        reason: Reason,
-        now: datetime,
-        exit_code: int | None = None,
-        facts: Mapping[str, object] | None = None,
-        is_last: bool = False,
-        memory: str | None = None,
-        is_counted: bool = True,
-    ) -> Filed | None:
-        filed = self.one(filed_of, "receipt.of_run", number=number)
-        if filed is None or outcome not in ENDS:
-            return None
-        # One that could not even be made was an attempt too, or it would be tried for ever.
-        attempts = filed.attempts + (filed.status is Status.STARTING)
-        retry = None if is_last else filed.policy.retry
-        status, start_at = after_end(outcome, attempts=attempts, retry=retry, now=now)
-        if not may_become(filed.status, outcome) or not self.move(
-            filed,
-            status,
-            reason=reason,
-            now=now,
-            start_at=start_at,
-            attempts=attempts,
-            may_wait=start_at is not None,
-        ):
-            return None
-        self.close_run(
-            number, outcome=outcome, exit_code=exit_code, reason=reason, facts=facts, now=now
-        )
-        if status in ENDS:
-            self._go_on(filed, status, now=now, is_counted=is_counted, memory=memory)
-        if status in BAD:
-            arming.pause_if_failing(self, filed.entry, now=now)
-        was, why = filed.receipt, Reason(reason.code, plain(reason))
-        start_at = start_at or was.start_at
-        return replace(
-            filed,
-            receipt=Receipt(
-                was.key, status, why, was.planned_at, start_at, was.through_at, was.count
-            ),
-            attempts=attempts,
-            ended_at=now if status in ENDS else None,
-            machine="" if status is Status.WAITING else filed.machine,
-        )
+    def end_many(self, ends: Sequence[RunEnd], *, now: datetime) -> list[Filed | None]:
+        """Record how runs ended, and let receipts and entries go on; None: a run was over."""
+        numbers = json.dumps([end.run for end in ends])
+        rows = self.rows("several.filed_of_runs", numbers=numbers)
+        found = {row["run"]: filed_of(row) for row in rows}
+        after: list[Filed | None] = []
+        batch: dict[int, tuple[RunEnd, Filed, Filed]] = {}  # by entry
+        for end in ends:
+            filed, outcome = found.pop(end.run, None), end.ended.outcome
+            if filed is None or outcome not in ENDS or not may_become(filed.status, outcome):
+                after.append(None)
+                continue
+            if filed.entry in batch:  # what follows from an end decides what does from the next
+                self._end_all(batch.values(), now)
+                batch = {}
+            then = _ended(filed, end, now)
+            batch[filed.entry] = end, filed, then
+            after.append(then)
+        self._end_all(batch.values(), now)
+        return after
+
+    def _end_all(self, ends: Iterable[tuple[RunEnd, Filed, Filed]], now: datetime) -> None:
+        moves, events, runs, over, bad = [], [], [], [], []
+        for (run, ended, _), filed, then in ends:
+            status = then.status
+            start_at = then.receipt.start_at if status is Status.WAITING else None
+            more: dict[str, Any] = {"start_at": start_at, "attempts": then.attempts}
+            moves.append(_moving(filed, status, ended.reason, now, **more))
+            events.append(self._moved(filed, status, ended.reason, now))
+            runs.append(_closing(run, ended.outcome, ended.reason, now, ended))
+            if status in ENDS:
+                over.append(ReceiptOver(filed, status, ended.memory, ended.is_counted))
+            if status in BAD:
+                bad.append(filed.entry)
+        self.change_all("receipt.move", moves)
+        self.change_all("event.insert", events)
+        self.change_all("run.close", runs)
+        self._go_on(over, now)
+        for number in bad:
+            arming.pause_if_failing(self, number, now=now)
 
     def close_run(
-        self,
-        number: int,
-        *,
-        outcome: Status | None,
-        reason: Reason,
-        now: datetime,
-        exit_code: int | None = None,
-        facts: Mapping[str, object] | None = None,
+        self, number: int, *, outcome: Status | None, reason: Reason, now: datetime
     ) -> None:
-        self.change(
-            "run.close",
-            number=number,
-            outcome=outcome,
-            exit_code=exit_code,
-            reason=plain(reason),
-            reason_code=reason.code,
-            facts=compact(facts or {}),
-            now=now,
-        )
+        self.change_all("run.close", [_closing(number, outcome, reason, now)])
 
     def run(self, number: int) -> Run | None:
         return self.one(codec.run_of, "run.one", number=number)
@@ -748,37 +726,37 @@ class Book:
         self.change_all("entry.tick", ticks)
         return filed
 
-    def _go_on(
-        self,
-        filed: Filed,
-        status: Status,
-        *,
-        now: datetime,
-        is_counted: bool,
-        memory: str | None = None,
-    ) -> None:
-        """Let an entry go on after a receipt of it that is over, whether it ran or not."""
-        number = filed.entry
-        spec, accounted_to, end, streak, failures = self.row("entry.goes_on", number=number)
-        rule = None if spec is None else codec.read_rule(spec)
-        waited = rule is not None and codec.counts_from_end(rule)
-        ended_at = moment(end)
-        if is_planned(filed.receipt.key) and (waited or status in ENDS):
-            # Not before the watermark, or a clock set back would hide the next moment for ever.
-            ended_at = max(now, moment(int(accounted_to))) if waited else now
-        is_tick = filed.receipt.key.startswith(_TICK)
-        if is_counted and (is_tick or not isinstance(rule, CadenceRule)):
-            streak, failures = _counts(status, streak, failures, is_tick=is_tick)
-        values = {"number": number, "ended_at": ended_at, "memory": memory}
-        values |= {"streak": streak, "failures": failures}
-        if not waited:
-            self.change("entry.over_as_planned", **values)
+    def _go_on(self, over: Sequence[ReceiptOver], now: datetime) -> None:
+        """Let entries go on after a receipt of each that is over, whether it ran or not."""
+        if not over:
             return
-        entry = codec.entry_of(self.row("entry.one", number=number))
-        if isinstance(entry.rule, CadenceRule):
-            entry = replace(entry, rule=replace(entry.rule, streak=streak, failures=failures))
-        coming = codec.next_after(entry, entry.accounted_to, ended_at)
-        self.change("entry.over", **values, next_at=coming)
+        numbers = json.dumps([each.filed.entry for each in over])
+        stands = {row[0]: row for row in self.rows("several.goes_on", numbers=numbers)}
+        as_planned: list[dict[str, Any]] = []
+        waiting: list[dict[str, Any]] = []
+        for filed, status, memory, is_counted in over:
+            _, spec, accounted_to, end, streak, failures = stands[filed.entry]
+            rule = None if spec is None else codec.read_rule(spec)
+            waited = rule is not None and codec.counts_from_end(rule)
+            key = filed.receipt.key
+            if is_planned(key) and (waited or status in ENDS):
+                # Not before the watermark, or a clock set back would hide the next moment for ever.
+                end = max(micros(now), int(accounted_to)) if waited else micros(now)
+            is_tick = key.startswith(_TICK)
+            if is_counted and (is_tick or not isinstance(rule, CadenceRule)):
+                streak, failures = _counts(status, streak, failures, is_tick=is_tick)
+            (waiting if waited else as_planned).append({
+                "number": filed.entry, "ended_at": end, "streak": streak, "failures": failures,
+                "memory": memory,
+            })  # fmt: skip
+        self.change_all("entry.over_as_planned", as_planned)
+        for values in waiting:
+            entry = codec.entry_of(self.row("entry.one", number=values["number"]))
+            if isinstance(entry.rule, CadenceRule):
+                counts = {"streak": values["streak"], "failures": values["failures"]}
+                entry = replace(entry, rule=replace(entry.rule, **counts))
+            coming = codec.next_after(entry, entry.accounted_to, moment(values["ended_at"]))
+            self.change("entry.over", **values, next_at=coming)
 
 
 def _written(values: dict[str, Any]) -> dict[str, Any]:
@@ -820,6 +798,38 @@ def _moving(
         "ended_at": micros(now) if status in ENDS else None,
         "has_machine": int(status not in _FREE),
     }
+
+
+def _closing(
+    number: int, outcome: Status | None, reason: Reason, now: datetime, ended: Ended | None = None
+) -> dict[str, Any]:
+    return {
+        "number": number,
+        "outcome": None if outcome is None else outcome.value,
+        "exit_code": None if ended is None else ended.exit_code,
+        "reason": plain(str(reason)),
+        "reason_code": str(reason.code),
+        "facts": "{}" if ended is None else compact(ended.facts),
+        "now": micros(now),
+    }
+
+
+def _ended(was: Filed, end: RunEnd, now: datetime) -> Filed:
+    """Return a receipt as the end of its run leaves it: over, or waiting for its next try."""
+    # One that could not even be made was an attempt too, or it would be tried for ever.
+    attempts = was.attempts + (was.status is Status.STARTING)
+    retry = None if end.is_last else was.policy.retry
+    status, start_at = after_end(end.ended.outcome, attempts=attempts, retry=retry, now=now)
+    reason = Reason(end.ended.reason.code, plain(end.ended.reason))
+    is_over = start_at is None
+    then = replace(was.receipt, status=status, reason=reason)
+    return replace(
+        was,
+        receipt=then if start_at is None else replace(then, start_at=start_at),
+        attempts=attempts,
+        ended_at=now if is_over else None,
+        machine=was.machine if is_over else "",
+    )
 
 
 def _free(
@@ -996,20 +1006,9 @@ def _answer(calls: Sequence[QueuedCall[Any]]) -> None:
 
 
 def _do_all(calls: Sequence[QueuedCall[Any]], book: Book) -> None:
-    """Do what several calls ask for, those at once that stand together and want the same."""
-    # What does a call together with others of its kind, if anything does, and for whom.
-    kinds = groupby(
-        calls, key=lambda call: (getattr(call.work, "all", None), call.actor, call.worker)
-    )
-    for (many, actor, worker), some in kinds:
-        same = [*some]
-        book.act_as(actor, worker)
-        if many is None:
-            found = [call.work(book, *call.args, **call.named) for call in same]
-        else:
-            found = many(book, [cast("Batch[Any]", call.work).given for call in same])
-        for call, result in zip(same, found, strict=True):
-            call.result = result
+    for call in calls:
+        book.act_as(call.actor, call.worker)
+        call.result = call.work(book, *call.args, **call.named)
 
 
 def _reading(
@@ -1195,11 +1194,14 @@ class BookLedger(ABC):
     events_after = _reading(Book.events_after)
     fresh_at = _reading(Book.fresh_at)
     text = _reading(Book.text)
+    jobs = _reading(Book.jobs)
 
     decide = _writing(Book.decide)
     add = _writing(Book.add)
     give_back = _writing(Book.give_back)
-    end = _writing(Book.end)
+    start_many = _writing(Book.start_many)
+    running_many = _writing(Book.running_many)
+    end_many = _writing(Book.end_many)
     hold = _writing(Book.hold)
     release = _writing(Book.release)
     settle = _writing(Book.settle)
@@ -1228,15 +1230,6 @@ class BookLedger(ABC):
                 )
 
         return await self.write(term, work, is_alone=is_long)
-
-    async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
-        return await self.write(term, Batch(Book.start_all, (receipt, now)))
-
-    async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
-        return await self.write(term, Batch(Book.running_all, (run, process, now)))
-
-    async def job(self, filed: Filed, run: Run) -> Job | None:
-        return await self.read(Batch(Book.jobs, (filed, run)))
 
     async def open_runs(self) -> list[tuple[Filed, Run]]:
         return await self.read(Book.open_runs)

@@ -17,7 +17,7 @@ from horae.cluster.lease import LostLease
 from horae.core.access import REVOKED
 from horae.core.entry import Work
 from horae.core.gate import Machine
-from horae.core.ports import LedgerError
+from horae.core.ports import Ended, LedgerError, RunEnd
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.store.book import ANYBODY, Book, BookLedger, CallQueue, NodeJoin
@@ -343,7 +343,8 @@ def _reap(
         if filed is not None and known is not None:
             memory = remember(known.memory, filed.agents) if remember else known.memory
         reason = Reason(ReasonCode.NODE_LOST, f"{lost.name} was lost during the run")
-        book.end(number, Status.INTERRUPTED, reason=reason, memory=memory, now=now)
+        ended = Ended(Status.INTERRUPTED, reason, memory=memory)
+        book.end_many([RunEnd(number, ended)], now=now)
     # What waits for a machine is taken back, unless it has joined anew.
     newer = "SELECT 1 FROM member WHERE name = :name AND generation > :generation"
     if book.execute(newer, member).fetchone() is None:

@@ -17,10 +17,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import one_run
 from horae.core.clock import SystemClock
 from horae.core.engine import Engine
 from horae.core.entry import Work, key_time
@@ -447,7 +448,7 @@ async def test_a_run_that_was_never_let_go_knows_its_own_claim_the_next_time(hom
         runner = runner_of(stage, processes)
         for _ in range(2):
             await stage.clock.advance(SECOND)
-            run = await stage.ledger.start(filed.number, now=stage.clock.now(), term=1)
+            run = await one_run.start(stage.ledger, filed.number, now=stage.clock.now(), term=1)
             assert run is not None
             held = await runner.hold(Job(filed, run, ""))
             assert held.process.pid  # somebody is there, and waits
@@ -623,12 +624,12 @@ class DispatchStage:
     async def end(self, outcome: Status = Status.DONE) -> None:
         """Let everything that waits run and end so."""
         page = await self.ledger.receipts(statuses=(Status.WAITING,))
-        stamp = {"now": self.clock.now(), "term": 1}
+        stamp: dict[str, Any] = {"now": self.clock.now(), "term": 1}
         for filed in page.receipts:
-            run = await self.ledger.start(filed.number, **stamp)  # type: ignore[arg-type]
+            run = await one_run.start(self.ledger, filed.number, **stamp)
             assert run is not None
-            await self.ledger.running(run.number, Process(1, 1), **stamp)  # type: ignore[arg-type]
-            await self.ledger.end(run.number, outcome, reason=because("so"), **stamp)
+            await one_run.running(self.ledger, run.number, Process(1, 1), **stamp)
+            await one_run.end(self.ledger, run.number, outcome, reason=because("so"), **stamp)
 
 
 @asynccontextmanager

@@ -208,10 +208,6 @@ WHERE number = :number;
 -- What the entry's next run is to know.
 UPDATE entry SET memory = :memory WHERE number = :number;
 
--- name: goes_on
--- What decides how an entry goes on after a run.
-SELECT spec, accounted_to, ended_at, streak, failures FROM entry WHERE number = :number;
-
 -- name: miss
 -- Note since when scans miss an entry.
 UPDATE entry SET missing_at = :now WHERE number = :number;

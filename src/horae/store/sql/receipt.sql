@@ -6,11 +6,6 @@ SELECT * FROM filed WHERE number = :number;
 -- The one receipt that a key has.
 SELECT * FROM filed WHERE entry = :entry AND key = :key;
 
--- name: of_run
--- The receipt of a run that has not ended.
-SELECT * FROM filed
-WHERE number = (SELECT receipt FROM run WHERE number = :number AND ended_at IS NULL);
-
 -- name: standing
 -- Where a receipt stands.
 SELECT number, entry, status, attempts, machine, settled_at FROM receipt WHERE number = :number;

@@ -9,6 +9,17 @@ SELECT receipt.number, entry, status, attempts, machine, value
 FROM json_each(:numbers) CROSS JOIN run ON run.number = value AND run.ended_at IS NULL
 CROSS JOIN receipt ON receipt.number = run.receipt;
 
+-- name: filed_of_runs
+-- The receipts of runs that have not ended, each with the number of its run.
+SELECT filed.*, run.number AS run
+FROM json_each(:numbers) CROSS JOIN run ON run.number = value AND run.ended_at IS NULL
+CROSS JOIN filed ON filed.number = run.receipt;
+
+-- name: goes_on
+-- What decides how some entries go on after a run.
+SELECT number, spec, accounted_to, ended_at, streak, failures
+FROM json_each(:numbers) CROSS JOIN entry ON number = value;
+
 -- name: run_numbers
 -- The last number that was given to a run; those that follow are given by taking them.
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'run';

@@ -51,6 +51,15 @@ FROM (SELECT number, CAST(sum(ticks) AS bigint) AS ticks
   GROUP BY number) AS new
 WHERE entry.number = new.number;
 
+-- name: over_as_planned_many
+-- Remember the ends of runs that change nothing about the next moment.
+UPDATE entry SET
+  ended_at = new.ended_at, streak = new.streak, failures = new.failures,
+  memory = coalesce(new.memory, entry.memory)
+FROM json_to_recordset(CAST(:rows AS json)) AS new (
+  number bigint, ended_at bigint, streak bigint, failures bigint, memory text)
+WHERE entry.number = new.number;
+
 -- name: know_file_many
 -- Remember by what files are known.
 INSERT INTO known_file (source, file, known_as)

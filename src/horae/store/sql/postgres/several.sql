@@ -11,6 +11,19 @@ FROM run JOIN receipt ON receipt.number = run.receipt
 WHERE run.ended_at IS NULL
   AND run.number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
 
+-- name: filed_of_runs
+-- The receipts of runs that have not ended, each with the number of its run.
+SELECT filed.*, run.number AS run
+FROM run JOIN filed ON filed.number = run.receipt
+WHERE run.ended_at IS NULL
+  AND run.number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
+
+-- name: goes_on
+-- What decides how some entries go on after a run.
+SELECT number, spec, accounted_to, ended_at, streak, failures
+FROM entry
+WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
+
 -- name: run_numbers
 -- Give the next numbers to runs; return the last that was given before.
 SELECT min(nextval('run_number_seq')) - 1 FROM generate_series(1, :count);
