@@ -49,6 +49,8 @@ def match(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> Match:
         if number is not None:
             numbers[place] = number
             del left[number]
+    if not left:
+        return Match(tuple(numbers), (), tuple(sorted(doubles)))
     # What one sign has told apart may leave another sure: bodies are looked at twice.
     kinds: tuple[Callable[[Mark], Hashable], ...] = (
         lambda mark: mark.body,
@@ -63,6 +65,8 @@ def match(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> Match:
 
 
 def _doubles(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> set[int]:
+    if len({mark.address for mark in scanned}) == len(scanned):
+        return set()
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, mark in enumerate(scanned):
         places[mark.address].append(place)

@@ -85,15 +85,25 @@ def _after_pause(entry: Entry, until: datetime) -> Stretch:
 def next_moment(entry: Entry, after: datetime) -> Moment | None:
     if not isinstance(entry.rule, rules.CronRule) or entry.pause is not None:
         return next(project(entry, after, _FAR), None)
+    at = next_time(entry, after)
+    return None if at is None else Moment(at, f"cron:{key_time(at)}")
+
+
+def next_time(entry: Entry, after: datetime) -> datetime | None:
+    """Return when the next moment is; None: there is none, or only an estimate."""
+    if not isinstance(entry.rule, rules.CronRule) or entry.pause is not None:
+        coming = next(project(entry, after, _FAR), None)
+        return None if coming is None or coming.is_estimate else coming.at
     start, end = entry.policy.clip(after, _FAR)
-    moment = _first_of_cron(entry.rule.crons, _in_utc(start))
-    return None if moment is None or moment.at > end else moment
+    at = _first_of_cron(entry.rule.crons, _in_utc(start))
+    return None if at is None or at > end else at
 
 
 # Thousands that come due together follow a few rules, and each is asked of twice.
 @lru_cache(maxsize=8192)
-def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
-    return next(_of_cron(crons, after, _FAR), None)
+def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> datetime | None:
+    found = [at.astimezone(UTC) for cron in crons if (at := cron.next(after)) is not None]
+    return min(found, default=None)
 
 
 _FAR = datetime(9999, 12, 30, tzinfo=UTC)

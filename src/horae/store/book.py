@@ -249,22 +249,16 @@ class Book:
         return self.rows("entry.at_addresses", source=source, addresses=wanted) if addresses else []
 
     def insert_entries(
-        self, new: Sequence[tuple[dict[str, Any], str | None]], *, now: datetime
-    ) -> list[int]:
+        self, rows: Sequence[dict[str, Any]], texts: Mapping[str, str], *, now: datetime
+    ) -> None:
         """Give new entries their numbers, keep what they run, and tell of them."""
-        at = micros(now)
-        first = self._numbers("entry", len(new))
-        rows, texts, events = [], [], []
-        for number, (facts, text) in enumerate(new, start=first):
-            rows.append({**facts, "number": number, "now": at})
-            if text is not None:
-                texts.append({"digest": facts["digest"], "body": _bytes(text), "now": at})
-            words = {name: str(facts[name]) for name in ("address", "rule", "title")}
-            events.append(self._event(at, "entry_new", compact_words(**words), number))
+        at, first = micros(now), self._numbers("entry", len(rows))
+        for number, row in enumerate(rows, start=first):
+            row["number"], row["now"] = number, at
         self.change_all("entry.insert", rows)
-        self.change_all("text.keep", texts)
-        self.change_all("event.insert", events)
-        return [*range(first, first + len(new))]
+        bodies = [{"digest": each, "body": _bytes(texts[each]), "now": at} for each in texts]
+        self.change_all("text.keep", bodies)
+        self.change("event.insert_new", first=first, last=first + len(rows) - 1, actor=self.actor)
 
     def update_entry(self, number: int, facts: Mapping[str, object], entry: Entry | None) -> None:
         coming = None if entry is None else codec.next_at(entry)

@@ -33,7 +33,7 @@ from horae.core.entry import (
 )
 from horae.core.identity import Mark
 from horae.core.ports import DueEntry, Event, LedgerDamagedError, Listed, Process, Run
-from horae.core.project import next_moment, unpaused
+from horae.core.project import next_time, unpaused
 from horae.core.receipt import Filed, Reason, Receipt, Status
 from horae.timing.cron import Cron
 from horae.timing.repeater import RepeaterKind, parse_repeater
@@ -341,8 +341,7 @@ def next_after(
     # An entry is made anew only where that matters: it takes as long as the projection.
     if ended_at != entry.ended_at and counts_from_end(entry.rule):
         entry = replace(entry, ended_at=ended_at)
-    coming = next_moment(unpaused(entry), accounted_to)
-    return None if coming is None or coming.is_estimate else micros(coming.at)
+    return micros(next_time(unpaused(entry), accounted_to))
 
 
 def counts_from_end(rule: Rule) -> bool:

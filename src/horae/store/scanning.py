@@ -6,7 +6,7 @@ what stands at the addresses that were found. So a scan costs what has changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.decide import Decision
@@ -41,13 +41,13 @@ def scan(
     patience: timedelta,
 ) -> datetime | None:
     ground = _ScanScope(scan, book.index(source))
-    found = [_ScannedEntry(_plain_mark(each.mark), each) for each in scan.entries]
+    found = [_read(each) for each in scan.entries]
     chosen, rows, unsure = _choose(book, source, found, ground)
     known = {number: mark_of(row) for number, row in rows.items()}
     matched = match(known, [each.mark for each in chosen])
     doubles = frozenset(matched.doubles)
     winners: dict[str, str] = {}
-    taking = _Taking(book, source, now, [])
+    taking = _Taking(book, source, now)
     for place, (each, number) in enumerate(zip(chosen, matched.numbers, strict=True)):
         if place in doubles:
             continue
@@ -88,18 +88,13 @@ def scan(
 
 
 class _ScannedEntry(NamedTuple):
-    """Something that was scanned, with its mark as the ledger writes it."""
+    """Something that was scanned, with its mark and its file as the ledger writes them."""
 
     mark: Mark
-    scanned: Scanned
-
-    @property
-    def item(self) -> Entry | Unarmed:
-        return self.scanned.item
-
-    @property
-    def file(self) -> str:
-        return plain(self.scanned.item.origin.file)
+    file: str
+    item: Entry | Unarmed
+    text: str
+    broken: str
 
 
 class _ScanScope:
@@ -178,37 +173,38 @@ class _Taking:
     book: Book
     source: str
     now: datetime
-    new: list[tuple[dict[str, Any], str | None]]
+    new: list[dict[str, Any]] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)  # of what is new, by digest
 
     def add(self, found: _ScannedEntry, commit: str | None) -> None:
-        item = found.item
-        facts = {**_facts(found, commit), "source": self.source}
-        facts |= {"accounted_to": micros(self.now), "ended_at": None, "next_at": None}
-        facts |= {"ticks": 0, "streak": 0, "failures": 0}
-        if not isinstance(item, Entry):
-            self.new.append((facts, None))
-            return
-        entry, rule = item, item.rule
-        if item.accounted_to is not None or item.ended_at is not None:
-            entry = replace(item, accounted_to=None, ended_at=None)
-        begun = beginning(entry, now=self.now)
-        facts |= {
-            "accounted_to": micros(begun.accounted_to),
-            "ended_at": micros(begun.ended_at),
-            "next_at": codec.next_after(entry, begun.accounted_to, begun.ended_at),
-        }
-        if isinstance(rule, CadenceRule):
-            facts |= {"ticks": rule.ticks, "streak": rule.streak, "failures": rule.failures}
-        self.new.append((facts, found.scanned.text if item.digest else None))
-        if begun.receipts:
-            entry = replace(entry, number=self.write()[-1])
-            self.book.account(entry, first_seen(self.book, entry, now=self.now), now=self.now)
-        elif len(self.new) >= _AT_ONCE:  # or a server would take us for frozen
+        item, now = found.item, self.now
+        row = _facts(found, commit)
+        row |= {"source": self.source, "accounted_to": micros(now), "ended_at": None}
+        row |= {"next_at": None, "ticks": 0, "streak": 0, "failures": 0}
+        self.new.append(row)
+        if isinstance(item, Entry):
+            entry, rule = item, item.rule
+            if item.accounted_to is not None or item.ended_at is not None:
+                entry = replace(item, accounted_to=None, ended_at=None)
+            begun = beginning(entry, now=now)
+            row["accounted_to"] = micros(begun.accounted_to)
+            row["ended_at"] = micros(begun.ended_at)
+            row["next_at"] = codec.next_after(entry, begun.accounted_to, begun.ended_at)
+            if isinstance(rule, CadenceRule):
+                row |= {"ticks": rule.ticks, "streak": rule.streak, "failures": rule.failures}
+            if item.digest:
+                self.texts[item.digest] = found.text
+            if begun.receipts:
+                self.write()
+                entry = replace(entry, number=row["number"])
+                self.book.account(entry, first_seen(self.book, entry, now=now), now=now)
+        if len(self.new) >= _AT_ONCE:  # or a server would take us for frozen
             self.write()
 
-    def write(self) -> list[int]:
-        new, self.new = self.new, []
-        return self.book.insert_entries(new, now=self.now) if new else []
+    def write(self) -> None:
+        if self.new:
+            self.book.insert_entries(self.new, self.texts, now=self.now)
+            self.new, self.texts = [], {}
 
     def stay(self, row: sqlite3.Row, found: _ScannedEntry, commit: str | None) -> None:
         book, now, mark, item = self.book, self.now, found.mark, found.item
@@ -226,7 +222,7 @@ class _Taking:
         # One that is back may have outlived its text.
         is_other = row["digest"] != facts["digest"] or row["gone_at"] is not None
         if entry is not None and entry.digest and is_other:
-            book.keep_text(entry.digest, found.scanned.text, now=now)
+            book.keep_text(entry.digest, found.text, now=now)
         book.update_entry(row["number"], facts, entry)
         was = listed(row)
         names = ("address", "title", "rule")
@@ -335,17 +331,17 @@ def _unarmed(why: str) -> Reason:
     return Reason(ReasonCode.NOT_ARMED, f"not armed: {why}")
 
 
-def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, object]:
+def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, Any]:
     mark, item = found.mark, found.item
     return {
         "address": mark.address,
         "title": mark.title,
-        "file": plain(item.origin.file),
+        "file": found.file,
         "line": item.origin.line,
         "rule": mark.rule,
         "body": mark.body,
         "commit_id": commit,
-        "broken": plain(found.scanned.broken) or None,
+        "broken": plain(found.broken) or None,
         "broken_at": None,
         "digest": item.digest if isinstance(item, Entry) else "",
         "spec": codec.write_entry(item) if isinstance(item, Entry) else None,
@@ -353,8 +349,7 @@ def _facts(found: _ScannedEntry, commit: str | None) -> dict[str, object]:
     }
 
 
-def _plain_mark(mark: Mark) -> Mark:
-    address, title, rule = plain(mark.address), plain(mark.title), plain(mark.rule)
-    if (address, title, rule) == (mark.address, mark.title, mark.rule):
-        return mark
-    return Mark(address, title, rule, mark.body)
+def _read(scanned: Scanned) -> _ScannedEntry:
+    mark, item, text, broken = scanned
+    mark = Mark(plain(mark.address), plain(mark.title), plain(mark.rule), mark.body)
+    return _ScannedEntry(mark, plain(item.origin.file), item, text, broken)
