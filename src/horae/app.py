@@ -62,6 +62,7 @@ from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import Synced, TriggerSource, has_files, sync
 from horae.sources.workflows.runner import WorkflowRunner, the_world
+from horae.store.lock import LockUse
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
@@ -268,13 +269,19 @@ def try_reader() -> None:
 
 
 @asynccontextmanager
-async def build(config: Config, *, clock: Clock | None = None) -> AsyncIterator[App]:
-    """Give an app whose ledger is locked and open, and whose engine has not started."""
+async def build(
+    config: Config, *, clock: Clock | None = None, command: str = ""
+) -> AsyncIterator[App]:
+    """Give an app whose ledger is locked and open, and whose engine has not started.
+
+    *command* is the command that executes a run with the app, and starts no engine.
+    """
     try_reader()
     clock = clock or SystemClock()
     root, data = Path(config.root).resolve(), Path(os.path.abspath(config.data))
     async with AsyncExitStack() as stack:
-        ledger = await SqliteLedger.open(data, now=clock.now())
+        use = LockUse.RUN if command else LockUse.ENGINE
+        ledger = await SqliteLedger.open(data, now=clock.now(), use=use, command=command)
         stack.push_async_callback(ledger.close)
         processes = await stack.enter_async_context(open_processes(config, data))
         trees = Trees(root, data, config.git_local or ())

@@ -8,7 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from commands import PipedCommand
+from horae.cli import connection
 from horae.cli.client import EngineUnreachableError, Far, FarError
 from horae.core.actor import user_name
 from horae.store.sqlite import SqliteLedger
@@ -239,6 +240,124 @@ def test_two_commands_at_once_both_get_the_lock_in_turn(call: Call, tmp_path: Pa
     assert [each.returncode for each in both] == [0, 0], ends
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A plan root where `horae run` executes a run without an engine, and its process in words."""
+    root = tmp_path_factory.mktemp("alone")
+    often = command("Often", "echo often", ":SCHEDULE: * * * * *")
+    (root / "plan.org").write_text(PLAN + often)
+    with begun("run", "Long", cwd=root) as process:
+        assert process.stdout.readline() == "begun\n"
+        yield root, f"process {process.pid}"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+
+
+def test_a_run_without_an_engine_is_not_taken_for_an_engine(
+    call: Call, alone: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, process = alone
+    monkeypatch.chdir(root)
+    absence = f"no engine is running; {process} (`horae run`) uses the ledger until its run ends"
+    status = call("status", "--table")
+    assert f".horae: {absence}\n" in status.out
+    assert "\nrunning\n" in status.out, "not `running when the engine exited`"
+    told = call("status", "--json").data["engine"]
+    assert told == {"running": False, "data": ".horae", "pid": None, "since": None}
+    times = call("next", "--table")
+    assert "times from the plan files" in times.err
+    assert f"horae: {absence}\n" in times.err
+    checks = {each["check"]: each["found"] for each in call("doctor", "--json").data}
+    assert checks["engine"] == absence
+    assert "running engine" not in checks["port"]
+    assert "in progress" in call("why", "Long", "--table").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cancel Long",
+        "pause Long",
+        "resume Long",
+        "open",
+        "run Digest",
+        "prune",
+        "backfill Often --from 2026-04-01 --to 2026-04-02",
+        "trigger add nightly --cron 0\u00a03\u00a0*\u00a0*\u00a0* --agent x --prompt y",
+        "token new",
+        "config trust",
+    ],
+)
+def test_a_run_without_an_engine_takes_no_requests_and_says_so_at_once(
+    call: Call, alone: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    root, process = alone
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(connection, "sleep", pytest.fail)
+    ending = call(*(word.replace("\u00a0", " ") for word in words.split(" ")))
+    assert (ending.code, ending.err) == (
+        3,
+        (
+            f"horae: {process} is executing `horae run` without an engine and takes no requests;"
+            " wait until it has ended, or press Ctrl-C there to end the run\n"
+        ),
+    )
+
+
+def test_a_run_without_an_engine_is_not_stopped(
+    call: Call, alone: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, process = alone
+    monkeypatch.chdir(root)
+    ending = call("stop")
+    assert (ending.code, ending.err) == (
+        3,
+        (
+            f"horae: {process} is not an engine: it executes `horae run` and ends with its run;"
+            " press Ctrl-C in its terminal to end it\n"
+        ),
+    )
+    ending = call("up", "--log", "plain")
+    assert ending.code == 6
+    assert f"in use by {process} (horae run)" in ending.err
+    assert "wait until it has ended, or press Ctrl-C there to end the run" in ending.err
+
+
+def test_a_command_that_has_the_lock_for_a_moment_is_no_engine(call: Call, tmp_path: Path) -> None:
+    data = tmp_path / ".horae"
+    (tmp_path / "plan.org").write_text(PLAN)
+    assert call("run", "Digest").code == 0
+    with holding(data, "use=LockUse.COMMAND, command='horae prune'") as holder:
+        assert ".horae: no engine is running\n" in call("status", "--table").out
+        assert call("stop").out == "no engine is running in .horae\n"
+        ending = call("pause", "Digest")
+        assert (ending.code, ending.err) == (
+            3,
+            (
+                f"horae: process {holder.pid} is executing `horae prune` without an engine and takes no"
+                " requests; wait until it has ended\n"
+            ),
+        )
+
+
+@contextmanager
+def holding(data: Path, use: str = "") -> Iterator[subprocess.Popen[str]]:
+    """Let another process hold the lock of a data directory."""
+    program = (
+        "import sys\nfrom datetime import datetime, UTC\nfrom pathlib import Path\n"
+        "from horae.store.lock import Lock, LockUse\n"
+        f"Lock.acquire(Path({str(data)!r}), now=datetime(2026, 4, 1, tzinfo=UTC), {use})\n"
+        "print('held', flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield holder
+        holder.communicate("")
+
+
 def test_whoever_has_the_lock_and_does_not_answer_is_named(call: Call, tmp_path: Path) -> None:
     data = tmp_path / ".horae"
 
@@ -247,20 +366,9 @@ def test_whoever_has_the_lock_and_does_not_answer_is_named(call: Call, tmp_path:
 
     asyncio.run(made())
     listen(data).close()  # what a dead engine left
-    program = (
-        "import sys\nfrom datetime import datetime, UTC\nfrom pathlib import Path\n"
-        "from horae.store.lock import Lock\n"
-        f"Lock.acquire(Path({str(data)!r}), now=datetime(2026, 4, 1, tzinfo=UTC))\n"
-        "print('held', flush=True)\nsys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with holding(data) as holder:
         ending = call("prune")
         assert (ending.code, f"in use by process {holder.pid}" in ending.err) == (3, True)
-        holder.communicate("")
     assert call("prune").code == 0, "a socket that nobody listens on is in nobody's way"
 
 

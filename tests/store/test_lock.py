@@ -13,7 +13,16 @@ import pytest
 
 from horae.errors import Exit
 from horae.store import lock as module
-from horae.store.lock import DataLockedError, Lock, NetworkDiskError, file_system, holder_of
+from horae.store.lock import (
+    DataLockedError,
+    Lock,
+    LockHolder,
+    LockUse,
+    NetworkDiskError,
+    engine_in,
+    file_system,
+    holder_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,10 +56,10 @@ subprocess.Popen(["sleep", "1000"], close_fds=False)
 """
 
 
-def started(directory: Path, *parts: str) -> subprocess.Popen[str]:
+def started(directory: Path, *parts: str, take: str = TAKE) -> subprocess.Popen[str]:
     """Start a program that takes the lock, and whatever else the parts say."""
     return subprocess.Popen(
-        [sys.executable, "-c", "".join((TAKE, *parts)), str(directory)],
+        [sys.executable, "-c", "".join((take, *parts)), str(directory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -223,3 +232,52 @@ def test_whatever_stands_for_the_lock_nobody_holds_it(tmp_path: Path) -> None:
     (tmp_path / "loop" / "lock").symlink_to("lock")
     for name in ("file", "fifo", "folder", "loop", "none"):
         assert holder_of(tmp_path / name) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "use", "is_engine"),
+    [
+        ("", LockUse.ENGINE, True),
+        ("use=LockUse.RUN, command='horae run'", LockUse.RUN, False),
+        ("use=LockUse.COMMAND, command='horae prune'", LockUse.COMMAND, False),
+    ],
+)
+def test_the_lock_says_whether_an_engine_or_a_command_holds_it(
+    tmp_path: Path,
+    starting: list[subprocess.Popen[str]],
+    written: str,
+    use: LockUse,
+    is_engine: bool,
+) -> None:
+    take = TAKE.replace("import DataLockedError, Lock", "import DataLockedError, Lock, LockUse")
+    take = take.replace("tzinfo=UTC))", f"tzinfo=UTC), {written})")
+    holder = started(tmp_path, AND_WAIT, take=take)
+    starting.append(holder)
+    assert said(holder) == "taken"
+    found = holder_of(tmp_path)
+    assert found is not None
+    assert (found.pid, found.use, found.is_engine) == (holder.pid, use, is_engine)
+    assert (engine_in(tmp_path) is not None) is is_engine
+
+
+@pytest.mark.parametrize("field", ["", ', "use": "something newer"', ', "use": [1]'])
+def test_a_lock_that_does_not_say_its_use_is_that_of_an_engine(
+    tmp_path: Path, starting: list[subprocess.Popen[str]], field: str
+) -> None:
+    holder = started(tmp_path, AND_WAIT)
+    starting.append(holder)
+    assert said(holder) == "taken"
+    (tmp_path / "lock").write_text(f'{{"pid": {holder.pid}, "command": "horae"{field}}}')
+    found = holder_of(tmp_path)
+    assert found is not None
+    assert (found.command, found.is_engine) == ("horae", True)
+
+
+def test_a_command_that_has_the_lock_is_waited_for_and_not_stopped() -> None:
+    holder = LockHolder(7, "horae run", "2026-04-01T08:00:00Z", LockUse.RUN)
+    assert str(DataLockedError(".horae", holder)) == (
+        ".horae: in use by process 7 (horae run) since 2026-04-01T08:00:00Z;"
+        " wait until it has ended, or press Ctrl-C there to end the run"
+    )
+    short = LockHolder(7, "horae prune", "", LockUse.COMMAND)
+    assert str(DataLockedError(".horae", short)).endswith("(horae prune); wait until it has ended")

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from threading import Barrier, Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent.parent
 
 
-async def opened(directory: Path, **options: timedelta) -> SqliteLedger:
+async def opened(directory: Path, **options: Any) -> SqliteLedger:
     return await SqliteLedger.open(directory, now=NOW, **options)
 
 

@@ -16,6 +16,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
+import click
+
 from horae.cli import moments, output
 from horae.cli.client import LONG, EngineUnreachableError, Far, FarLeader
 from horae.config import Config, load
@@ -29,7 +31,7 @@ from horae.files.read import StrPath, names_of
 from horae.sources.crew.tick import agent_state
 from horae.store import database, sql
 from horae.store.book import ANYBODY, BookLedger
-from horae.store.lock import DataLockedError, holder_of
+from horae.store.lock import DataLockedError, LockHolder, LockUse, engine_in, holder_of
 from horae.store.sqlite import SqliteLedger
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
@@ -57,6 +59,13 @@ class NoLedgerError(HoraeError, code="no_ledger", exit_code=Exit.NOT_FOUND):
         said = f"no entry of the plan files is called {word!r}, and there is " if word else ""
         elsewhere = "(--root and --data name another place)"
         super().__init__(f"{said}no ledger in {directory}; `horae up` creates one {elsewhere}")
+
+
+class NotAnEngineError(HoraeError, code="not_an_engine", exit_code=Exit.UNREACHABLE):
+    def __init__(self, holder: LockHolder, reason: str = "") -> None:
+        self.pid, self.command = holder.pid, holder.command
+        executes = f"is executing `{holder.command}` without an engine and takes no requests"
+        super().__init__(f"{holder.name} {reason or f'{executes}; {holder.remedy}'}")
 
 
 class EmptyRootError(HoraeError, code="no_root", exit_code=Exit.NOT_FOUND):
@@ -212,7 +221,9 @@ def write_with(
             opening = reader_of(place)
         else:
             refuse_no_root(place.root, place.directory)
-            opening = opened(SqliteLedger.open(place.directory, now=clock.SystemClock().now()))
+            who: dict[str, Any] = {"use": LockUse.COMMAND, "command": command_words()}
+            now = clock.SystemClock().now()
+            opening = opened(SqliteLedger.open(place.directory, now=now, **who))
         async with opening as ledger:
             with acting(await own_actor(ledger, place.directory)):
                 return await alone(ledger)
@@ -252,7 +263,7 @@ def _service(
             refuse_double(board_at(place.root), address)
 
     # An engine that runs knows better what cannot run, and of another time nobody knows.
-    is_asked = reads is not None and reads.at is None and holder_of(place.directory) is None
+    is_asked = reads is not None and reads.at is None and engine_in(place.directory) is None
     parts: dict[str, Any] = {
         "ledger": ledger,
         "clock": reads or CommandClock(),
@@ -343,16 +354,22 @@ def record_edits(root: str, edits: Iterable[tuple[str, str]]) -> None:
 
 
 def engine_at(place: Place) -> Far | None:
-    """Return the engine that has the lock, if any; one that is starting is waited for."""
+    """Return the engine that has the lock, if any; one that is starting is waited for.
+
+    A command that has the lock is waited for as well, unless it executes a run.
+    """
     began_at = monotonic()
     while True:
         holder = holder_of(place.directory)
         if holder is None:
             return None if place.store is None else leader_of(place, place.store)
         far = Far(place.directory, pid=holder.pid)
-        if far.answers():
+        if holder.is_engine and far.answers():
             return far
-        if monotonic() - began_at >= _patience(holder.since, now=clock.SystemClock().now()):
+        is_over = monotonic() - began_at >= _patience(holder.since, now=clock.SystemClock().now())
+        if holder.use is LockUse.RUN or (is_over and not holder.is_engine):
+            raise NotAnEngineError(holder)
+        if is_over:
             what = f" ({holder.command})" if holder.command else ""
             used = f"in use by process {holder.pid}{what}, which does not answer"
             stopping = "if it is stopping, try again when it has ended"
@@ -388,12 +405,27 @@ def leader_of(place: Place, store: str) -> Far | None:
 
 
 def engine_of(place: Place) -> EngineFacts:
-    holder = holder_of(place.directory)
-    directory = str(place.directory)
-    if holder is None:
-        leads = place.store is not None and leader_of(place, place.store) is not None
-        return EngineFacts(is_running=leads, directory=directory)
-    return EngineFacts(True, directory, pid=holder.pid, since=holder.since)
+    facts = engine_here(place)
+    if facts.is_running or place.store is None:
+        return facts
+    return replace(facts, is_running=leader_of(place, place.store) is not None)
+
+
+def engine_here(place: Place) -> EngineFacts:
+    """Return what the lock of a data directory says of its engine, or of a run without one."""
+    holder, directory = holder_of(place.directory), str(place.directory)
+    if holder is not None and holder.is_engine:
+        return EngineFacts(True, directory, pid=holder.pid, since=holder.since)
+    user = ""
+    if holder is not None and holder.use is LockUse.RUN:
+        user = f"{holder.name} (`{holder.command}`)"
+    return EngineFacts(is_running=False, directory=directory, user=user)
+
+
+def command_words() -> str:
+    """Return the words of this command without its arguments, such as `horae run`."""
+    context = click.get_current_context(silent=True)
+    return "" if context is None else context.command_path
 
 
 def say_source(engine: EngineFacts) -> None:

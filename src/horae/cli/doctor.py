@@ -23,7 +23,7 @@ import click
 
 from horae.app import ReaderError
 from horae.cli import maintenance, options
-from horae.cli.connection import NoLedgerError, Place, read, refuse_loss
+from horae.cli.connection import NoLedgerError, Place, engine_here, read, refuse_loss
 from horae.cli.output import Output, print_rows, print_table, safe
 from horae.config import Config, secrets_of, untrusted
 from horae.core import ports, secret, text
@@ -311,7 +311,7 @@ def _check_settings(config: Config) -> Check:
 def check_port(config: Config) -> Check:
     wanted = config.listen
     where = f"{wanted.host}:{wanted.port}"
-    if lock.holder_of(config.data) is not None:
+    if lock.engine_in(config.data) is not None:
         return _ok("port", f"{where} is used by the running engine")
     try:
         listen_tcp(wanted.host, wanted.port, allow_remote=config.server_remote).close()
@@ -386,11 +386,11 @@ def check_disk(free: int) -> Check:
 
 
 def _check_lock(place: Place) -> Check:
-    holder = lock.holder_of(place.directory)
-    if holder is None:
-        return _ok("engine", "no engine is running")
-    since = f" since {holder.since}" if holder.since else ""
-    return _ok("engine", f"process {holder.pid} ({holder.command}){since}")
+    engine = lock.engine_in(place.directory)
+    if engine is None:
+        return _ok("engine", engine_here(place).absence)
+    since = f" since {engine.since}" if engine.since else ""
+    return _ok("engine", f"process {engine.pid} ({engine.command}){since}")
 
 
 def _check_ledger(place: Place) -> Check:
@@ -456,10 +456,10 @@ def _check_runs(place: Place) -> Iterator[Check]:
     else:
         found = "a run ends with its process group; processes that leave the group may survive"
         yield _warn("runs", found, "use Linux 5.3 or newer")
-    holder = None
+    engine = None
     with suppress(HoraeError, OSError):  # what is wrong with it is said elsewhere
-        holder = lock.holder_of(place.directory)
-    stands = cgroup.standing(None if holder is None else holder.pid)
+        engine = lock.engine_in(place.directory)
+    stands = cgroup.standing(None if engine is None else engine.pid)
     found, _, remedy = stands.words.partition("; ")
     yield _ok("cgroups", found, f"to limit the resources of runs: {remedy}" if remedy else "")
     config = place.config

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli.connection import Place, T, ask, ask_shared, refuse_loss, write
+from horae.cli.connection import Place, T, ask, ask_shared, command_words, refuse_loss, write
 from horae.cli.moments import parse_moment
 from horae.cli.options import answer_options, data_option, option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
@@ -138,9 +138,9 @@ def restore(file: str, *, place: Place, output: Output) -> None:
 
 
 def _restore(output: Output, place: Place, file: Path) -> None:
-    had_one = place.path.exists()
+    had_one, now = place.path.exists(), SystemClock().now()
     with acting(f"cli:{user_name(os.getuid())}"):  # the run that it is in may be of no ledger
-        old = asyncio.run(restore_ledger(place.directory, file, now=SystemClock().now()))
+        old = asyncio.run(restore_ledger(place.directory, file, now=now, command=command_words()))
     aside = str(old) if had_one else None
     before = f"the previous ledger is {aside}" if aside else "there was no ledger before"
     passed = "scheduled times that have passed do not run"
@@ -312,7 +312,8 @@ def migrate(*, target: str | None, data: str | None, root: str, output: Output) 
         await prepare(ledger.address)
         if not (settings.data / database.DATABASE).exists():
             return []
-        return await move(settings.data, ledger, now=SystemClock().now())
+        now = SystemClock().now()
+        return await move(settings.data, ledger, now=now, command=command_words())
 
     moved = ask_shared(url, moving)
     rows = [{"table": each.table, "rows": each.rows, "digest": each.digest} for each in moved]

@@ -226,6 +226,8 @@ class PlanView:
             source = "plan files; pauses and last runs from the ledger in {}"
             source = "running engine (ledger in {})" if engine.is_running else source
             echo(f"horae: times from the {source.format(_near(engine.directory))}", err=True)
+            if engine.user:
+                echo(f"horae: {engine.absence}", err=True)
         is_here = engine.is_running and engine.pid is not None
         if is_here and (idle := Far(place.directory, pid=engine.pid).idle()):
             self._output.say(idle)

@@ -26,7 +26,7 @@ from horae.core.service import Service
 from horae.core.text import moment_text
 from horae.errors import Exit
 from horae.files.read import PlanMissingError
-from horae.store.lock import holder_of
+from horae.store import lock
 
 if TYPE_CHECKING:
     from horae.app import App
@@ -215,9 +215,9 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
     """
     found = read(place, lambda service: _meant(service, what))
     number = found.run.number
-    holder = holder_of(place.directory)
-    far = None if holder is None else client.Far(place.directory, pid=holder.pid)
-    if holder is None and place.store is not None:
+    engine = lock.engine_in(place.directory)
+    far = None if engine is None else client.Far(place.directory, pid=engine.pid)
+    if engine is None and place.store is not None:
         far = connection.leader_of(place, place.store)
     screen = RunScreen(Output(Form.TABLE), raw=raw)
     if far is None or not far.answers():
@@ -252,7 +252,8 @@ def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
     """Cancel a run and all processes it started.
 
     Name the entry that is running, or the run by its number (in `horae why ENTRY`; the
-    numbers in `horae history` are those of receipts).
+    numbers in `horae history` are those of receipts). Only an engine can cancel a run; end a
+    `horae run` without an engine with Ctrl-C.
     """
     far = connection.engine_at(place)
     if far is None:
@@ -382,7 +383,7 @@ class RunScreen:
         connection.refuse_no_root(place.root, place.directory)
 
         async def running() -> dict[str, Any]:
-            async with build(place.config) as app:
+            async with build(place.config, command=connection.command_words()) as app:
                 task = asyncio.create_task(work(app))
                 showing = asyncio.create_task(self._show_while(app, task))
                 try:

@@ -94,14 +94,15 @@ def print_status(stands: views.StatusReport) -> None:
     engine = stands.engine
     who = f"process {engine.pid}" if engine.pid else "a process"
     since = f", since {in_zone(engine.since, stands.zone)}" if engine.since else ""
-    runs = f"engine running ({who}{since})" if engine.is_running else "no engine is running"
+    runs = f"engine running ({who}{since})" if engine.is_running else engine.absence
     if engine.stall:
         echo(engine.stall)
     echo(f"{moment_text(stands.at, stands.zone)}, {engine.directory}: {runs}")
     counts = [f"{count} {kind}" for kind, count in stands.counts.items() if count]
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
     echo(", ".join([armed, *counts]))
-    going = "running" if engine.is_running else "running when the engine exited"
+    is_going = engine.is_running or engine.user
+    going = "running" if is_going else "running when the engine exited"
     waiting = []
     for each in stands.waiting:
         *row, reason = _receipt_row(each)
@@ -466,7 +467,7 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
     if at is None:
         engine = connection.engine_of(place)
         said = _why_by_engine(said, place, engine)
-        is_over = place.store is None and not engine.is_running
+        is_over = place.store is None and not engine.is_running and not engine.user
         if output.is_text:
             connection.say_source(engine)
     print_answer(output, said.data(), lambda: _print_why(said, is_over=is_over))
@@ -649,7 +650,8 @@ def backfill(
             echo(f"horae: {filed:,} receipts are created; {again}", err=True)
         raise
     print_answer(output, done.data(), _backfill_text(done))
-    if done.moments and not dry_run and output.is_text and connection.engine_at(place) is None:
+    is_queued = bool(done.moments) and not dry_run
+    if is_queued and output.is_text and not connection.engine_of(place).is_running:
         echo("horae: no engine is running; `horae up` starts the runs", err=True)
 
 

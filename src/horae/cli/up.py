@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from horae.cli import client, options
-from horae.cli.connection import BRIEF, EmptyRootError, Place, read, refuse_no_root
+from horae.cli.connection import (
+    BRIEF,
+    EmptyRootError,
+    NotAnEngineError,
+    Place,
+    command_words,
+    read,
+    refuse_no_root,
+)
 from horae.cli.options import flag, option
 from horae.cli.output import Output, console, echo, form_options, json_text, print_answer
 from horae.config import Config, load
@@ -132,7 +140,7 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
         raise click.UsageError("--fresh-ledger is for a ledger in the data directory, not a store.")
     directory = config.data
     if holder := lock.holder_of(directory):
-        raise holder
+        raise lock.DataLockedError(str(directory), holder)
     lost = database.loss_of(directory)
     if lost is None:
         if (directory / database.DATABASE).exists():
@@ -151,7 +159,8 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
             echo("horae: nothing was changed", err=True)
             return False
     with actor.acting(f"cli:{actor.user_name(os.getuid())}"):
-        old = asyncio.run(sqlite.start_afresh(directory, now=clock.SystemClock().now()))
+        now = clock.SystemClock().now()
+        old = asyncio.run(sqlite.start_afresh(directory, now=now, command=command_words()))
     where = "the old ledger could not be saved" if old is None else f"the old ledger is {old}"
     passed = "scheduled times that have passed do not run"
     echo(f"horae: a new ledger is created; {passed}; {where}", err=True)
@@ -574,8 +583,12 @@ def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> 
     began = told_at = monotonic()
     while True:
         holder = lock.holder_of(place.directory)
-        if holder is None or asked not in {None, holder.pid}:  # another one may be started
-            return asked or seen
+        if holder is not None and holder.use is lock.LockUse.RUN and seen is None:
+            executes = f"it executes `{holder.command}` and ends with its run"
+            remedy = "press Ctrl-C in its terminal to end it"
+            raise NotAnEngineError(holder, f"is not an engine: {executes}; {remedy}")
+        if holder is None or not holder.is_engine or asked not in {None, holder.pid}:
+            return asked or seen  # another one may be started
         seen = holder.pid
         # Without an answer it may be starting, or stopping already.
         if asked is None and client.Far(place.directory, pid=holder.pid).answers():

@@ -27,6 +27,12 @@ class EngineFacts:
     since: str = ""
     problems: tuple[str, ...] = ()
     stall: str = ""  # that it starts nothing, though it could; above all else
+    user: str = ""  # without an engine: the process that executes a run, in words
+
+    @property
+    def absence(self) -> str:
+        uses = f"; {self.user} uses the ledger until its run ends" if self.user else ""
+        return f"no engine is running{uses}"
 
     def data(self) -> dict[str, object]:
         return {

@@ -1,4 +1,4 @@
-"""The lock on a data directory: one engine at a time, and the others are told who.
+"""The lock on a data directory: one engine or command at a time, and the others are told who.
 
 It is a POSIX record lock. The kernel drops it when the process dies, however it dies,
 and a forked child does not have it, so a run that outlives its engine blocks nobody.
@@ -17,6 +17,8 @@ import stat
 import struct
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -42,19 +44,48 @@ _FLOCK: Final = "hhqqi4x" if sys.platform == "linux" else "qqihh"
 _HELD: Final[dict[tuple[int, int], int]] = {}  # file -> the process that holds it: us
 
 
+class LockUse(StrEnum):
+    """What a process does while it holds the lock."""
+
+    ENGINE = "engine"  # it runs plans and answers requests
+    RUN = "run"  # a command that executes one run, without an engine
+    COMMAND = "command"  # a command that changes the ledger, without an engine
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    pid: int | None
+    command: str = ""  # such as `horae run`; of an engine only the program
+    since: str = ""
+    use: LockUse = LockUse.ENGINE  # an older version of horae does not say it
+
+    @property
+    def is_engine(self) -> bool:
+        return self.use is LockUse.ENGINE
+
+    @property
+    def name(self) -> str:
+        return "another process" if self.pid is None else f"process {self.pid}"
+
+    @property
+    def remedy(self) -> str:
+        if self.is_engine:
+            return "stop that process first"
+        is_run = self.use is LockUse.RUN
+        ends = ", or press Ctrl-C there to end the run" if is_run else ""
+        return f"wait until it has ended{ends}"
+
+
 class DataLockedError(HoraeError):
     code = "data_locked"
     exit_code = Exit.CONFLICT
 
-    def __init__(self, path: str, *, pid: int | None, command: str, since: str) -> None:
+    def __init__(self, path: str, holder: LockHolder) -> None:
         self.path = path
-        self.pid = pid
-        self.command = command
-        self.since = since
-        who = "another process" if pid is None else f"process {pid}"
-        what = f" ({command})" if command else ""
-        when = f" since {since}" if since else ""
-        super().__init__(f"{path}: in use by {who}{what}{when}; stop that process first")
+        self.pid, self.command, self.since = holder.pid, holder.command, holder.since
+        what = f" ({holder.command})" if holder.command else ""
+        when = f" since {holder.since}" if holder.since else ""
+        super().__init__(f"{path}: in use by {holder.name}{what}{when}; {holder.remedy}")
 
 
 class NetworkDiskError(HoraeError):
@@ -79,7 +110,9 @@ class Lock:
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def acquire(cls, directory: Path, *, now: datetime) -> Lock:
+    def acquire(
+        cls, directory: Path, *, now: datetime, use: LockUse = LockUse.ENGINE, command: str = ""
+    ) -> Lock:
         """Take the lock on a directory at once, or raise an error that names its holder."""
         refuse_network_disk(directory)
         path = directory / NAME
@@ -90,9 +123,10 @@ class Lock:
         except BaseException:
             os.close(descriptor)
             raise
-        # Who holds it: only the name of the program, as what follows it may hold a secret.
-        command = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
-        said = {"pid": os.getpid(), "command": command, "since": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
+        # Who holds it: without arguments, as one of them may be a secret.
+        command = command or (Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python")
+        since = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+        said = {"pid": os.getpid(), "command": command, "since": since, "use": use}
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(said).encode() + b"\n", 0)
         _HELD[_file(os.fstat(descriptor))] = os.getpid()
@@ -164,7 +198,7 @@ def file_system(mounts: str, path: str) -> str:
     return kind
 
 
-def holder_of(directory: Path) -> DataLockedError | None:
+def holder_of(directory: Path) -> LockHolder | None:
     """Return who has a data directory, without touching its lock; None if nobody has."""
     path = directory / NAME
     _refuse_our_own(path)  # to close the file would drop our own lock
@@ -177,9 +211,15 @@ def holder_of(directory: Path) -> DataLockedError | None:
     try:
         is_lock = stat.S_ISREG(os.fstat(descriptor).st_mode)
         is_free = not is_lock or _holder(descriptor) is None
-        return None if is_free else _held_by(descriptor, path)
+        return None if is_free else _held_by(descriptor)
     finally:
         os.close(descriptor)
+
+
+def engine_in(directory: Path) -> LockHolder | None:
+    """Return the engine that has a data directory; a command that has it is no engine."""
+    holder = holder_of(directory)
+    return holder if holder is not None and holder.is_engine else None
 
 
 def writer_of(path: Path) -> int | None:
@@ -202,7 +242,7 @@ def _refuse_our_own(path: Path) -> None:
     with suppress(OSError):  # what cannot be looked at is not ours
         pid, place = os.getpid(), str(path.parent)
         if _HELD.get(_file(path.stat())) == pid:
-            raise DataLockedError(place, pid=pid, command="this process", since="")
+            raise DataLockedError(place, LockHolder(pid, "this process"))
 
 
 def _file(status: os.stat_result) -> tuple[int, int]:
@@ -215,11 +255,11 @@ def _lock(descriptor: int, path: Path) -> None:
     except OSError as error:
         if error.errno not in {errno.EACCES, errno.EAGAIN}:
             raise
-        raise _held_by(descriptor, path) from None
+        raise DataLockedError(str(path.parent), _held_by(descriptor)) from None
 
 
-def _held_by(descriptor: int, path: Path) -> DataLockedError:
-    """Return the error that names the holder: the kernel knows its number, the file the rest."""
+def _held_by(descriptor: int) -> LockHolder:
+    """Return the holder: the kernel knows its number, the file the rest."""
     pid = _holder(descriptor)
     said: object = None
     with suppress(ValueError):  # its holder is about to write it
@@ -228,7 +268,8 @@ def _held_by(descriptor: int, path: Path) -> DataLockedError:
     if not isinstance(said, dict) or pid not in {None, said.get("pid")}:
         said = {}
     command, since = str(said.get("command", "")), str(said.get("since", ""))
-    return DataLockedError(str(path.parent), pid=pid, command=command, since=since)
+    use = LockUse(said["use"]) if said.get("use") in list(LockUse) else LockUse.ENGINE
+    return LockHolder(pid, command, since, use)
 
 
 def _holder(descriptor: int) -> int | None:

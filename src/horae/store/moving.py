@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from horae.core.ports import LedgerError
 from horae.store import database
 from horae.store.book import ANYBODY
+from horae.store.lock import LockUse
 from horae.store.sql import theme
 from horae.store.sqlite import SqliteLedger
 
@@ -66,6 +67,7 @@ async def move(
     target: PostgresLedger,
     *,
     now: datetime,
+    command: str = "",
     tell: Callable[[str], object] = str,
 ) -> list[Moved]:
     """Copy the ledger of a data directory that nobody uses into an empty one on PostgreSQL.
@@ -73,7 +75,7 @@ async def move(
     *tell* hears which table is being copied. Whatever fails, the target stays empty, and the
     source is only read.
     """
-    source = await SqliteLedger.open(directory, now=now)
+    source = await SqliteLedger.open(directory, now=now, use=LockUse.COMMAND, command=command)
     try:
         path = directory / database.DATABASE
 

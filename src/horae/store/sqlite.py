@@ -28,7 +28,7 @@ from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
 from horae.store.book import Book, BookLedger, CallQueue
 from horae.store.database import PATIENCE
-from horae.store.lock import Lock
+from horae.store.lock import Lock, LockUse
 from horae.store.sql import theme
 
 if TYPE_CHECKING:
@@ -73,7 +73,13 @@ class SqliteLedger(BookLedger):
 
     @classmethod
     async def open(
-        cls, directory: Path, *, now: datetime, patience: timedelta = PATIENCE
+        cls,
+        directory: Path,
+        *,
+        now: datetime,
+        patience: timedelta = PATIENCE,
+        use: LockUse = LockUse.ENGINE,
+        command: str = "",
     ) -> SqliteLedger:
         """Return the ledger of a data directory, which is locked as long as it is open."""
         writing, reading = CallQueue("ledger-writer"), CallQueue("ledger-reader")
@@ -81,7 +87,7 @@ class SqliteLedger(BookLedger):
 
         def opened() -> SqliteLedger:
             with ExitStack() as undo:
-                lock = undo.enter_context(_locked(directory, now=now))
+                lock = undo.enter_context(_locked(directory, now=now, use=use, command=command))
                 is_later = database.may_check_later(directory)
                 open_writer = partial(
                     database.open_writer, directory, patience=patience, seal=_sealing(directory)
@@ -242,15 +248,15 @@ def _drop_oldest(folder: Path, keep: int) -> None:
             os.remove(each)
 
 
-async def restore(directory: Path, backup: Path, *, now: datetime) -> Path:
+async def restore(directory: Path, backup: Path, *, now: datetime, command: str = "") -> Path:
     """Let a backup be the ledger of a data directory that nobody uses; nothing past fires.
 
     Return where the ledger from before was put aside.
     """
-    return await asyncio.to_thread(_restore, directory, backup, now)
+    return await asyncio.to_thread(_restore, directory, backup, now, command)
 
 
-def _restore(directory: Path, backup: Path, now: datetime) -> Path:
+def _restore(directory: Path, backup: Path, now: datetime, command: str) -> Path:
     """Check the backup, close its past in a draft, and only then touch the ledger."""
     database.verify(backup)
     digests = digests_in(directory / database.DATABASE)
@@ -262,22 +268,22 @@ def _restore(directory: Path, backup: Path, now: datetime) -> Path:
         arming.close_the_past(book, now=now, reason=reason)
         book.tell("restored", now=now, facts={"backup": backup.name})
 
-    with _locked(directory, now=now):
+    with _locked(directory, now=now, command=command):
         return _replace(directory, backup, write, now=now)
 
 
-async def start_afresh(directory: Path, *, now: datetime) -> Path | None:
+async def start_afresh(directory: Path, *, now: datetime, command: str = "") -> Path | None:
     """Leave behind a ledger that is lost or damaged, and begin an empty one in its place.
 
     Return where what was left of the old one is now; None if nothing was. A ledger that is
     whole is not left behind: that raises.
     """
-    return await asyncio.to_thread(_start_afresh, directory, now)
+    return await asyncio.to_thread(_start_afresh, directory, now, command)
 
 
-def _start_afresh(directory: Path, now: datetime) -> Path | None:
+def _start_afresh(directory: Path, now: datetime, command: str) -> Path | None:
     path = directory / database.DATABASE
-    with _locked(directory, now=now):
+    with _locked(directory, now=now, command=command):
         lost = database.loss_of(directory)
         if lost is None and path.exists():
             raise LedgerWholeError(str(path))
@@ -309,7 +315,9 @@ def _sealing(directory: Path) -> database.Seal:
     return partial(vault.seal, directory=directory)
 
 
-def _locked(directory: Path, *, now: datetime) -> Lock:
+def _locked(
+    directory: Path, *, now: datetime, command: str, use: LockUse = LockUse.COMMAND
+) -> Lock:
     database.prepare(directory)
     with database.sqlite_errors(str(directory)):
-        return Lock.acquire(directory, now=now)
+        return Lock.acquire(directory, now=now, use=use, command=command)
