@@ -323,6 +323,19 @@ def test_a_run_without_an_engine_is_not_stopped(
     assert "wait until it has ended, or press Ctrl-C there to end the run" in ending.err
 
 
+def test_the_output_of_a_run_without_an_engine_is_followed_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(shell("Waits", "echo begun; cat go; echo ended"))
+    os.mkfifo(tmp_path / "go")
+    with begun("run", "Waits", cwd=tmp_path) as process:
+        assert process.stdout.readline() == "begun\n"
+        with begun("logs", "-f", "Waits", cwd=tmp_path) as following:
+            assert following.stdout.readline() == "begun\n"
+            (tmp_path / "go").write_text("went\n")
+            out, _ = following.communicate(timeout=20)
+        process.communicate(timeout=20)
+    assert out == "went\nended\n"
+
+
 def test_a_command_that_has_the_lock_for_a_moment_is_no_engine(call: Call, tmp_path: Path) -> None:
     data = tmp_path / ".horae"
     (tmp_path / "plan.org").write_text(PLAN)

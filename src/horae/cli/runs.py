@@ -226,8 +226,16 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
 
         settings = RunSettings(place.directory, place.directory, {}, timedelta(0))
         path = settings.directory_of(found.run) / LOG_NAME
-        with suppress(FileNotFoundError):  # the output is removed
-            screen.show(_last_lines(path.read_bytes(), tail))
+        at, last, is_going = 0, tail, True
+        while is_going:
+            is_going = follow and _goes_on(place, number)
+            with suppress(FileNotFoundError), path.open("rb") as file:  # the output is removed
+                file.seek(at)
+                part = file.read()
+                screen.show(_last_lines(part, last))
+                at, last = at + len(part), None
+            if is_going:
+                sleep(LOOK)
     else:
         start = 0
         if tail is not None:
@@ -262,6 +270,12 @@ def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
     said = far.post("runs", found.run.number, "cancel", body={"reason": reason})
     already = "" if said["changed"] else " already"
     print_answer(output, said, f"{said['title']}: run {said['run']} is{already} being cancelled")
+
+
+def _goes_on(place: Place, number: int) -> bool:
+    """Tell whether a command without an engine is executing a run."""
+    is_used = bool(connection.engine_here(place).user)
+    return is_used and read(place, lambda service: service.run(number)).run.ended_at is None
 
 
 async def _meant(service: Service, what: str, *, is_going: bool = False) -> views.RunLine:
