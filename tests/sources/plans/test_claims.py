@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
@@ -278,6 +279,39 @@ def test_a_task_that_was_not_pushed_yet_is_told_apart_from_none(shared: Path) ->
         take(shared / "wren/plan.org", "New", local=[shared / "origin.git"])
     with pytest.raises(HeadlineMissingError):
         take(shared / "wren/plan.org", "Nowhere", local=[shared / "origin.git"])
+
+
+@pytest.mark.parametrize("then", ["commit", "commit and push"])
+def test_what_counts_under_git_is_the_committed_file_and_a_refusal_says_so(
+    shared: Path, then: str
+) -> None:
+    home, file, local = shared / "wren", shared / "wren/plan.org", [shared / "origin.git"]
+    file.write_text("* TODO Sow\n")
+    git("commit", "-qam", "No state", at=home)
+    if then == "commit":
+        git("remote", "remove", "origin", at=home)
+    else:
+        git("push", "-q", "origin", "main", at=home)
+    file.write_text("#+TODO: TODO DOING | DONE\n* TODO Sow\n* TODO New\n")
+    said = "the committed file has no state DOING; add the line `#+TODO: TODO DOING | DONE` at the"
+    with pytest.raises(ClaimRefusedError, match=re.escape(f"{said} top and {then} it")):
+        take(file, local=local)
+    with pytest.raises(PlanFileError, match=f"is only in the working tree; {then} it first"):
+        take(file, "New", local=local)
+    git("commit", "-qam", "The state", at=home)
+    if then == "commit and push":
+        git("push", "-q", "origin", "main", at=home)
+    assert take(file, local=local).is_changed
+
+
+def test_a_task_that_is_done_in_the_committed_file_is_not_claimed(shared: Path) -> None:
+    file = shared / "wren/plan.org"
+    git("remote", "remove", "origin", at=shared / "wren")
+    file.write_text(PLAN.replace("NEXT Sow", "DONE Sow"))
+    git("commit", "-qam", "Done", at=shared / "wren")
+    file.write_text(PLAN)
+    with pytest.raises(ClaimRefusedError, match="is already DONE in the committed file"):
+        take(file)
 
 
 def test_an_origin_that_is_away_is_a_matter_of_time(shared: Path) -> None:

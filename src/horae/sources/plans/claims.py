@@ -70,7 +70,8 @@ class Claim:
     note: str = ""
 
 
-_Change: TypeAlias = "Callable[[done.PlanHeadline], list[done.Edit]]"
+# The second argument is what makes an edit of the file count: to "commit" it, or nothing.
+_Change: TypeAlias = "Callable[[done.PlanHeadline, str], list[done.Edit]]"
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -109,15 +110,17 @@ class HeadlineClaim:
     async def release(self) -> Claim:
         return await self._change(self._given_back, f"Release {self.name} by {self.agent}")
 
-    def _taken(self, until: datetime | None, here: done.PlanHeadline) -> list[done.Edit]:
+    def _taken(self, until: datetime | None, here: done.PlanHeadline, then: str) -> list[done.Edit]:
         headline, states, which = here.headline, here.plan.states, (here.path, self.name)
         if DOING not in states.todo:
             words = done.sequence_of(here.plan, None)
             line = f"{' '.join((*words.open, DOING))} | {' '.join(words.done) or 'DONE'}"
-            reason = f"the file has no state {DOING}; add the line `#+TODO: {line}` at the top"
-            raise ClaimRefusedError(*which, reason)
+            file, also = ("committed file", f" and {then} it") if then else ("file", "")
+            remedy = f"add the line `#+TODO: {line}` at the top{also}"
+            raise ClaimRefusedError(*which, f"the {file} has no state {DOING}; {remedy}")
         if headline.state in states.done:
-            raise ClaimRefusedError(*which, f"is already {headline.state}")
+            where = " in the committed file" if then else ""
+            raise ClaimRefusedError(*which, f"is already {headline.state}{where}")
         holder, end = headline.props.get("AGENT"), headline.props.get("CLAIMED-UNTIL")
         ends_at = _moment(end)
         is_free = holder == self.agent or (holder is None and headline.state != DOING)
@@ -127,7 +130,7 @@ class HeadlineClaim:
         changes = {"AGENT": self.agent, "CLAIMED-UNTIL": end}
         return [*here.state_edits(DOING), *here.property_edits(changes)]
 
-    def _given_back(self, here: done.PlanHeadline) -> list[done.Edit]:
+    def _given_back(self, here: done.PlanHeadline, _then: str) -> list[done.Edit]:
         headline = here.headline
         holder = headline.props.get("AGENT")
         if holder is None:
@@ -156,9 +159,11 @@ class HeadlineClaim:
             if await git.origin() is not None:
                 return await self._at_origin(git, change, message)
             head = await git.head()
-            made = None if head is None else await self._made(git, change, message, onto=head)
-            if made is None or made.commit is None:
-                return made or self._edit(change)
+            if head is None:
+                return self._edit(change)
+            made = await self._made(git, change, message, onto=head, then="commit")
+            if made.commit is None:
+                return made
             ended = await git.advance(made.commit)
             if ended.is_left_alone:
                 raise self._busy(f"nothing was claimed: {ended.words}")
@@ -167,7 +172,7 @@ class HeadlineClaim:
     def _edit(self, change: _Change) -> Claim:
         content = read_plan(self.file, limit=self.limit)
         here = done.find(read(content.text), self.name, path=content.path)
-        splices = here.splices(change(here))
+        splices = here.splices(change(here, ""))
         edit(content.path, splices, expected=content.digest, limit=self.limit)
         return self._standing(spliced(content.data, splices), is_changed=bool(splices))
 
@@ -180,7 +185,7 @@ class HeadlineClaim:
             if tip is None:
                 return self._edit(change)
             try:
-                made = await self._made(git, change, message, onto=tip)
+                made = await self._made(git, change, message, onto=tip, then="commit and push")
             except ClaimLostError:
                 await git.advance(tip)  # so that the tree shows who has it
                 raise
@@ -195,12 +200,14 @@ class HeadlineClaim:
             return replace(made, is_pushed=made.commit is not None, note=note)
         raise self._busy("other pushes came first each time; try again")
 
-    async def _made(self, git: Git, change: _Change, message: str, *, onto: str) -> Claim:
+    async def _made(
+        self, git: Git, change: _Change, message: str, *, onto: str, then: str
+    ) -> Claim:
         """Commit the change on top of another commit; without edits there is no commit."""
         path, absolute = str(self.file), os.path.abspath(self.file)
         data = await git.content(absolute, at=onto)
         if data is None:
-            reason = "the file is not in the commit that the claim is based on; push it first"
+            reason = f"the file is not in the commit that the claim is based on; {then} it first"
             raise ClaimRefusedError(path, self.name, reason)
         try:
             here = done.find(read(decoded(path, data)), self.name, path=path)
@@ -208,9 +215,9 @@ class HeadlineClaim:
             tree = read(read_plan(self.file, limit=self.limit).text)
             if all(self.name not in {each.title, each.props.get("ID")} for each in tree.headlines):
                 raise
-            reason = f"{self.name!r} is only in the working tree; commit and push it first"
+            reason = f"{self.name!r} is only in the working tree; {then} it first"
             raise PlanFileError(path, reason) from error
-        splices = here.splices(change(here))
+        splices = here.splices(change(here, then))
         if not splices:
             return self._standing(data, is_changed=False)
         data = spliced(data, splices)

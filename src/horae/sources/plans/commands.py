@@ -39,8 +39,9 @@ def claim(file: str, name: str, *, agent: str, ttl: str | None, local: bool, out
     """Claim a headline for an agent.
 
     The headline gets the state DOING, and the name of the agent in :AGENT:. ID is the :ID: of a
-    headline or its exact title. Under git the claim is committed, and pushed if there is an
-    origin. Exit code 6: the headline is claimed by another agent.
+    headline or its exact title. Under git the committed file is read, and the claim is
+    committed, and pushed if there is an origin. Exit code 6: the headline is claimed by another
+    agent.
     """
     length = None if ttl is None else parse_duration(ttl)
     made = asyncio.run(_claim_of(file, name, agent, local=local).claim(length))
