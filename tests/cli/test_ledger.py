@@ -275,7 +275,7 @@ def test_why_tells_all_that_is_known_of_a_moment(call: Call) -> None:
         "",
         "2026-04-01 Wed 09:00 Europe/Berlin  failed: no news",
         "  receipt created 2026-04-01 Wed 09:00 Europe/Berlin",
-        "  receipt 4 (key cron:2026-04-01T07:00:00Z), from plan.org:1, commit c0ffee",
+        "  receipt 4 (key cron:2026-04-01T07:00:00Z), from plan.org:1, text of commit c0ffee",
         "  catch-up latest, overlap skip",
         "  attempt 1 (run 1): from 2026-04-01 Wed 09:00 Europe/Berlin, failed after 0s, exit code 3 (no news)",
     ]

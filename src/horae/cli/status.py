@@ -543,7 +543,7 @@ def _print_answer(answer: explain.WhyAnswer, zone_name: str, *, is_over: bool) -
     receipt, by = filed.receipt, explain.late(filed)
     how_late = f", {length_text(by)} after its scheduled time" if by > decide.GRACE else ""
     is_later = receipt.status is Status.WAITING and receipt.start_at > filed.decided_at
-    commit = f", commit {filed.commit[:12]}" if filed.commit else ""
+    commit = f", text of commit {filed.commit[:12]}" if filed.commit else ""
     end = receipt.through_at and moment_text(receipt.through_at, zone_name)
     facts = (
         end and f"covers {receipt.count} times up to {end}",
