@@ -15,7 +15,7 @@ from uuid import uuid4
 from horae.config import Config, secrets_of, settings_hint
 from horae.core.clock import machine_zone
 from horae.core.command import Unready, call_in
-from horae.core.entry import KEEPER, Entry, Origin, Work
+from horae.core.entry import KEEPER, REQUEST, Entry, Origin, Work
 from horae.core.ports import Clock, Listed, RunError
 from horae.core.prompt import read_order
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
@@ -187,7 +187,7 @@ class Readiness:
         return self._of_agent(self._settings, agent_of(card), policy)
 
     def of_nobody(self) -> Unready | None:
-        return self._of_agent(self._settings, unnamed(Origin("request", 1)), None)
+        return self._of_agent(self._settings, unnamed(Origin(REQUEST, 1)), None)
 
     def _of_agent(
         self, registry: runner.Registry, agent: runner.Agent, tools: ToolPolicy | None

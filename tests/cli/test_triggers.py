@@ -89,6 +89,39 @@ def added(call: Call, name: str = "report", *args: str) -> Any:
 # In our own words
 
 
+def test_a_trigger_that_no_file_has_is_not_said_to_be_in_one(call: Call, tmp_path: Path) -> None:
+    made = added(call)
+    assert call("horae", "trigger", "run", "report").code == 0
+    spoken = [
+        call("horae", *words, "--table")
+        for words in (
+            ["status"],
+            ["why", "report"],
+            ["history"],
+            ["list"],
+            ["next"],
+            ["agenda", "--at", "2026-12-30T00:00:00Z"],
+            ["due", "--at", "2026-12-31T00:00:00Z"],
+            ["next", str(tmp_path)],
+        )
+    ]
+    for ending in spoken:
+        assert "triggers/report" not in ending.out + ending.err
+    status, why, *_, times, agenda, _, elsewhere = (ending.out for ending in spoken)
+    assert "report  trigger report" in status
+    assert why.startswith("report  trigger report  entry 1\n")
+    assert ", from trigger report\n" in why
+    for shown in (times, agenda, elsewhere):
+        assert "report  trigger report\n" in shown
+    told = call("horae", "why", "report", "--json").data["entry"]
+    assert (told["file"], told["line"]) == ("triggers/report", 1), "programs read what they did"
+
+    assert call("horae", "trigger", "disable", "report").code == 0
+    refused = call("horae", "run", "report")
+    assert "see `horae trigger show report`" in refused.err
+    assert made["id"] in call("horae", "trigger", "show", "report", "--table").out
+
+
 def test_a_trigger_is_made_listed_shown_changed_and_removed(call: Call) -> None:
     made = added(call)
     assert [row["id"] for row in call("horae", "trigger", "list", "--json").data] == [made["id"]]

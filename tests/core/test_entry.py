@@ -169,6 +169,23 @@ def test_choices_are_the_words_that_people_write() -> None:
     assert [str(each) for each in Overlap] == ["skip", "queue", "allow"]
 
 
+@pytest.mark.parametrize(
+    ("file", "line", "said"),
+    [
+        ("triggers/deploy", 1, "trigger deploy"),
+        ("plans/triggers/v1.2", 1, "trigger v1.2"),
+        ("triggers/daily.org", 1, "triggers/daily.org:1"),
+        (".agentd/triggers/daily.yaml", 1, ".agentd/triggers/daily.yaml:1"),
+        ("triggers/deploy", 2, "triggers/deploy:2"),
+        ("request", 1, "HTTP request"),
+        ("plan.org", 1, "plan.org:1"),
+    ],
+)
+def test_only_what_a_file_has_is_said_to_be_in_a_line(file: str, line: int, said: str) -> None:
+    assert str(Origin(file, line)) == said
+    assert Origin(file, line).place == f"{file}:{line}"
+
+
 def test_an_origin_reads_as_a_place_in_a_file() -> None:
     where = Origin("plans/garden.org", 12)
     assert str(where) == "plans/garden.org:12"

@@ -420,6 +420,18 @@ async def test_a_place_leads_to_its_plan_and_what_is_no_plan_is_only_named(tmp_p
 
 
 @story
+async def test_a_trigger_that_no_file_has_has_no_line_in_one(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        await open_.here.post("triggers/create_agent", {"data": {"name": "worker"}})
+        kept: dict[str, object] = {"name": "deploy", "agent": "worker", "prompt_template": "Go."}
+        kept["trigger_config"] = {"type": "manual"}
+        await open_.here.post("triggers/create", {"data": kept})
+        text = await open_.page("/entries/deploy")
+        assert '<span class="place">trigger deploy</span>' in text
+        assert "triggers/deploy:1" not in text
+
+
+@story
 async def test_a_plan_is_found_by_the_place_that_its_entry_names(tmp_path: Path) -> None:
     async with opened(tmp_path) as open_:
         assert "<h1>Nightly digest</h1>" in await open_.page("/entries/plan.org%3A3")

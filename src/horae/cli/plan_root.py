@@ -342,9 +342,10 @@ class KnownEntries:
                 yield _with(item, found)
             else:  # a delay has its id, and is disabled when it has run
                 yield _placed(self.root, found)
-        made = ("triggers/", *(f"{each}/" for each in broken))
+        inside = tuple(f"{each}/" for each in broken)
         for item in left.values():
-            if item.origin.file in broken or item.origin.file.startswith(made):
+            file = item.origin.file
+            if item.origin.trigger or file in broken or file.startswith(inside):
                 yield _placed(self.root, item)
 
 

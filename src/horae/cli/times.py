@@ -228,7 +228,7 @@ def _show_agenda(paths: Sequence[str], when: When, *, days: int, output: Output)
                 times = f"  ({line.times} times)" if line.times > 1 else ""
                 what = "" if line.what == "fires" else f"{line.what}: "
                 other = "" if line.zone == when.zone else f"  [{line.zone}]"
-                where = f"{line.file}:{line.line}"
+                where = rules.Origin(line.file, line.line)
                 echo(f"  {line.clock(place):<11}  {what}{line.title}{times}{other}  {where}")
         if not lines:
             echo("\nnothing is scheduled")

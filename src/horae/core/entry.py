@@ -354,14 +354,42 @@ class AfterRule:
 
 Rule: TypeAlias = CronRule | RepeaterRule | OnceRule | CadenceRule | OnDemandRule | AfterRule
 
+REQUEST: Final = "request"  # the file that stands for a request over HTTP
+_TRIGGERS: Final = "triggers"  # the directory that stands for the ledger
+_SUFFIXES: Final = (".org", ".md", ".yaml", ".yml")  # of files in a directory of this name
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
+    """Where an entry is written.
+
+    >>> str(Origin("plan.org", 3)), str(Origin.of_trigger("deploy"))
+    ('plan.org:3', 'trigger deploy')
+    """
+
     file: str
     line: int
 
-    def __str__(self) -> str:
+    @classmethod
+    def of_trigger(cls, name: str) -> Origin:
+        """Return the place of a trigger that no file defines: the ledger alone has it."""
+        return cls(f"{_TRIGGERS}/{name}", 1)
+
+    @property
+    def trigger(self) -> str:
+        """The name of the trigger that the ledger alone has; empty for what is in a file."""
+        folder, _, name = self.file.rpartition("/")
+        is_made = folder.rpartition("/")[2] == _TRIGGERS and self.line == 1
+        return name if is_made and not name.endswith(_SUFFIXES) else ""
+
+    @property
+    def place(self) -> str:
         return f"{self.file}:{self.line}"
+
+    def __str__(self) -> str:
+        if self.trigger:
+            return f"trigger {self.trigger}"
+        return "HTTP request" if self.file == REQUEST else self.place
 
 
 @dataclass(frozen=True, slots=True)

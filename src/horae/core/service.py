@@ -662,16 +662,18 @@ def armed(found: Listed) -> Entry:
     refuse_gone(found)
     if isinstance(found.item, Entry):
         return found.item
-    reason, remedy = found.item.reason, f"see `horae explain {found.item.origin}`"
+    reason, origin = found.item.reason, found.item.origin
+    shows = f"horae trigger show {origin.trigger}" if origin.trigger else f"horae explain {origin}"
+    remedy = f"see `{shows}`"
     raise views.EntryStateError(found, f"the entry is not armed ({reason})", remedy=remedy)
 
 
 def refuse_gone(found: Listed) -> None:
     if found.gone_at is not None:
-        file, title = found.item.origin.file, found.mark.title
-        remedy = f"add it to {file} again"
-        if found.source == "trigger" and file == f"triggers/{title}":  # a request made it
-            remedy = f"add it again with `horae trigger add {title}`"
+        origin = found.item.origin
+        remedy = f"add it to {origin.file} again"
+        if origin.trigger:
+            remedy = f"add it again with `horae trigger add {origin.trigger}`"
         reason = f"the entry was removed at {moment_text(found.gone_at, 'UTC')}"
         raise views.EntryStateError(found, reason, remedy=remedy)
 

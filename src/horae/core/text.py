@@ -59,7 +59,7 @@ def words(rule: rules.Rule, *, zone_name: str) -> str:
 
 
 def entry_words(entry: rules.Entry, *, zone_name: str) -> str:
-    if isinstance(entry.rule, rules.OnDemandRule) and entry.origin.file != "request":
+    if isinstance(entry.rule, rules.OnDemandRule) and entry.origin.file != rules.REQUEST:
         return DEMANDS.get(entry.work, words(entry.rule, zone_name=zone_name))
     return words(entry.rule, zone_name=zone_name)
 

@@ -88,7 +88,7 @@ def message_of(filed: Filed) -> dict[str, object]:
         "reason": filed.receipt.reason,
         "reason_code": filed.receipt.reason.code,
         "planned": key_time(filed.receipt.planned_at),
-        "file": str(filed.origin),
+        "file": filed.origin.place,
     }
 
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.actor import by_words
-from horae.core.entry import Entry, OnDemandRule, Origin, Overlap, Policy, Work
+from horae.core.entry import REQUEST, Entry, OnDemandRule, Origin, Overlap, Policy, Work
 from horae.core.identity import Mark
 from horae.core.prompt import AgentUnavailableError, PromptOrder
 from horae.core.receipt import OPEN, Filed, Reason, ReasonCode, Receipt, Status
@@ -97,7 +97,7 @@ class AgentRequests:
         title = f"Asked: {agent}" if agent else "Asked"
         entry = Entry(
             _address(agent),
-            Origin("request", 1),
+            Origin(REQUEST, 1),
             title,
             OnDemandRule(),
             work=Work.PROMPT,

@@ -295,7 +295,8 @@ def policy_for(definition: TriggerDefinition) -> entry.Policy:
 
 def scanned(trigger: Trigger) -> Scanned:
     definition, kind = trigger.definition, trigger.definition.kind
-    origin = entry.Origin(definition.file or f"triggers/{definition.name}", 1)
+    file, name = definition.file, definition.name
+    origin = entry.Origin(file, 1) if file else entry.Origin.of_trigger(name)
     text = order_of(trigger).text()
     body = digest_of(trigger.id + text)  # two triggers may say the same and are still two
     about = (f"trigger:{trigger.id}", origin, definition.name)

@@ -317,7 +317,7 @@ def _scanned(row: sqlite3.Row, *, known: str = "") -> Scanned:
     except (LookupError, TypeError, ValueError, AttributeError):
         address, name = f"trigger:{row['id']}", row["name"]
         reason = "the definition in the ledger cannot be read"
-        item = Unarmed(address, Origin(f"triggers/{name}", 1), name, reason)
+        item = Unarmed(address, Origin.of_trigger(name), name, reason)
         return Scanned(Mark(address, name, "", ""), item)
 
 
