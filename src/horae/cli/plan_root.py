@@ -443,7 +443,7 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
         items = [
             item
             for item in view.beside
-            if word.casefold() in {item.title.casefold(), str(item.origin)}
+            if word.casefold() in {item.title.casefold(), item.origin.place}
         ]
     found = []
     for item in items:
@@ -462,7 +462,7 @@ def _called(source: PlanText, word: str, place: Place) -> Iterator[Entry | Unarm
     told = set()
     for item in entries_of(source.plan, file=source.name, zone_name=place.zone.key):
         title = item.title.removeprefix("COMMENT ").strip()
-        names = (item.title, title, str(item.origin))
+        names = (item.title, title, item.origin.place)
         # An :ID: is written as it is, and the ledger names those that are near.
         if wanted & {each.casefold() for each in names} or item.address == f"id:{word}":
             told.add(item.origin)

@@ -367,7 +367,7 @@ def _explained(
 ) -> tuple[dict[str, object], list[str]]:
     written = rule_text(headline)
     is_rule = item.origin.file == "-"  # alone, without a plan
-    origin = None if is_rule else str(item.origin)
+    origin = None if is_rule else item.origin.place
     data: dict[str, object] = {"title": item.title, "origin": origin, "written": written or None}
     data |= {"won": _why(headline), "armed": isinstance(item, Entry)}
     lines = [] if is_rule else [f"{item.title}  {item.origin}", _why(headline, written=written)]

@@ -174,7 +174,7 @@ class KnownAgent:
 
     @property
     def where(self) -> str | None:
-        return str(self.agent.origin) if self.card is None else self.card.file or None
+        return self.agent.origin.place if self.card is None else self.card.file or None
 
     @property
     def policy(self) -> ToolPolicy:

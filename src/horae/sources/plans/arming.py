@@ -64,8 +64,8 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
         origin, title, rule = Origin(file, at), headline.title, rule_text(headline)
         if len(path) > DEEPEST:
             reason = f"nested more than {DEEPEST} levels deep"
-            item: Entry | Unarmed = Unarmed(str(origin), origin, title, reason)
-            found.append(Scanned(Mark(str(origin), title, rule, ""), item))
+            item: Entry | Unarmed = Unarmed(origin.place, origin, title, reason)
+            found.append(Scanned(Mark(origin.place, title, rule, ""), item))
             continue
         over = index + 1  # after the last headline below
         while over < len(headlines) and headlines[over].level > headline.level:
@@ -166,10 +166,10 @@ def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarme
     for index, path in _paths(plan):
         headline, origin = plan.headlines[index], Origin(file, places[index].line)
         title = headline.title.removeprefix("COMMENT ").strip()
-        own = (headline.title, title, headline.props.get("ID", title), str(origin))
+        own = (headline.title, title, headline.props.get("ID", title), origin.place)
         if not is_entry(headline) and any(each.casefold() in names for each in own):
             reason = _resting(plan, path, _first_stamp(headline)) or _why_unfired(headline)
-            yield Unarmed(str(origin), origin, headline.title, reason)
+            yield Unarmed(origin.place, origin, headline.title, reason)
 
 
 def _why_unfired(headline: Headline) -> str:
