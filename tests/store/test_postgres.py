@@ -42,6 +42,7 @@ from horae.store.sql import migrations, named
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 from scale import scaled
+from store import ledger_0_1
 from store.ledger_suite import (
     DAY,
     NINE,
@@ -798,6 +799,24 @@ class TestSchema:
                 " FROM information_schema.columns WHERE table_schema = '{}' ORDER BY 1, 2"
             )
             assert owner.do(columns.format("old")) == owner.do(columns.format("horae"))
+        finally:
+            server().drop("old")
+
+    @story
+    async def test_a_ledger_of_version_0_1_opens_with_the_same_entries_and_next_times(
+        self, url: str, tmp_path: Path
+    ) -> None:
+        ledger_0_1.put_into(tmp_path / "data")
+        owner = server()
+        owner.drop("old")
+        owner.do('CREATE SCHEMA "old"')
+        version = 6
+        owner.do(*migrations("postgres")[:version], schema="old")
+        owner.do(f"UPDATE term SET version = {version}", schema="old")
+        owner.do(*ledger_0_1.inserts(tmp_path / "data"), schema="old")
+        try:
+            async with opened(url, schema="old") as ledger:
+                await ledger_0_1.verify(ledger)
         finally:
             server().drop("old")
 
