@@ -27,12 +27,12 @@ import tempfile
 import time
 import warnings
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
+from msgspec.structs import replace
 
 from horae.cluster.lease import NodeDescription
 from horae.cluster.queue import Worker

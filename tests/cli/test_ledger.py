@@ -9,12 +9,12 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pwd import getpwuid
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 import one_run
 from horae.cli.connection import Place, ask

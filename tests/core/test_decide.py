@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
 
 from horae.core.decide import (
     APART,
@@ -74,7 +74,7 @@ def stamp(anchor: str, repeater: str) -> RepeaterRule:
 
 
 def asking(found: Entry, **asked: object) -> Entry:
-    return replace(found, policy=replace(found.policy, **asked))  # type: ignore[arg-type]
+    return replace(found, policy=replace(found.policy, **asked))
 
 
 def after(found: Entry, decision: Decision) -> Entry:

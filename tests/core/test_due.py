@@ -1,7 +1,8 @@
 """What is due, overdue and coming, and what is not armed."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
 
 import horae
 from horae.core.due import DueStatus, due

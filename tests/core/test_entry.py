@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from horae.core.entry import (
     CadenceRule,
@@ -143,7 +143,7 @@ def test_an_entry_is_a_value() -> None:
     assert one == entry(CronRule((Cron("0 0 * * *"),)))
     assert len({one, entry(CronRule((Cron("0 0 * * *"),)))}) == 1
     assert one != replace(one, number=7)
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         one.number = 7  # type: ignore[misc]  # that it cannot be set is the point
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
 
 from cron_oracle import clock_changes, fires, rule as oracle_rule
 from horae.core.entry import (
@@ -58,7 +58,7 @@ def at(text: str) -> datetime:
 
 def entry(rule: Rule, *, zone: str = "UTC", **facts: datetime | None) -> Entry:
     made = Entry("plan.org::Digest", Origin("plan.org", 3), "Digest", rule, zone=zone, number=7)
-    return replace(made, **facts)  # type: ignore[arg-type]  # mypy cannot match facts to fields
+    return replace(made, **facts)
 
 
 def cron(*expressions: str, zone: str = "UTC") -> Entry:

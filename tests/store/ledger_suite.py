@@ -8,12 +8,12 @@ A test module that has a `ledger` fixture runs all of it:
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
+from msgspec.structs import replace
 
 import one_run
 from horae.core.actor import acting

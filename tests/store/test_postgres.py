@@ -42,7 +42,7 @@ from horae.store.sql import migrations, named
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 from scale import scaled
-from store import ledger_0_1
+from store.ledger_0_1 import inserts, put_into, verify
 from store.ledger_suite import (
     DAY,
     NINE,
@@ -806,17 +806,17 @@ class TestSchema:
     async def test_a_ledger_of_version_0_1_opens_with_the_same_entries_and_next_times(
         self, url: str, tmp_path: Path
     ) -> None:
-        ledger_0_1.put_into(tmp_path / "data")
+        put_into(tmp_path / "data")
         owner = server()
         owner.drop("old")
         owner.do('CREATE SCHEMA "old"')
         version = 6
         owner.do(*migrations("postgres")[:version], schema="old")
         owner.do(f"UPDATE term SET version = {version}", schema="old")
-        owner.do(*ledger_0_1.inserts(tmp_path / "data"), schema="old")
+        owner.do(*inserts(tmp_path / "data"), schema="old")
         try:
             async with opened(url, schema="old") as ledger:
-                await ledger_0_1.verify(ledger)
+                await verify(ledger)
         finally:
             server().drop("old")
 

@@ -43,7 +43,7 @@ from horae.store.lock import DataLockedError
 from horae.store.sql import migrations, queries, theme
 from horae.store.sqlite import SqliteLedger, restore, start_afresh
 from scale import scaled
-from store import ledger_0_1
+from store.ledger_0_1 import put_into, verify
 from store.ledger_suite import (
     DAY,
     HOUR,
@@ -406,10 +406,10 @@ async def test_a_ledger_from_before_actors_and_codes_is_read_and_has_the_schema_
 async def test_a_ledger_of_version_0_1_opens_with_the_same_entries_and_next_times(
     tmp_path: Path,
 ) -> None:
-    ledger_0_1.put_into(tmp_path / "data")
+    put_into(tmp_path / "data")
     ledger = await opened(tmp_path / "data")
     try:
-        await ledger_0_1.verify(ledger)
+        await verify(ledger)
     finally:
         await ledger.close()
 

@@ -3,7 +3,6 @@
 import random
 import re
 import tracemalloc
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from dateutil.rrule import rrulestr
 from hypothesis import given, settings, strategies as st
 from icalendar import Calendar
+from msgspec.structs import replace
 
 from horae.core.entry import (
     CadenceRule,

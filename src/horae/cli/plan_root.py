@@ -13,6 +13,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import structs
+
 from horae.cli.moments import moment_and_zone
 from horae.cli.output import Output, echo
 from horae.cli.sources import PlanText, Sources, plan_root
@@ -107,7 +109,7 @@ class PlanView:
         for problem in found.problems:
             self._say(problem)
         for each in found.gates:
-            self._tasks.append(replace(each, origin=_placed_origin(root, each.origin)))
+            self._tasks.append(structs.replace(each, origin=_placed_origin(root, each.origin)))
         yield from (_placed(root, item) for item in found.items)
 
     def _triggers(self, root: str, broken: set[str]) -> Iterator[Entry | Unarmed]:
@@ -273,15 +275,15 @@ def _near(path: str | os.PathLike[str]) -> str:
 
 def _placed_origin(root: str, origin: Origin) -> Origin:
     if os.path.isabs(origin.file):
-        return replace(origin, file=_near(origin.file))
-    return origin if root == "." else replace(origin, file=f"{root}/{origin.file}")
+        return structs.replace(origin, file=_near(origin.file))
+    return origin if root == "." else structs.replace(origin, file=f"{root}/{origin.file}")
 
 
 def _placed(root: str, item: Entry | Unarmed) -> Entry | Unarmed:
     origin, file, address = _placed_origin(root, item.origin), item.origin.file, item.address
     if address.startswith(f"{file}::"):
         address = f"{origin.file}{address.removeprefix(file)}"
-    return replace(item, origin=origin, address=address)
+    return structs.replace(item, origin=origin, address=address)
 
 
 class KnownEntries:
@@ -318,8 +320,9 @@ class KnownEntries:
         if found is None or not isinstance(found.item, Entry):
             return item
         if is_broken:
-            was_good = not found.broken or found.broken_at is not None
-            return replace(_placed(self.root, found.item), origin=item.origin) if was_good else item
+            if found.broken and found.broken_at is None:  # it was never good
+                return item
+            return structs.replace(_placed(self.root, found.item), origin=item.origin)
         return _with(item, found.item) if isinstance(item, Entry) else item
 
     def triggers(
@@ -357,10 +360,10 @@ def _with(item: Entry, known: Entry) -> Entry:
     rule, was = item.rule, known.rule
     is_same = rule == was and item.zone == known.zone  # else it begins when an engine reads it
     if isinstance(rule, rules.CadenceRule) and isinstance(was, rules.CadenceRule):
-        rule = replace(rule, ticks=was.ticks, streak=was.streak, failures=was.failures)
+        rule = structs.replace(rule, ticks=was.ticks, streak=was.streak, failures=was.failures)
     accounted_to = known.accounted_to if is_same else None
-    item = replace(item, rule=rule, number=known.number, accounted_to=accounted_to)
-    return replace(item, ended_at=known.ended_at, pause=known.pause)
+    item = structs.replace(item, rule=rule, number=known.number, accounted_to=accounted_to)
+    return structs.replace(item, ended_at=known.ended_at, pause=known.pause)
 
 
 # What the ledger does not know

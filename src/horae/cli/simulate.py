@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import chain, groupby
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TextIO
 from zoneinfo import ZoneInfo
 
 import click
+from msgspec import structs
 
 from horae.cli import connection, moments, options, output as printing
 from horae.cli.output import Form, Output, echo, print_answer, print_rows
@@ -84,7 +85,7 @@ class PlanHistory:
             if was is None or not isinstance(item, Entry):
                 continue
             if was.ended_at is not None and was.ended_at <= now:
-                begun = replace(item, ended_at=was.ended_at)
+                begun = structs.replace(item, ended_at=was.ended_at)
                 await ledger.write(1, partial(arming.begin_rule, entry=begun, now=now))
             if (pause := was.pause) is not None and pause.covers(now):
                 own = {"note": pause.note, "until": pause.until}

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from msgspec import structs
 
 from horae.cli import connection, options, output as printing
 from horae.cli.client import Far
@@ -78,8 +79,8 @@ def _as_the_engine_knows(
     waiting = []
     for each in stands.waiting:
         receipt = each.filed.receipt
-        receipt = replace(receipt, reason=why.get(each.filed.number, receipt.reason))
-        waiting.append(replace(each, filed=replace(each.filed, receipt=receipt)))
+        receipt = structs.replace(receipt, reason=why.get(each.filed.number, receipt.reason))
+        waiting.append(replace(each, filed=structs.replace(each.filed, receipt=receipt)))
     problems = tuple(dict.fromkeys((*told["problems"], *stands.problems)))
     facts = replace(stands.engine, stall=told.get("stall") or "")
     return replace(stands, engine=facts, waiting=tuple(waiting), problems=problems)

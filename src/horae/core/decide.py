@@ -7,11 +7,12 @@ a reason. The same call again gives nothing, and so does a clock set back.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
 
 from horae.core import entry as rules
 from horae.core.entry import Entry, Rule, key_time
@@ -38,8 +39,7 @@ LOOKED_BACK: Final = 20  # receipts before one, that say what it is an occasion 
 _WORDS: Final = ", ".join(rules.Occasion)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     receipts: tuple[Receipt, ...]
     accounted_to: datetime | None
     ended_at: datetime | None

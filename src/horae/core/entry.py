@@ -8,11 +8,14 @@ new property is a new field, and the code that obeys it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_type_hints
+
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from horae.core.scope import API_FIX, api_scopes
 from horae.errors import HoraeError, ScheduleError
@@ -56,8 +59,7 @@ class Overlap(StrEnum):
     ALLOW = "allow"
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """How often a run that ended badly is tried again, and after how long at first."""
 
     attempts: int
@@ -148,29 +150,24 @@ class PolicyProperty:
         return getattr(policy, self.name)
 
 
-def _known(*known: Any, **more: Any) -> dict[str, PolicyProperty]:
-    return {"property": PolicyProperty(*known, **more)}
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True, omit_defaults=True):
     """How an entry wants to be kept; what is None is as its rule has it."""
 
     # fmt: off
-    catchup: CatchUp | None = field(default=None, metadata=_known(
+    catchup: Annotated[CatchUp | None, PolicyProperty(
         "CATCHUP", CatchUp, lambda text, _: CatchUp(text.lower()), "catch-up {}",
         fix="write all, latest or none",
         help="What to run after an outage: all, latest or none.",
         in_tasks=True,
         other_names=("MISFIRE", "MISFIRE_GRACE_TIME", "PERSISTENT", "COALESCE"),
-    ))
-    overlap: Overlap = field(default=Overlap.SKIP, metadata=_known(
+    )] = None
+    overlap: Annotated[Overlap, PolicyProperty(
         "OVERLAP", Overlap, lambda text, _: Overlap(text.lower()), "overlap {}",
         fix="write skip, queue or allow",
         help="What to do while the previous run is running: skip, queue or allow.",
         other_names=("CONCURRENCY", "CONCURRENCY_POLICY", "MAX_CONCURRENT", "MAX_INSTANCES"),
-    ))
-    retry: Retry | None = field(default=None, metadata=_known(
+    )] = Overlap.SKIP
+    retry: Annotated[Retry | None, PolicyProperty(
         "RETRY", Retry, lambda text, _: _retry(text), "{}",
         fix="write the number of retries (at most 100) and the first wait, such as 3 30s",
         help="How many times to retry a failed run, and the first delay: 2 5m.",
@@ -178,49 +175,49 @@ class Policy:
             "RETRIES", "MAX_RETRIES", "RETRY_DELAY",
             "ATTEMPTS", "MAX_ATTEMPTS", "BACKOFF",
         ),
-    ))
-    timeout: timedelta | None = field(default=None, metadata=_known(
+    )] = None
+    timeout: Annotated[timedelta | None, PolicyProperty(
         "TIMEOUT", timedelta, lambda text, _: parse_duration(text), "time limit {}",
         fix="write a duration such as 15m",
         help="The time limit of a run, such as 15m.",
         other_names=("TIME_LIMIT", "MAX_RUNTIME", "MAX_DURATION", "RUNTIMEMAXSEC"),
-    ))
-    jitter: timedelta = field(default=timedelta(0), metadata=_known(
+    )] = None
+    jitter: Annotated[timedelta, PolicyProperty(
         "JITTER", timedelta, lambda text, _: parse_duration(text), "jitter up to {}",
         fix="write a duration such as 5m",
         help="Start a run up to this much later, such as 5m.",
         other_names=("RANDOM_DELAY", "RANDOMIZEDDELAYSEC", "SPLAY"),
-    ))
-    pause_after: int | None = field(default=None, metadata=_known(
+    )] = timedelta(0)
+    pause_after: Annotated[int | None, PolicyProperty(
         "PAUSE-AFTER", int, lambda text, _: _number(text), "pauses after {} failures in a row",
         fix="write a number of failures, such as 5",
         help="Pause after this many failures in a row.",
         other_names=("MAX_FAILURES", "FAILURE_THRESHOLD"),
-    ))
-    from_at: datetime | None = field(default=None, metadata=_known(
-        "FROM", datetime, partial(_bound, days=0), "from {}", option="from",
+    )] = None
+    from_at: Annotated[datetime | None, PolicyProperty(
+        "FROM", datetime, partial(_bound, days=0), "from {}",
         fix="write a date such as 2026-06-01",
         help="The first day on which runs start.",
         in_tasks=True, decides_times=True, unfit="the entry has a start date (:FROM:)",
         other_names=("START_DATE", "STARTDATE", "NOT_BEFORE"),
-    ))
-    until: datetime | None = field(default=None, metadata=_known(
+    )] = field(default=None, name="from")
+    until: Annotated[datetime | None, PolicyProperty(
         "UNTIL", datetime, partial(_bound, days=1), "until {}",
         fix="write a date such as 2026-12-31",
         help="The last day on which runs start.",
         in_tasks=True, decides_times=True, unfit="the entry has an end date (:UNTIL:)",
         other_names=("END_DATE", "ENDDATE", "DTEND"),
-    ))
-    requires: tuple[str, ...] = field(default=(), metadata=_known(
+    )] = None
+    requires: Annotated[tuple[str, ...], PolicyProperty(
         "HOST", tuple, lambda text, _: labels(text), "on a node with {}",
         fix=HOST_FIX,
         help="The labels that a node of a cluster must have.",
-    ))
-    api: tuple[str, ...] = field(default=(), metadata=_known(
+    )] = ()
+    api: Annotated[tuple[str, ...], PolicyProperty(
         "API", tuple, lambda text, _: api_scopes(text), "with an API token for {}",
         fix=API_FIX,
         help="The scopes of the API token that the agent gets.",
-    ))
+    )] = ()
     # fmt: on
 
     def clip(self, start: datetime, end: datetime) -> tuple[datetime, datetime]:
@@ -235,11 +232,12 @@ class Policy:
 
 
 DEFAULT: Final = Policy()
+_TYPES: Final = get_type_hints(Policy, globals(), include_extras=True)
 PROPERTIES: Final[tuple[PolicyProperty, ...]] = tuple(
     replace(
-        (known := each.metadata["property"]),
+        _TYPES[each.name].__metadata__[0],
         name=each.name,
-        option=known.option or each.name,
+        option=each.encode_name,
         default=each.default,
     )
     for each in fields(Policy)
@@ -296,8 +294,7 @@ class Occasion(StrEnum):
     BROKEN = "broken"  # its text can no longer be read; the last good one stays armed
 
 
-@dataclass(frozen=True, slots=True)
-class CronRule:
+class CronRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="cron"):
     """One cron expression, or several of which any will do."""
 
     crons: tuple[Cron, ...]
@@ -312,24 +309,21 @@ def cron_rule(text: str, *, zone_name: str) -> CronRule:
     return CronRule(tuple(Cron(part.strip(), zone=zone_name) for part in parts))
 
 
-@dataclass(frozen=True, slots=True)
-class RepeaterRule:
+class RepeaterRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="repeater"):
     """An org stamp with a repeater; the anchor is local time in the entry's zone."""
 
     anchor: datetime
     repeater: Repeater
 
 
-@dataclass(frozen=True, slots=True)
-class OnceRule:
+class OnceRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="once"):
     """One moment. A delay has an id of its own, and is due until it has a receipt."""
 
     at: datetime
     delay: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CadenceRule:
+class CadenceRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="cadence"):
     """A heartbeat: the next tick follows from the end of the last one and how it ended."""
 
     base: timedelta
@@ -339,13 +333,11 @@ class CadenceRule:
     failures: int = 0  # ticks in a row that failed
 
 
-@dataclass(frozen=True, slots=True)
-class OnDemandRule:
+class OnDemandRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="on_demand"):
     """It runs on request."""
 
 
-@dataclass(frozen=True, slots=True)
-class AfterRule:
+class AfterRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="after"):
     """It follows receipts of one entry (:ID: or title), of one agent (`agent:NAME`), or of all."""
 
     occasions: tuple[Occasion, ...]
@@ -359,8 +351,7 @@ _TRIGGERS: Final = "triggers"  # the directory that stands for the ledger
 _SUFFIXES: Final = (".org", ".md", ".yaml", ".yml")  # of files in a directory of this name
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """Where an entry is written.
 
     >>> str(Origin("plan.org", 3)), str(Origin.of_trigger("deploy"))
@@ -392,8 +383,7 @@ class Origin:
         return "HTTP request" if self.file == REQUEST else self.place
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     at: datetime
     until: datetime | None = None
     note: str = ""
@@ -403,8 +393,7 @@ class Pause:
         return self.at <= moment and (self.until is None or moment < self.until)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A rule, a work and a policy.
 
     The ledger gives the `number` (0: none yet). Every planned moment up to `accounted_to` has its
@@ -427,8 +416,7 @@ class Entry:
     pause: Pause | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """An open headline with a date that fires nothing."""
 
     origin: Origin
@@ -437,8 +425,7 @@ class Task:
     deadline: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Unarmed:
+class Unarmed(Struct, frozen=True):
     """A headline that looks like an entry and cannot fire."""
 
     address: str

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import structs
+
 from horae.core import entry as rules
 from horae.core.actor import ENGINE, actor_words
 from horae.core.decide import usual_catchup
@@ -321,7 +323,7 @@ def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None 
     >>> policy_words(policy, zone_name="UTC", usual=CatchUp.LATEST)
     'catch-up latest, overlap skip, up to 3 retries, the first after 30s'
     """
-    policy = replace(policy, catchup=policy.catchup or usual)
+    policy = structs.replace(policy, catchup=policy.catchup or usual)
     said = []
     for each in rules.PROPERTIES:
         value = text = each.of(policy)

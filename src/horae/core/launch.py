@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
+
+from msgspec.structs import replace
 
 from horae.core import ports
 from horae.core.actor import ENGINE, acting, current_actor

@@ -8,25 +8,27 @@ by `StaleTermError`, because it must stop, not try again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from msgspec import Struct, field
+
 from horae.core.actor import ENGINE
+from horae.core.command import Call
+from horae.core.decide import Decision
 from horae.core.entry import Entry, Occasion, Pause, Unarmed
+from horae.core.identity import Mark
 from horae.core.receipt import NO_REASON, Filed, Reason, ReasonCode, Receipt, Status, coded
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
-    from horae.core.command import Call
-    from horae.core.decide import Decision
-    from horae.core.identity import Mark
     from horae.core.source import Revision, Scan
     from horae.org.plan import Plan
 
@@ -75,36 +77,31 @@ class StaleTermError(LedgerError, code="stale_term", exit_code=Exit.CONFLICT):
         super().__init__(place, reason, remedy="this engine must stop")
 
 
-@dataclass(frozen=True, slots=True)
-class DueEntry:
+class DueEntry(Struct, frozen=True):
     """An armed entry whose next moment has come; busy while a receipt of its own rule is open."""
 
     entry: Entry
     is_busy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EntryStep:
+class EntryStep(Struct, frozen=True):
     entry: Entry
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptPage:
+class ReceiptPage(Struct, frozen=True):
     receipts: tuple[Filed, ...]
     cursor: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """Which process it is; numbers are used again, so its start time belongs to it."""
 
     pid: int
     started: int
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """One attempt; `outcome` is None while it lasts, and when it was given back unused."""
 
     number: int
@@ -120,8 +117,7 @@ class Run:
     member: str = ""  # which member of a cluster made it
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     number: int
     at: datetime
     kind: str
@@ -131,8 +127,7 @@ class Event:
     actor: str = ENGINE  # on whose behalf
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """An entry as the ledger knows it, armed or not, also long after it is gone."""
 
     number: int
@@ -165,14 +160,12 @@ class Trait(StrEnum):
     BROKEN = "broken"  # its text cannot be read
 
 
-@dataclass(frozen=True, slots=True)
-class EntryCounts:
+class EntryCounts(Struct, frozen=True):
     armed: int
     overdue: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Struct, frozen=True):
     receipts: int
     runs: int
     events: int
@@ -382,15 +375,13 @@ class Given(NamedTuple):
     hidden: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(Struct, frozen=True):
     filed: Filed
     event: tuple[Occasion, ...] = ()
     run: Run | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A run to be made; `about` is what an alert follows, `call` the parsed command of the text."""
 
     filed: Filed
@@ -401,8 +392,7 @@ class Job:
     call: Call | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """How a run ended; `facts` is what else is known, such as tokens and cost."""
 
     outcome: Status
@@ -421,8 +411,7 @@ class RunEnd(NamedTuple):
     is_last: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unreleased:
+class Unreleased(Struct, frozen=True):
     """A run that was made and never let go: nothing of it has run."""
 
 

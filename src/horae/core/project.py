@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import merge
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from horae.core import entry as rules
 from horae.core.entry import Entry, Rule, key_time
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Moment(NamedTuple):
+class Moment(Struct, frozen=True):
     """A planned moment, in UTC, and the key of its receipt; an estimate is shown, never decided."""
 
     at: datetime

@@ -14,10 +14,11 @@ reason may change with every version; a code never changes its meaning and is ne
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
 
 from horae.core.actor import ENGINE
 from horae.core.entry import Origin, Policy, Retry, Work, key_time
@@ -170,8 +171,7 @@ def coded(words: str, code: ReasonCode) -> Reason:
     return words if isinstance(words, Reason) else Reason(code, words)
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """What was decided about one planned moment, or about a range of them."""
 
     key: str
@@ -183,8 +183,7 @@ class Receipt:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Filed:
+class Filed(Struct, frozen=True):
     """A receipt as the ledger keeps it.
 
     `attempts` counts the runs that were let go or could not be made, `deaths` the engines that died
@@ -318,8 +317,7 @@ class EndCause(StrEnum):
     LEASE = "lease"  # the engine's time was over
 
 
-@dataclass(frozen=True, slots=True)
-class RunFinish:
+class RunFinish(Struct, frozen=True):
     """How a run ended; `last` is the end of its stderr, or of its stdout if that is empty."""
 
     why: EndCause

@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from horae.core import entry as rules, explain, receipt as states, views
 from horae.core.actor import by_words, one_line
 from horae.core.decide import GRACE, Decision
@@ -469,7 +471,8 @@ class Service:
             # It is filed as if its time had come: nothing else is pending until it has ended.
             ended_at = min(now - tick_delay(rule), entry.ended_at or now)
             since = max(now, entry.accounted_to or now)
-            due = replace(entry, rule=replace(rule, first_at=min(rule.first_at, now)))
+            rule = structs.replace(rule, first_at=min(rule.first_at, now))
+            due = structs.replace(entry, rule=rule)
             step = EntryStep(due, Decision((asked,), since, ended_at))
             filed = await self.ledger.decide([step], now=now, term=self.term)
             if filed:

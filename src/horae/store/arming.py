@@ -6,8 +6,9 @@ due until its key has a receipt.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from horae.core.actor import ENGINE, by_words
 from horae.core.decide import Decision, begin, close

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from threading import Lock
@@ -24,6 +24,8 @@ from typing import (
     TypeAlias,
     TypeVar,
 )
+
+from msgspec.structs import replace
 
 from horae.core.actor import ENGINE, current_actor
 from horae.core.decide import LOOKED_BACK, occasions

@@ -8,11 +8,12 @@ the same entry always gives the same text.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, wraps
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, Final, TypeVar, assert_never, overload
+
+from msgspec.structs import replace
 
 from horae.core.entry import (
     PROPERTIES,

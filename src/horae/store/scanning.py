@@ -6,8 +6,10 @@ what stands at the addresses that were found. So a scan costs what has changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from horae.core.decide import Decision
 from horae.core.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time

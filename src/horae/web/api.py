@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import timedelta
 from functools import cache
 from http import HTTPStatus
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import asdict
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse

@@ -113,8 +113,8 @@ def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[CalendarFi
         return
     origin = entry.origin
     about = origin.file, origin.line, found.number, entry.title, entry.zone
-    for at, key, is_estimate in project(entry, start - _TINY, end - _TINY):
-        yield CalendarFire(at, *about, key, is_estimate)
+    for each in project(entry, start - _TINY, end - _TINY):
+        yield CalendarFire(each.at, *about, each.key, each.is_estimate)
 
 
 async def preview(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:

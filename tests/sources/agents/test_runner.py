@@ -7,12 +7,12 @@ import base64
 import json
 import os
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 
 import horae
 from horae.app import build, run_once

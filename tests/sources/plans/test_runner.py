@@ -7,13 +7,13 @@ import hmac
 import json
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from horae.core.entry import Occasion, Origin, Policy, Work
 from horae.core.launch import with_call

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from msgspec import structs
+
 from horae.core.command import Unready
 from horae.core.headline import agent_blocks
 from horae.core.ports import Ended, Given, RunError, SecretError, Unreleased
@@ -383,17 +385,17 @@ def _with_result(ended: Ended, result: programs.Result, model: str | None) -> En
     text = result.text
     text = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
     facts = {**ended.facts, **result.facts(), **({"text": text} if text else {})}
-    ended = replace(ended, facts=facts)
+    ended = structs.replace(ended, facts=facts)
     if ended.outcome in {Status.KILLED, Status.INTERRUPTED} or not result.is_read:
         return ended
     if result.error:
         reason = Reason(ReasonCode.REPORTED, shown(result.error))
-        return replace(ended, outcome=Status.FAILED, reason=reason)
+        return structs.replace(ended, outcome=Status.FAILED, reason=reason)
     if ended.exit_code != 0:
         return ended
     first = result.text.lstrip()[:1000].partition("\n")[0]
     status, reason = verdict(RunFinish(EndCause.EXIT, code=0, first=first))
-    return replace(ended, outcome=status, reason=reason)
+    return structs.replace(ended, outcome=status, reason=reason)
 
 
 def _result(

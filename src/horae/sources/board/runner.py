@@ -15,6 +15,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from msgspec import structs
+
 from horae.core import ports
 from horae.core.entry import Work, key_time
 from horae.core.receipt import BAD, FINAL, NEVER_STARTED, OPEN, Reason, ReasonCode, Receipt, Status
@@ -332,7 +334,7 @@ class DispatchRunner:
             facts |= await self._move(errand, how.outcome, how.reason, branch=brought.branch)
         except (HoraeError, OSError) as error:  # `settle` tries again
             facts["board"] = str(error)
-        return replace(how, facts=facts)
+        return structs.replace(how, facts=facts)
 
     async def settle(self, filed: Filed) -> None:
         """Move the file of a task on as its receipt says, if that was not done yet."""
@@ -450,7 +452,7 @@ class _Working:
         how = await self.run.ended()
         if self.cancelled:  # whatever it says of itself, it was not let finish
             reason = Reason(ReasonCode.CANCELLED, self.cancelled)
-            how = replace(how, outcome=Status.KILLED, reason=reason)
+            how = structs.replace(how, outcome=Status.KILLED, reason=reason)
         return await self.runner.over(self.errand, how)
 
 

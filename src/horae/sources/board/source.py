@@ -22,6 +22,8 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import structs
+
 from horae.core import entry as core
 from horae.core.entry import Entry, Origin, Unarmed, Work
 from horae.core.identity import Mark
@@ -313,7 +315,7 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
     zone = task.timezone or "UTC"
     try:
         rule = core.cron_rule(cron, zone_name=zone)
-        policy = replace(task_policy(task), retry=_RETRY)
+        policy = structs.replace(task_policy(task), retry=_RETRY)
     except ScheduleError as error:
         broken = str(error)
         yield Scanned(mark, Unarmed(mark.address, origin, task.title, broken), text, broken)
@@ -333,7 +335,7 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
         changed = os.stat(content.path, follow_symlinks=False).st_ctime
     at = recycle.first_trigger(task, written_at=min(datetime.fromtimestamp(changed, UTC), now))
     if at is not None:
-        owed = replace(
+        owed = structs.replace(
             entry,
             address=f"{entry.address}:back",
             origin=Origin(file, places["status"].line),

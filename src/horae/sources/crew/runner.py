@@ -19,6 +19,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from horae.core import ports
 from horae.core.entry import Wake, Work
 from horae.core.receipt import ENDS, ENGINE_EXITED, NEVER_STARTED, Filed, Reason, ReasonCode, Status
@@ -175,7 +177,9 @@ class KeeperRunner:
         memory = tick.ended(memory, story.made.beat, day, how.outcome, now=self.clock.now())
         memory = tick.mirrored(memory, name=self._suffix(story.member))
         is_counted = how.is_counted and story.made.beat is not tick.Beat.GATED
-        return replace(how, facts=facts, memory=tick.write_memory(memory), is_counted=is_counted)
+        return structs.replace(
+            how, facts=facts, memory=tick.write_memory(memory), is_counted=is_counted
+        )
 
     async def rest(self, story: _Tick) -> ports.Ended:
         """Write the page of a rest from what is known; one in which nothing happened has none."""
@@ -426,7 +430,7 @@ class _Tick:
         if self.run is not None:
             how = await self.run.ended()
             if self.is_cancelled:  # whatever it says of itself, it holds its place
-                how = replace(how, outcome=Status.KILLED)
+                how = structs.replace(how, outcome=Status.KILLED)
         elif self.made.beat is tick.Beat.REST:
             try:
                 how = await self.keeper.rest(self)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from horae.app import check
 from horae.core.entry import CronRule, Entry, OnceRule, RepeaterRule, Unarmed

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Final
+
+from msgspec.structs import replace
 
 from horae.core import entry
 from horae.core.entry import Policy, Rule, key_time

@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
+from msgspec import structs
+
 from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark
 from horae.core.ports import PATIENCE, Listed
@@ -195,7 +197,7 @@ class TriggerStore:
             if not filed:
                 return None
             digest = _carry(book, filed[0].number, text, now=now)
-            return replace(filed[0], digest=digest), True
+            return structs.replace(filed[0], digest=digest), True
 
         return await self._ledger.write(self._term, put)
 
