@@ -78,6 +78,7 @@ class Engine:
         self._revise = revise  # in which commit some files stand, if they do
         self._ledger = ledger
         self._term = term
+        sources = tuple(sources)
         self._readers = {source.name: _SourceReader(source) for source in sources}
         self._poked = asyncio.Event()
         self._turning = asyncio.Lock()
@@ -99,7 +100,14 @@ class Engine:
         self.is_blank = False  # the plan root holds no plan, and the ledger knows entries of one
         self.gate = Gate(capacity, home=home)
         self.launch = (
-            Launch(clock=clock, ledger=ledger, runner=runner, left=self._leave, term=term)
+            Launch(
+                clock=clock,
+                ledger=ledger,
+                runner=runner,
+                left=self._leave,
+                term=term,
+                settled={each.name for each in sources if each.settle is None},
+            )
             if launch is None
             else launch(self.gate, self._leave)
         )
@@ -322,11 +330,14 @@ class Engine:
             self._has_unsettled = True
         if self._has_changed:
             await self._look_at_changes()
+        wake_at = None if self.is_blank else await self._ledger.wake_at()
         if not self.is_blank:
-            if await self._ledger.wake(now=now, term=self._term):
-                self._has_unsettled = True
-                self._forget_followers()
-            await self._decide_all(now)
+            if wake_at is not None and wake_at <= now:
+                if await self._ledger.wake(now=now, term=self._term):
+                    self._has_unsettled = True
+                    self._forget_followers()
+                await self._decide_all(now)
+                wake_at = await self._ledger.wake_at()
             if self._approvals is not None:
                 self._lapse_at = await self._approvals.lapse()
             self._start_all(now)
@@ -336,10 +347,9 @@ class Engine:
                 reader.look_at = None
                 self.request(name)
         self.turned_at = now
-        others = [self._settle_at, *(reader.look_at for reader in self._readers.values())]
+        others = [wake_at, self._settle_at, *(each.look_at for each in self._readers.values())]
         if not self.is_blank:
-            gate_at = self.gate.next_at if self._is_admitting else None
-            others += [await self._ledger.wake_at(), gate_at, self._lapse_at]
+            others += [self.gate.next_at if self._is_admitting else None, self._lapse_at]
         at = min([now + self.longest_rest, *(each for each in others if each is not None)])
         # Whatever is due now was just done; what was not, is in the way of itself alone.
         return at if at > now else now + AGAIN
@@ -535,7 +545,7 @@ class Engine:
     def _leave(self, number: int, filed: Filed | None) -> None:
         self.gate.release(number)
         self._moved_at = self._clock.elapsed()
-        self._has_unsettled = True
+        self._has_unsettled |= filed is None or filed.settled_at is None
         if filed is not None and filed.status is Status.WAITING:
             self._offer((filed,))
         self.poke()

@@ -33,7 +33,7 @@ from horae.core.source import unexpected
 from horae.errors import HoraeError, ScheduleError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 
     from horae.core.ports import Clock, Held, Job, Ledger, Process, Run, Runner
 
@@ -58,6 +58,7 @@ class Launch:
     runner: Runner
     left: Callable[[int, Filed | None], None]
     term: int = 1
+    settled: Collection[str] = ()  # sources that have nothing to do when a run of theirs ends
     give_up_at: timedelta | None = None  # from when ends that cannot be written wait
     is_unsure: bool = False  # whether a start may be in the ledger that nobody knows of
     failure: Exception | None = None  # what no run may survive: a bug, or a lost term
@@ -238,7 +239,8 @@ class Launch:
             await self.ledger.give_back(run.number, reason=ended.reason, **self._stamp())
             return await self.ledger.receipt(filed.number)
         if story.cancelled is None:
-            return await self._ends.add((run, RunEnd(run.number, ended)))
+            is_settled = filed.source in self.settled
+            return await self._ends.add((run, RunEnd(run.number, ended, is_settled=is_settled)))
         told = replace(ended, outcome=story.cancelled.outcome, reason=story.cancelled.reason)
         # What a person ended is over; what the engine's own end interrupted may be tried again.
         with acting(story.actor):

@@ -257,8 +257,8 @@ class Ledger(Protocol):
     ) -> list[Filed | None]:
         """Record how runs ended, and what follows: a retry, or the end of the receipt.
 
-        Run, receipt, the entry's last end, streaks, next moment and pause move together. None: it
-        was over.
+        Run, receipt, the entry's last end, streaks, next moment and pause move together. A receipt
+        that its source has settled is so, unless an alert may follow it. None: the run was over.
         """
 
     async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool: ...
@@ -404,11 +404,12 @@ class Ended(Struct, frozen=True):
 
 
 class RunEnd(NamedTuple):
-    """The end of a run; one that is the last is not followed by a retry."""
+    """The end of a run: whether no retry follows it, and nothing else that its source has to do."""
 
     run: int
     ended: Ended
     is_last: bool = False
+    is_settled: bool = False
 
 
 class Unreleased(Struct, frozen=True):

@@ -503,6 +503,7 @@ class Book:
         numbers = json.dumps([end.run for end in ends])
         rows = self.rows("several.filed_of_runs", numbers=numbers)
         found = {row["run"]: filed_of(row) for row in rows}
+        has_alerts = self.row("entry.followers") is not None
         after: list[Filed | None] = []
         batch: dict[int, tuple[RunEnd, Filed, Filed]] = {}  # by entry
         for end in ends:
@@ -513,7 +514,7 @@ class Book:
             if filed.entry in batch:  # what follows from an end decides what does from the next
                 self._end_all(batch.values(), now)
                 batch = {}
-            then = _ended(filed, end, now)
+            then = _ended(filed, end, now, is_settled=end.is_settled and not has_alerts)
             batch[filed.entry] = end, filed, then
             after.append(then)
         self._end_all(batch.values(), now)
@@ -521,10 +522,11 @@ class Book:
 
     def _end_all(self, ends: Iterable[tuple[RunEnd, Filed, Filed]], now: datetime) -> None:
         moves, events, runs, over, bad = [], [], [], [], []
-        for (run, ended, _), filed, then in ends:
+        for (run, ended, *_), filed, then in ends:
             status = then.status
-            start_at = then.receipt.start_at if status is Status.WAITING else None
-            more: dict[str, Any] = {"start_at": start_at, "attempts": then.attempts}
+            more: dict[str, Any] = {"attempts": then.attempts, "settled_at": then.settled_at}
+            if status is Status.WAITING:
+                more["start_at"] = then.receipt.start_at
             moves.append(_moving(filed, status, ended.reason, now, **more))
             events.append(self._moved(filed, status, ended.reason, now))
             runs.append(_closing(run, ended.outcome, ended.reason, now, ended))
@@ -781,6 +783,7 @@ def _moving(
     start_at: datetime | None = None,
     attempts: int | None = None,
     died: bool = False,
+    settled_at: datetime | None = None,
 ) -> dict[str, Any]:
     return {
         "number": stands.number,
@@ -792,6 +795,7 @@ def _moving(
         "attempts": stands.attempts if attempts is None else attempts,
         "died": int(died),
         "ended_at": micros(now) if status in ENDS else None,
+        "settled_at": micros(settled_at),
         "has_machine": int(status not in _FREE),
     }
 
@@ -810,7 +814,7 @@ def _closing(
     }
 
 
-def _ended(was: Filed, end: RunEnd, now: datetime) -> Filed:
+def _ended(was: Filed, end: RunEnd, now: datetime, *, is_settled: bool) -> Filed:
     """Return a receipt as the end of its run leaves it: over, or waiting for its next try."""
     # One that could not even be made was an attempt too, or it would be tried for ever.
     attempts = was.attempts + (was.status is Status.STARTING)
@@ -824,6 +828,7 @@ def _ended(was: Filed, end: RunEnd, now: datetime) -> Filed:
         receipt=then if start_at is None else replace(then, start_at=start_at),
         attempts=attempts,
         ended_at=now if is_over else None,
+        settled_at=now if is_over and is_settled else None,
         machine=was.machine if is_over else "",
     )
 

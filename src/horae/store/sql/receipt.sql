@@ -35,11 +35,12 @@ VALUES (
 
 -- name: move
 -- Change where a receipt stands, if it still stands where it was seen. While it waits, or is held,
--- no machine has it.
+-- no machine has it. What moves was not final, so it was not settled.
 UPDATE receipt SET
   status = :status, reason = :reason, reason_code = :reason_code,
   start_at = coalesce(:start_at, start_at),
   attempts = :attempts, deaths = deaths + :died, ended_at = :ended_at,
+  settled_at = CAST(:settled_at AS BIGINT),
   machine = CASE WHEN :has_machine = 1 THEN machine END
 WHERE number = :number AND status = :was;
 

@@ -64,8 +64,9 @@ UPDATE receipt SET
   status = new.status, reason = new.reason, reason_code = new.reason_code,
   start_at = coalesce(new.start_at, receipt.start_at),
   attempts = new.attempts, deaths = receipt.deaths + new.died, ended_at = new.ended_at,
+  settled_at = new.settled_at,
   machine = CASE WHEN new.has_machine = 1 THEN receipt.machine END
 FROM json_to_recordset(CAST(:rows AS json)) AS new (
   number bigint, was text, status text, reason text, reason_code text, start_at bigint,
-  attempts bigint, died bigint, ended_at bigint, has_machine bigint)
+  attempts bigint, died bigint, ended_at bigint, settled_at bigint, has_machine bigint)
 WHERE receipt.number = new.number AND receipt.status = new.was;
