@@ -261,7 +261,7 @@ def test_a_run_without_an_engine_is_not_taken_for_an_engine(
     absence = f"no engine is running; {process} (`horae run`) uses the ledger until its run ends"
     status = call("status", "--table")
     assert f".horae: {absence}\n" in status.out
-    assert "\nrunning\n" in status.out, "not `running when the engine exited`"
+    assert "\nrunning\n" in status.out, "not `running when the engine … exited`"
     told = call("status", "--json").data["engine"]
     assert told == {"running": False, "data": ".horae", "pid": None, "since": None}
     times = call("next", "--table")
@@ -321,6 +321,19 @@ def test_a_run_without_an_engine_is_not_stopped(
     assert ending.code == 6
     assert f"in use by {process} (horae run)" in ending.err
     assert "wait until it has ended, or press Ctrl-C there to end the run" in ending.err
+
+
+def test_a_run_without_an_engine_that_was_killed_is_not_said_to_be_of_an_engine(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    with begun("run", "Long", cwd=tmp_path) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.kill()
+        process.communicate(timeout=20)
+    assert "\nrunning when the engine or `horae run` exited\n" in call("status", "--table").out
+    said = "ended with the engine or `horae run`; the next one records the outcome\n"
+    assert said in call("why", "Long", "--table").out
 
 
 def test_the_output_of_a_run_without_an_engine_is_followed_to_its_end(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def print_status(stands: views.StatusReport) -> None:
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
     echo(", ".join([armed, *counts]))
     is_going = engine.is_running or engine.user
-    going = "running" if is_going else "running when the engine exited"
+    going = "running" if is_going else "running when the engine or `horae run` exited"
     waiting = []
     for each in stands.waiting:
         *row, reason = _receipt_row(each)

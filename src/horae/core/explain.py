@@ -344,7 +344,7 @@ def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
     since = moment_text(run.started_at, zone_name)
     begun = f"attempt {run.attempt} (run {run.number}): from {since}"
     if run.ended_at is None and is_over:
-        return f"{begun}, ended with the engine; the next engine records the outcome"
+        return f"{begun}, ended with the engine or `horae run`; the next one records the outcome"
     if run.ended_at is None:
         return f"{begun}, in progress"
     if run.reason.code == ReasonCode.ENGINE_EXITED and run.outcome is not None:

@@ -61,7 +61,9 @@ async function sayBoth(button) {
   const pause = now.pause ? `paused since ${now.pause.at.slice(0, 19)}` : "not paused";
   const there = `${now.rule ?? now.reason}, ${pause}`;
   const seen = button.dataset.seen;
-  const both = seen === there ? `Its text in ${now.file}:${now.line} has changed.` : `You saw: ${seen}. Now: ${there}.`;
+  const isInFile = !now.file.startsWith("triggers/"); // else the ledger alone has it
+  const place = isInFile ? ` in ${now.file}:${now.line}` : "";
+  const both = seen === there ? `Its text${place} has changed.` : `You saw: ${seen}. Now: ${there}.`;
   say(`Nothing was done: the entry has changed since the page was loaded. ${both}`, true);
 }
 
