@@ -45,7 +45,7 @@ from horae.store.sqlite import SqliteLedger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from horae.core.ports import EntryStep, Job, Run, RunEnd, Unreleased
+    from horae.core.ports import EntryStep, Job, Run, RunEnd, RunOver, Unreleased
     from horae.core.receipt import Filed
 
 Numbers: TypeAlias = dict[str, float]
@@ -149,13 +149,13 @@ class Watched(SqliteLedger):
 
     async def end_many(
         self, ends: Sequence[RunEnd], *, now: datetime, term: int
-    ) -> list[Filed | None]:
+    ) -> list[RunOver | None]:
         """Record ends, and note when that was done."""
-        filed = await super().end_many(ends, now=now, term=term)
-        self.ends += [time.time()] * len(filed)
+        found = await super().end_many(ends, now=now, term=term)
+        self.ends += [time.time()] * len(found)
         if len(self.ends) == self._count:
             self.over.set()
-        return filed
+        return found
 
 
 class Shifted(SystemClock):

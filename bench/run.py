@@ -34,8 +34,7 @@ from horae.store.sqlite import SqliteLedger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from horae.core.ports import RunEnd
-    from horae.core.receipt import Filed
+    from horae.core.ports import RunEnd, RunOver
 
 ROUNDS = 5
 RUNS = 400  # in a round
@@ -83,13 +82,13 @@ class Counted(SqliteLedger):
 
     async def end_many(
         self, ends: Sequence[RunEnd], *, now: datetime, term: int
-    ) -> list[Filed | None]:
+    ) -> list[RunOver | None]:
         """Record ends, and count them."""
-        filed = await super().end_many(ends, now=now, term=term)
-        self.expected -= len(filed)
+        found = await super().end_many(ends, now=now, term=term)
+        self.expected -= len(found)
         if self.expected == 0:
             self.over.set()
-        return filed
+        return found
 
     def expect(self, ends: int) -> None:
         """Begin to count."""

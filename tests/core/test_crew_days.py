@@ -127,8 +127,7 @@ class ScriptedTicks:
         now = self.clock.now()
         [member] = parse_crew(job.text).members
         (self.data / last_run_file(member.name)).write_text(seconds_text(now))
-        assert job.listed is not None
-        memory = read_memory(job.listed.memory)
+        memory = read_memory(job.memory)
         sleeps = False
         if self.script.plan is not None:
             found = survey([("plan.org", read(self.script.plan()))], zone_name="UTC")

@@ -386,11 +386,9 @@ async def test_an_alert_runs_once_for_each_receipt_that_ends_as_it_waits_for() -
         assert about is not None
         assert (about.title, about.status) == ("Digest", Status.FAILED)
         assert only.receipt.reason.startswith("after Digest (failed): ")
-        [run] = await here.ledger.runs_of(only.number)
-        job = await one_run.job(here.ledger, only, run)
-        assert job is not None
-        assert job.about is not None
-        assert (job.about.filed, job.about.event) == (about, (Occasion.FAILED,))
+        followed = await here.ledger.read(lambda book: book._followed(only))
+        assert followed is not None
+        assert (followed.filed, followed.event) == (about, (Occasion.FAILED,))
 
 
 @story

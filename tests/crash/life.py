@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
 def receipt(given: tuple[Any, ...]) -> str:
     """Return which receipt the ledger was asked about first."""
-    return f"receipt {given[1][0]}"
+    return f"receipt {given[1][0].number}"
 
 
 def run_(given: tuple[Any, ...]) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Entry, Occasion
     from horae.core.gate import Waiting
-    from horae.core.ports import Job, Ledger, Run, RunEnd
+    from horae.core.ports import Job, Ledger, Run, RunEnd, RunOver
     from horae.core.receipt import Filed, Reason
     from horae.timing.cron import Cron
 
@@ -81,8 +81,8 @@ def go_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
     """Let a run go as soon as it is made, and write `running` after it."""
     make = launch.Launch._make
 
-    async def made(self: launch.Launch, filed: Filed, job: Job | None) -> Any:
-        held = await make(self, filed, job)
+    async def made(self: launch.Launch, job: Job) -> Any:
+        held = await make(self, job)
         held.go()
         return held
 
@@ -119,10 +119,10 @@ def keep_the_slot_of_what_failed(patch: pytest.MonkeyPatch) -> None:
     """Free a slot only after a good end."""
     leave, release = engine.Engine._leave, Gate.release
 
-    def left(self: engine.Engine, number: int, filed: Filed | None) -> None:
-        is_bad = filed is not None and filed.status is Status.FAILED
+    def left(self: engine.Engine, number: int, then: Filed | RunOver | None) -> None:
+        is_bad = then is not None and then.status is Status.FAILED
         patch.setattr(Gate, "release", (lambda *_: None) if is_bad else release)
-        leave(self, number, filed)
+        leave(self, number, then)
 
     patch.setattr(engine.Engine, "_leave", left)
 
@@ -183,9 +183,10 @@ def start_what_was_started(patch: pytest.MonkeyPatch) -> None:
     """Offer receipts whose runs have ended, and start whatever is offered."""
     leave = engine.Engine._leave
 
-    def left(self: engine.Engine, number: int, filed: Filed | None) -> None:
-        leave(self, number, filed)
-        if filed is not None:
+    def left(self: engine.Engine, number: int, then: Filed | RunOver | None) -> None:
+        filed = self.gate._known[number]
+        leave(self, number, then)
+        if then is not None:
             self.gate.offer((filed,))
 
     def may(status: Status, then: Status, *, has_retry: bool = False) -> bool:
@@ -200,7 +201,7 @@ def lose_the_end(patch: pytest.MonkeyPatch) -> None:
 
     async def written(
         self: launch.Launch, ends: Sequence[tuple[Run, RunEnd]]
-    ) -> Sequence[Filed | None]:
+    ) -> Sequence[RunOver | None]:
         try:
             return await self.ledger.end_many([end for _, end in ends], **self._stamp())
         except (LedgerBusyError, LedgerWriteError):

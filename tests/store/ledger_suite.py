@@ -32,7 +32,7 @@ from horae.core.entry import (
     Work,
 )
 from horae.core.identity import Mark
-from horae.core.ports import DueEntry, EntryStep, Process, StaleTermError, Trait
+from horae.core.ports import DueEntry, Ended, EntryStep, Process, RunEnd, StaleTermError, Trait
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.core.source import Revision, Scan, Scanned
 from horae.errors import HoraeError
@@ -1856,34 +1856,77 @@ class ReadingSuite:
 
     @story
     async def test_a_run_is_given_all_that_it_needs(self, ledger: Ledger) -> None:
-        entries = await taken(ledger, workflow("A"), workflow("B"))
-        failed, alert = [
+        entries = await taken(ledger, workflow("A"), workflow("B"), workflow("C"))
+        await ledger.remember(entries[1].number, "what B knows", term=1)
+        keys = ("manual:1", "after:1", "after:1")
+        given = [
             (await ledger.add(each.number, [asked(key, NOW)], now=NOW, term=1))[0]
-            for each, key in zip(entries, ("manual:1", "after:1"), strict=True)
+            for each, key in zip(entries, keys, strict=True)
         ]
-        runs = await asyncio.gather(
-            *(one_run.start(ledger, each.number, now=NOW, term=1) for each in (failed, alert))
-        )
-        assert all(runs)
-        given = [(failed, runs[0]), (alert, runs[1]), (replace(alert, digest=""), runs[1])]
-        jobs = await asyncio.gather(
-            *(one_run.job(ledger, filed, run) for filed, run in given if run)
-        )
-        assert [(each.filed, each.run) for each in jobs if each] == given
+        given[2] = replace(given[2], digest="")
+        # The alerts after the run that they follow.
+        jobs = await ledger.start_many(given[:1], now=NOW, term=1)
+        jobs += await ledger.start_many(given[1:], now=NOW, term=1)
+        assert [each.filed for each in jobs if each] == given
+        runs = [(await ledger.runs_of(each.number))[0] for each in given]
+        assert [each.run for each in jobs if each] == runs
         assert [each.text for each in jobs if each] == [workflow("A"), workflow("B"), ""]
+        assert all(each.has_text for each in jobs if each)
         assert [each.about and each.about.filed.number for each in jobs if each] == [
-            None, failed.number, failed.number,
+            None, given[0].number, given[0].number,
         ]  # fmt: skip
         assert [each.about and each.about.run for each in jobs if each] == [None, runs[0], runs[0]]
-        assert [each.listed and each.listed.mark.title for each in jobs if each] == ["A", "B", "B"]
+        assert [each.memory for each in jobs if each] == ["", "what B knows", ""]
+        assert await ledger.start_many(given, now=NOW, term=1) == [None] * 3
 
     @story
-    async def test_a_run_whose_text_is_lost_is_given_nothing(self, ledger: Ledger) -> None:
+    async def test_runs_start_and_end_together_as_one_by_one(self, ledger: Ledger) -> None:
+        entries = await taken(ledger, workflow("A"), workflow("B"), workflow("C"))
+        filed = [
+            (await ledger.add(each.number, [asked(f"manual:{n}", NOW)], now=NOW, term=1))[0]
+            for n, each in enumerate([*entries, entries[0]])
+        ]
+        jobs = await ledger.start_many([*filed, filed[0]], now=NOW, term=1)
+        assert [each is not None for each in jobs] == [True] * 4 + [False]
+        runs = [each.run.number for each in jobs if each]
+        made = [(run, Process(run, 1)) for run in (*runs[:3], runs[0], 99)]
+        assert await ledger.running_many(made, now=NOW, term=1) == [True] * 3 + [False] * 2
+        outcomes = (Status.DONE, Status.FAILED, Status.NO_WORK, Status.FAILED)
+        ends = [
+            RunEnd(run, Ended(outcome, because(outcome)), is_settled=run == runs[0])
+            for run, outcome in zip(runs, outcomes, strict=True)
+        ]
+        over = await ledger.end_many([*ends, ends[0]], now=NOW, term=1)
+        assert [each and each.status for each in over] == [*outcomes, None]
+        assert [each and each.is_settled for each in over] == [True, False, False, False, None]
+        assert [each.number for each in await ledger.unsettled()] == [f.number for f in filed[1:]]
+        failures = [(await ledger.entry(each.number)) for each in entries]
+        assert [each and each.failures for each in failures] == [1, 1, 0]
+        assert await ledger.open_runs() == []
+
+    @story
+    async def test_what_an_alert_may_follow_is_not_settled_with_its_end(
+        self, ledger: Ledger
+    ) -> None:
+        alert = workflow("Call me", "").replace(":SCHEDULE:", ":AFTER: failed")
+        [entry, _] = await taken(ledger, workflow("A"), alert)
+        filed = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
+        [job] = await ledger.start_many(filed, now=NOW, term=1)
+        assert job is not None
+        await ledger.running_many([(job.run.number, Process(1, 1))], now=NOW, term=1)
+        end = RunEnd(job.run.number, Ended(Status.DONE, because("done")), is_settled=True)
+        [over] = await ledger.end_many([end], now=NOW, term=1)
+        assert over is not None
+        assert not over.is_settled
+        assert [each.number for each in await ledger.unsettled()] == [filed[0].number]
+
+    @story
+    async def test_a_run_whose_text_is_lost_is_told_so(self, ledger: Ledger) -> None:
         [entry] = await taken(ledger, workflow())
         [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
-        run = await one_run.start(ledger, filed.number, now=NOW, term=1)
-        assert run
-        assert await one_run.job(ledger, replace(filed, digest="lost"), run) is None
+        [job] = await ledger.start_many([replace(filed, digest="lost")], now=NOW, term=1)
+        assert job is not None
+        assert not job.has_text
 
     @story
     async def test_what_comes_back_has_its_text_again(self, ledger: Ledger) -> None:

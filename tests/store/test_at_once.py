@@ -11,7 +11,7 @@ import pytest
 
 import one_run
 from horae.core.decide import decide
-from horae.core.ports import EntryStep, Process
+from horae.core.ports import Ended, EntryStep, Process, RunEnd
 from horae.core.receipt import Status
 from horae.store.sqlite import SqliteLedger
 from reasons import because
@@ -45,7 +45,7 @@ def _spoilt(ask: Ask) -> Callable[[Book], None]:
 
     def work(book: Book) -> None:
         book.tell("spoilt", now=ask.now)
-        book.start_many([ask.receipt], now=ask.now)
+        book.start_many([one_run.stub(ask.receipt)], now=ask.now)
         raise ValueError("it cannot be done")
 
     return work
@@ -53,7 +53,7 @@ def _spoilt(ask: Ask) -> Callable[[Book], None]:
 
 def _tried(ask: Ask) -> Callable[[Book], bool]:
     """Return work that tells whether a receipt could start."""
-    return lambda book: book.start_many([ask.receipt], now=ask.now)[0] is not None
+    return lambda book: book.start_many([one_run.stub(ask.receipt)], now=ask.now)[0] is not None
 
 
 def _decided(entry: Entry, ask: Ask) -> list[EntryStep]:
@@ -68,11 +68,8 @@ ANSWERS: dict[str, Callable[[BookLedger, Ask, Entry], Awaitable[object]]] = {
     "give back": lambda to, ask, _: to.give_back(
         ask.run, reason=because(f"{ask.chance}"), now=ask.now, term=1
     ),
-    "end": lambda to, ask, _: one_run.end(
-        to,
-        ask.run,
-        ENDS[ask.chance % len(ENDS)],
-        reason=because(f"{ask.chance}"),
+    "end": lambda to, ask, _: to.end_many(
+        [RunEnd(ask.run, Ended(ENDS[ask.chance % len(ENDS)], because(f"{ask.chance}")))],
         now=ask.now,
         term=1,
     ),

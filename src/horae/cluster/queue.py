@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from horae.core.actor import acting
 from horae.core.launch import Launch
-from horae.core.ports import Clock, Event, Ledger, LedgerBusyError, LedgerWriteError, Run, Runner
+from horae.core.ports import (
+    Clock,
+    Event,
+    Ledger,
+    LedgerBusyError,
+    LedgerWriteError,
+    Run,
+    Runner,
+    RunOver,
+)
 from horae.core.receipt import FINAL, Filed, Reason, Status
 
 if TYPE_CHECKING:
@@ -168,7 +177,7 @@ class Worker:
     _is_open: bool = True
 
     def __post_init__(self) -> None:
-        def left(number: int, _: Filed | None) -> None:
+        def left(number: int, _: Filed | RunOver | None) -> None:
             self.over(number)
 
         self.launch = Launch(self.clock, self.ledger, self.runner, left)

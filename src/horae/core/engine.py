@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, DueEntry, Ledger, Listed, Runner
 
-    Left: TypeAlias = Callable[[int, Filed | None], None]
+    Left: TypeAlias = Callable[[int, Filed | ports.RunOver | None], None]
     Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
 
 log = logging.getLogger(__name__)
@@ -84,6 +84,8 @@ class Engine:
         self._turning = asyncio.Lock()
         self._epoch: datetime | None = None
         self._settle_at: datetime | None = None  # when to follow up again what failed
+        self._wake_at: datetime | None = None  # when the next moment, or the end of a pause, comes
+        self._has_news = True  # whether that may be another by now
         self._lapse_at: datetime | None = None  # when the next approval runs out
         self._has_unsettled = True
         self._settled_to: int | None = None  # how far following up has come, while it goes on
@@ -162,6 +164,7 @@ class Engine:
 
     async def turn(self) -> datetime:
         async with self._turning:
+            self._has_news |= not self._poked.is_set()  # who wakes by itself looks at everything
             self._poked.clear()
             if self.launch.failure is not None:
                 raise self.launch.failure
@@ -169,7 +172,7 @@ class Engine:
             try:
                 wake_at = await self._keep_up(now)
             except (ports.LedgerBusyError, ports.LedgerWriteError) as error:
-                self.trouble = error
+                self.trouble, self._has_news = error, True
                 log.debug("the ledger cannot be used, trying again in %s: %s", AGAIN, error)
                 return self._clock.now() + AGAIN  # to wait for another process took its time
             self.trouble = None
@@ -260,6 +263,7 @@ class Engine:
         self.poke()
 
     def poke(self) -> None:
+        self._has_news = True
         self._poked.set()
 
     async def stall(self) -> str:
@@ -330,15 +334,16 @@ class Engine:
             self._has_unsettled = True
         if self._has_changed:
             await self._look_at_changes()
-        wake_at = None if self.is_blank else await self._ledger.wake_at()
         if not self.is_blank:
-            if wake_at is not None and wake_at <= now:
+            await self._look_ahead()
+            if self._wake_at is not None and self._wake_at <= now:
                 if await self._ledger.wake(now=now, term=self._term):
                     self._has_unsettled = True
                     self._forget_followers()
+                self._has_news = True
                 await self._decide_all(now)
-                wake_at = await self._ledger.wake_at()
             if self._approvals is not None:
+                self._has_news |= self._lapse_at is not None and self._lapse_at <= now
                 self._lapse_at = await self._approvals.lapse()
             self._start_all(now)
         await self._settle_all(now)
@@ -347,12 +352,20 @@ class Engine:
                 reader.look_at = None
                 self.request(name)
         self.turned_at = now
-        others = [wake_at, self._settle_at, *(each.look_at for each in self._readers.values())]
+        others = [self._settle_at, *(each.look_at for each in self._readers.values())]
         if not self.is_blank:
-            others += [self.gate.next_at if self._is_admitting else None, self._lapse_at]
+            await self._look_ahead()
+            gate_at = self.gate.next_at if self._is_admitting else None
+            others += [self._wake_at, gate_at, self._lapse_at]
         at = min([now + self.longest_rest, *(each for each in others if each is not None)])
         # Whatever is due now was just done; what was not, is in the way of itself alone.
         return at if at > now else now + AGAIN
+
+    async def _look_ahead(self) -> None:
+        """Ask when the next moment comes, unless nothing can have changed that."""
+        if self._has_news:
+            self._has_news = False  # first: what comes meanwhile may come too late for the answer
+            self._wake_at = await self._ledger.wake_at()
 
     async def _look_at_changes(self) -> None:
         self._has_changed = False
@@ -365,6 +378,7 @@ class Engine:
         epoch = now - self._clock.elapsed()
         by = timedelta(0) if self._epoch is None else epoch - self._epoch
         if abs(by) >= DRIFT:
+            self._has_news = True
             facts = {"by": by.total_seconds()}
             await self._ledger.note("clock_step", now=now, term=self._term, facts=facts)
         if by <= -DRIFT:
@@ -497,6 +511,7 @@ class Engine:
         settle = None if reader is None else reader.source.settle
         if reader is None or settle is None:
             return True
+        self._has_news = True  # it may write what it likes
         try:
             await settle(filed)
         except Exception as error:  # it is asked again, and ends nothing else
@@ -542,12 +557,15 @@ class Engine:
         found = await ports.receipts_of(self._ledger, (Status.WAITING,))
         return sorted(found, key=lambda each: (each.receipt.planned_at, each.number))
 
-    def _leave(self, number: int, filed: Filed | None) -> None:
+    def _leave(self, number: int, then: Filed | ports.RunOver | None) -> None:
         self.gate.release(number)
         self._moved_at = self._clock.elapsed()
-        self._has_unsettled |= filed is None or filed.settled_at is None
-        if filed is not None and filed.status is Status.WAITING:
-            self._offer((filed,))
+        if isinstance(then, Filed) and then.status is Status.WAITING:
+            self._offer((then,))
+        if isinstance(then, ports.RunOver) and then.is_settled and not then.is_rescheduled:
+            self._poked.set()  # nothing but its slot is free
+            return
+        self._has_unsettled = True
         self.poke()
 
 

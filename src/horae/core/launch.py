@@ -26,6 +26,7 @@ from horae.core.ports import (
     LedgerWriteError,
     RunEnd,
     RunError,
+    RunOver,
     Unreleased,
 )
 from horae.core.receipt import ENGINE_EXITED, Filed, Reason, ReasonCode, Status
@@ -51,12 +52,15 @@ POISON: Final = 3  # engines that may die over one receipt before it is set asid
 
 @dataclass(eq=False)
 class Launch:
-    """Every run that is being made or goes on; *left* hears of each that no longer does."""
+    """Every run that is being made or goes on; *left* hears of each that no longer does.
+
+    It hears how the run is over, or gets the receipt if that may wait again.
+    """
 
     clock: Clock
     ledger: Ledger
     runner: Runner
-    left: Callable[[int, Filed | None], None]
+    left: Callable[[int, Filed | RunOver | None], None]
     term: int = 1
     settled: Collection[str] = ()  # sources that have nothing to do when a run of theirs ends
     give_up_at: timedelta | None = None  # from when ends that cannot be written wait
@@ -148,41 +152,34 @@ class Launch:
         for first in range(0, len(stories), BATCH):
             some = stories[first : first + BATCH]
             try:
-                await self._open(some, is_refused=refused is not None)
+                receipts = [story.filed for story in some]
+                jobs = await self.ledger.start_many(receipts, **self._stamp())
             except Exception as error:
                 for story in some:
                     self._note(error, story)
                     self._leave(story, None)
                 continue
-            for story in some:
-                if story.run is None:  # it was skipped meanwhile, or somebody else has it
+            for story, job in zip(some, jobs, strict=True):
+                if job is None:  # it was skipped meanwhile, or somebody else has it
                     self._leave(story, None)
                 else:
-                    self.beside(self._tell(story, story.run, refused))
+                    story.run = job.run
+                    self.beside(self._tell(story, job, refused))
 
-    async def _open(self, stories: Sequence[_StartedRun], *, is_refused: bool) -> None:
-        numbers = [story.filed.number for story in stories]
-        runs = await self.ledger.start_many(numbers, **self._stamp())
-        begun = [(story, run) for story, run in zip(stories, runs, strict=True) if run is not None]
-        for story, run in begun:
-            story.run = run
-        if begun and not is_refused:
-            jobs = await self.ledger.jobs([(story.filed, run) for story, run in begun])
-            for (story, _), job in zip(begun, jobs, strict=True):
-                story.job = job
-
-    async def _tell(self, story: _StartedRun, run: Run, refused: Reason | None) -> None:
+    async def _tell(self, story: _StartedRun, job: Job, refused: Reason | None) -> None:
         """Let a story go on beside the loop, and say when it is over, however it ends."""
-        filed = None
+        then: Filed | RunOver | None = None
         try:
             if refused is None:
-                filed = await self._carry(story, run)
+                then = await self._carry(story, job)
             else:
-                filed = await self._write_end(run, Ended(Status.FAILED, refused))
+                then = await self._write_end(job.run, Ended(Status.FAILED, refused))
+            if isinstance(then, RunOver) and then.status is Status.WAITING:
+                then = await self.ledger.receipt(story.filed.number)
         except Exception as error:
             self._note(error, story)
         finally:
-            self._leave(story, filed)
+            self._leave(story, then)
 
     def _note(self, error: Exception, story: _StartedRun) -> None:
         number = story.filed.number
@@ -195,16 +192,16 @@ class Launch:
             log.debug(words, number, exc_info=error, extra=story.fields())
             self.failure = error
 
-    def _leave(self, story: _StartedRun, filed: Filed | None) -> None:
+    def _leave(self, story: _StartedRun, then: Filed | RunOver | None) -> None:
         if story.held is not None and not story.is_over:
             story.held.cancel("the start of the run could not be recorded")
         del self._stories[story.filed.number]
-        self.left(story.filed.number, filed)
+        self.left(story.filed.number, then)
 
-    async def _carry(self, story: _StartedRun, run: Run) -> Filed | None:
-        filed = story.filed
+    async def _carry(self, story: _StartedRun, job: Job) -> Filed | RunOver | None:
+        filed, run = story.filed, job.run
         try:
-            story.held = await self._make(filed, story.job)
+            story.held = await self._make(job)
         except ports.LauncherLostError as error:
             await self.ledger.give_back(run.number, reason=error.reason, **self._stamp())
             return await self.ledger.receipt(filed.number)
@@ -246,9 +243,10 @@ class Launch:
         with acting(story.actor):
             return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
 
-    async def _make(self, filed: Filed, job: Job | None) -> Held:
-        if job is None:
-            raise RunError(f"the text of the entry is not in the ledger (digest {filed.digest})")
+    async def _make(self, job: Job) -> Held:
+        if not job.has_text:
+            digest = job.filed.digest
+            raise RunError(f"the text of the entry is not in the ledger (digest {digest})")
         try:
             return await self.runner.hold(with_call(job))
         except (ports.HeldBackError, ports.LauncherLostError, ports.LedgerError, RunError):
@@ -272,20 +270,24 @@ class Launch:
     async def _note_running(self, made: Sequence[tuple[int, Process]]) -> Sequence[bool]:
         return await self.ledger.running_many(made, **self._stamp())
 
-    async def _write_end(self, run: Run, ended: Ended, *, is_last: bool = False) -> Filed | None:
-        [filed] = await self._write_ends([(run, RunEnd(run.number, ended, is_last))])
-        return filed
+    async def _write_end(
+        self, run: Run, ended: Ended, *, is_last: bool = False
+    ) -> Filed | RunOver | None:
+        [then] = await self._write_ends([(run, RunEnd(run.number, ended, is_last))])
+        return then
 
-    async def _write_ends(self, ends: Sequence[tuple[Run, RunEnd]]) -> Sequence[Filed | None]:
+    async def _write_ends(
+        self, ends: Sequence[tuple[Run, RunEnd]]
+    ) -> Sequence[Filed | RunOver | None]:
         never = asyncio.Event()
         is_again = False
         while True:
             try:
-                filed = await self.ledger.end_many([end for _, end in ends], **self._stamp())
+                over = await self.ledger.end_many([end for _, end in ends], **self._stamp())
                 if is_again:
                     # What was kept, though it was said not to be, may wait for its next try.
                     return [await self.ledger.receipt(run.receipt) for run, _ in ends]
-                return filed
+                return over
             except (LedgerBusyError, LedgerWriteError) as error:
                 for run, _ in ends if not is_again else ():
                     words = "the end of run %d of receipt %d cannot be recorded yet: %s"
@@ -377,7 +379,6 @@ class _Stamp(TypedDict):
 class _StartedRun:
     filed: Filed
     run: Run | None = None
-    job: Job | None = None
     held: Held | None = None
     cancelled: Ended | None = None
     actor: str = ENGINE  # who cancelled it

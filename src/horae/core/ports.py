@@ -238,9 +238,12 @@ class Ledger(Protocol):
         """
 
     async def start_many(
-        self, receipts: Sequence[int], *, now: datetime, term: int
-    ) -> list[Run | None]:
-        """Take waiting receipts and open their runs; None: the receipt does not wait."""
+        self, receipts: Sequence[Filed], *, now: datetime, term: int
+    ) -> list[Job | None]:
+        """Take waiting receipts, open their runs and return all that these need.
+
+        None: the receipt does not wait.
+        """
 
     async def running_many(
         self, made: Sequence[tuple[int, Process]], *, now: datetime, term: int
@@ -254,7 +257,7 @@ class Ledger(Protocol):
 
     async def end_many(
         self, ends: Sequence[RunEnd], *, now: datetime, term: int
-    ) -> list[Filed | None]:
+    ) -> list[RunOver | None]:
         """Record how runs ended, and what follows: a retry, or the end of the receipt.
 
         Run, receipt, the entry's last end, streaks, next moment and pause move together. A receipt
@@ -310,9 +313,6 @@ class Ledger(Protocol):
     ) -> None: ...
     async def newest_event(self) -> int: ...
     async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]: ...
-    async def jobs(self, asked: Sequence[tuple[Filed, Run]]) -> list[Job | None]:
-        """Return all that the runs of receipts need; None: the text of one is not here."""
-
     async def text(self, digest: str) -> str | None: ...
 
     async def prune(
@@ -388,8 +388,9 @@ class Job(Struct, frozen=True):
     run: Run
     text: str
     about: Followed | None = None
-    listed: Listed | None = None
+    memory: str = ""  # of its entry
     call: Call | None = None
+    has_text: bool = True  # whether the ledger has the text of its digest
 
 
 class Ended(Struct, frozen=True):
@@ -410,6 +411,14 @@ class RunEnd(NamedTuple):
     ended: Ended
     is_last: bool = False
     is_settled: bool = False
+
+
+class RunOver(NamedTuple):
+    """Where a receipt stands after the end of its run, and what has come of that besides."""
+
+    status: Status
+    is_settled: bool = False
+    is_rescheduled: bool = False  # whether the next moment of its entry may be another
 
 
 class Unreleased(Struct, frozen=True):

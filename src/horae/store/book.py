@@ -40,6 +40,7 @@ from horae.core.ports import (
     Pruned,
     ReceiptPage,
     Run,
+    RunOver,
     StaleTermError,
 )
 from horae.core.receipt import (
@@ -104,7 +105,8 @@ class ReceiptState(NamedTuple):
 class ReceiptOver(NamedTuple):
     """A receipt that is over, and what its entry is to remember and to count of it."""
 
-    filed: Filed
+    entry: int
+    key: str
     status: Status
     memory: str | None = None
     is_counted: bool = False
@@ -309,7 +311,7 @@ class Book:
             known = self.receipt_of(number, receipt.key)
             assert known is not None, "each key was filed, now or before"
             if receipt.status not in FINAL and known.status in FINAL:
-                self._go_on([ReceiptOver(known, known.status)], now)
+                self._go_on([ReceiptOver(number, receipt.key, known.status)], now)
         return filed
 
     def mark_gone(self, number: int, *, now: datetime) -> None:
@@ -388,7 +390,7 @@ class Book:
         """End a receipt that has not run, or whose run is no fault of its entry."""
         is_moved = self.move(filed, status, reason=reason, now=now)
         if is_moved and status in FINAL:
-            self._go_on([ReceiptOver(filed, status)], now)
+            self._go_on([ReceiptOver(filed.entry, filed.receipt.key, status)], now)
         return is_moved
 
     def release(self, number: int, *, reason: Reason, now: datetime) -> bool:
@@ -441,35 +443,45 @@ class Book:
 
     # Runs
 
-    def start_many(self, receipts: Sequence[int], *, now: datetime) -> list[Run | None]:
-        """Take waiting receipts and open their runs; None: the receipt does not wait."""
-        stands = self._stand_all("standing", receipts)
-        begun: list[Run | None] = [None] * len(receipts)
-        free: list[tuple[int, ReceiptState]] = []
-        for place, number in enumerate(receipts):
-            each = stands.pop(number, None)  # once: after that it does not wait
+    def start_many(self, receipts: Sequence[Filed], *, now: datetime) -> list[Job | None]:
+        """Take waiting receipts, open their runs and return all that these need.
+
+        None: the receipt does not wait.
+        """
+        stands = self._stand_all("standing", [filed.number for filed in receipts])
+        jobs: list[Job | None] = [None] * len(receipts)
+        free: list[tuple[int, Filed, ReceiptState]] = []
+        for place, filed in enumerate(receipts):
+            each = stands.pop(filed.number, None)  # once: after that it does not wait
             if each is None or not may_become(each.status, Status.STARTING):
                 continue
             # A worker starts only what was assigned to it.
             if self.worker is None or each.machine == self.worker.name:
-                free.append((place, each))
+                free.append((place, filed, each))
         if not free:
-            return begun
-        numbers = json.dumps([each.number for _, each in free])
+            return jobs
+        numbers = json.dumps([filed.number for _, filed, _ in free])
         attempts = {row[0]: row[1] for row in self.rows("several.attempts", receipts=numbers)}
+        numbers = json.dumps([filed.entry for _, filed, _ in free])
+        memories = {row[0]: row[1] for row in self.rows("several.memories", numbers=numbers)}
+        digests = json.dumps([*{filed.digest: None for _, filed, _ in free}])
+        texts = {row[0]: _text(row[1]) for row in self.rows("several.texts", digests=digests)}
         last = self.row("several.run_numbers", count=len(free))
         name, generation = self.worker or (None, None)
         opened, at = [], micros(now)
-        for run, (place, each) in enumerate(free, start=int(last[0]) + 1):
-            attempt = attempts.get(each.number, 0) + 1
+        for number, (place, filed, _) in enumerate(free, start=int(last[0]) + 1):
+            attempt = attempts.get(filed.number, 0) + 1
             opened.append({
-                "number": run, "receipt": each.number, "attempt": attempt, "now": at,
+                "number": number, "receipt": filed.number, "attempt": attempt, "now": at,
                 "member": name, "generation": generation,
             })  # fmt: skip
-            begun[place] = Run(run, each.number, attempt, now, member=name or "")
-        self._move_all([each for _, each in free], Status.STARTING, _STARTING, now)
+            run = Run(number, filed.number, attempt, now, member=name or "")
+            text = texts.get(filed.digest) if filed.digest else ""
+            about, memory = self._followed(filed), memories.get(filed.entry, "")
+            jobs[place] = Job(filed, run, text or "", about, memory, has_text=text is not None)
+        self._move_all([each for *_, each in free], Status.STARTING, _STARTING, now)
         self.change_all("run.insert", opened)
-        return begun
+        return jobs
 
     def running_many(self, made: Sequence[tuple[int, Process]], *, now: datetime) -> list[bool]:
         stands = self._stand_all("standing_of_runs", [number for number, _ in made])
@@ -498,48 +510,58 @@ class Book:
         self.close_run(number, outcome=None, reason=reason, now=now)
         return True
 
-    def end_many(self, ends: Sequence[RunEnd], *, now: datetime) -> list[Filed | None]:
+    def end_many(self, ends: Sequence[RunEnd], *, now: datetime) -> list[RunOver | None]:
         """Record how runs ended, and let receipts and entries go on; None: a run was over."""
         numbers = json.dumps([end.run for end in ends])
-        rows = self.rows("several.filed_of_runs", numbers=numbers)
-        found = {row["run"]: filed_of(row) for row in rows}
+        found = {row[5]: row for row in self.rows("several.ending", numbers=numbers)}
         has_alerts = self.row("entry.followers") is not None
-        after: list[Filed | None] = []
-        batch: dict[int, tuple[RunEnd, Filed, Filed]] = {}  # by entry
+        over: dict[int, RunOver] = {}
+        batch: dict[int, tuple[RunEnd, sqlite3.Row]] = {}  # by entry
         for end in ends:
-            filed, outcome = found.pop(end.run, None), end.ended.outcome
-            if filed is None or outcome not in ENDS or not may_become(filed.status, outcome):
-                after.append(None)
+            row = found.pop(end.run, None)
+            if row is None or end.ended.outcome not in ENDS:
                 continue
-            if filed.entry in batch:  # what follows from an end decides what does from the next
-                self._end_all(batch.values(), now)
+            if row[1] in batch:  # what follows from an end decides what does from the next
+                over |= self._end_all(batch.values(), now, has_alerts=has_alerts)
                 batch = {}
-            then = _ended(filed, end, now, is_settled=end.is_settled and not has_alerts)
-            batch[filed.entry] = end, filed, then
-            after.append(then)
-        self._end_all(batch.values(), now)
-        return after
+            if may_become(Status(row[2]), end.ended.outcome):
+                batch[row[1]] = end, row
+        over |= self._end_all(batch.values(), now, has_alerts=has_alerts)
+        return [over.pop(end.run, None) for end in ends]
 
-    def _end_all(self, ends: Iterable[tuple[RunEnd, Filed, Filed]], now: datetime) -> None:
-        moves, events, runs, over, bad = [], [], [], [], []
-        for (run, ended, *_), filed, then in ends:
-            status = then.status
-            more: dict[str, Any] = {"attempts": then.attempts, "settled_at": then.settled_at}
-            if status is Status.WAITING:
-                more["start_at"] = then.receipt.start_at
-            moves.append(_moving(filed, status, ended.reason, now, **more))
-            events.append(self._moved(filed, status, ended.reason, now))
-            runs.append(_closing(run, ended.outcome, ended.reason, now, ended))
+    def _end_all(
+        self, ends: Iterable[tuple[RunEnd, sqlite3.Row]], now: datetime, *, has_alerts: bool
+    ) -> dict[int, RunOver]:
+        """End runs of different entries."""
+        moves, events, runs, over, bad = [], [], [], [], set()
+        after: dict[int, tuple[int, Status, bool]] = {}
+        for end, row in ends:
+            was, ended, reason = _state(row), end.ended, end.ended.reason
+            # One that could not even be made was an attempt too, or it would be tried for ever.
+            attempts = was.attempts + (was.status is Status.STARTING)
+            retry = None if end.is_last else codec.read_policy(row[7]).retry
+            status, start_at = after_end(ended.outcome, attempts=attempts, retry=retry, now=now)
+            is_settled = end.is_settled and start_at is None and not has_alerts
+            more: dict[str, Any] = {"start_at": start_at, "settled_at": now if is_settled else None}
+            moves.append(_moving(was, status, reason, now, attempts=attempts, **more))
+            events.append(self._moved(was, status, reason, now))
+            runs.append(_closing(end.run, ended.outcome, reason, now, ended))
             if status in ENDS:
-                over.append(ReceiptOver(filed, status, ended.memory, ended.is_counted))
+                over.append(ReceiptOver(was.entry, row[6], status, ended.memory, ended.is_counted))
             if status in BAD:
-                bad.append(filed.entry)
+                bad.add(was.entry)
+            after[end.run] = was.entry, status, is_settled
         self.change_all("receipt.move", moves)
         self.change_all("event.insert", events)
         self.change_all("run.close", runs)
-        self._go_on(over, now)
-        for number in bad:
-            arming.pause_if_failing(self, number, now=now)
+        moved = bad | self._go_on(over, now)
+        for _, row in ends if bad else ():
+            if row[1] in bad:
+                arming.pause_if_failing(self, row[1], now=now)
+        return {
+            run: RunOver(status, is_settled, entry in moved)
+            for run, (entry, status, is_settled) in after.items()
+        }
 
     def close_run(
         self, number: int, *, outcome: Status | None, reason: Reason, now: datetime
@@ -590,28 +612,12 @@ class Book:
     def text(self, digest: str) -> str | None:
         return self.one(lambda row: _text(row[0]), "text.one", digest=digest)
 
-    def jobs(self, asked: Sequence[tuple[Filed, Run]]) -> list[Job | None]:
-        """Return all that the runs of receipts need; None: the text of one is not here."""
-        digests = json.dumps([filed.digest for filed, _ in asked])
-        texts = {row[0]: _text(row[1]) for row in self.rows("several.texts", digests=digests)}
-        numbers = json.dumps([filed.entry for filed, _ in asked])
-        entries = {row["number"]: row for row in self.rows("several.entries", numbers=numbers)}
-        found: list[Job | None] = []
-        for filed, run in asked:
-            text = texts.get(filed.digest) if filed.digest else ""
-            row = entries.get(filed.entry)
-            if text is None:
-                found.append(None)
-                continue
-            entry = None if row is None else listed(row)
-            found.append(Job(filed, run, text, self._followed(filed, entry), entry))
-        return found
-
-    def _followed(self, alert: Filed, entry: Listed | None) -> Followed | None:
+    def _followed(self, alert: Filed) -> Followed | None:
         number = followed_by(alert.receipt.key)
         filed = None if number is None else self.receipt(number)
         if filed is None:
             return None
+        entry = self.entry(alert.entry)
         rule = entry.item.rule if entry is not None and isinstance(entry.item, Entry) else None
         wanted = rule.occasions if isinstance(rule, AfterRule) else ()
         page = self.receipts(entry=filed.entry, cursor=number, limit=LOOKED_BACK)
@@ -724,27 +730,29 @@ class Book:
         self.change_all("entry.tick", ticks)
         return filed
 
-    def _go_on(self, over: Sequence[ReceiptOver], now: datetime) -> None:
-        """Let entries go on after a receipt of each that is over, whether it ran or not."""
+    def _go_on(self, over: Sequence[ReceiptOver], now: datetime) -> set[int]:
+        """Let entries go on after a receipt of each that is over, whether it ran or not.
+
+        Return those whose next moment follows from that.
+        """
         if not over:
-            return
-        numbers = json.dumps([each.filed.entry for each in over])
+            return set()
+        at, numbers = micros(now), json.dumps([each.entry for each in over])
         stands = {row[0]: row for row in self.rows("several.goes_on", numbers=numbers)}
         as_planned: list[dict[str, Any]] = []
         waiting: list[dict[str, Any]] = []
-        for filed, status, memory, is_counted in over:
-            _, spec, accounted_to, end, streak, failures = stands[filed.entry]
+        for number, key, status, memory, is_counted in over:
+            _, spec, accounted_to, end, streak, failures = stands[number]
             rule = None if spec is None else codec.read_rule(spec)
             waited = rule is not None and codec.counts_from_end(rule)
-            key = filed.receipt.key
             if is_planned(key) and (waited or status in ENDS):
                 # Not before the watermark, or a clock set back would hide the next moment for ever.
-                end = max(micros(now), int(accounted_to)) if waited else micros(now)
+                end = max(at, int(accounted_to)) if waited else at
             is_tick = key.startswith(_TICK)
             if is_counted and (is_tick or not isinstance(rule, CadenceRule)):
                 streak, failures = _counts(status, streak, failures, is_tick=is_tick)
             (waiting if waited else as_planned).append({
-                "number": filed.entry, "ended_at": end, "streak": streak, "failures": failures,
+                "number": number, "ended_at": end, "streak": streak, "failures": failures,
                 "memory": memory,
             })  # fmt: skip
         self.change_all("entry.over_as_planned", as_planned)
@@ -755,6 +763,7 @@ class Book:
                 entry = replace(entry, rule=replace(entry.rule, **counts))
             coming = codec.next_after(entry, entry.accounted_to, moment(values["ended_at"]))
             self.change("entry.over", **values, next_at=coming)
+        return {values["number"] for values in waiting}
 
 
 def _written(values: dict[str, Any]) -> dict[str, Any]:
@@ -812,25 +821,6 @@ def _closing(
         "facts": "{}" if ended is None else compact(ended.facts),
         "now": micros(now),
     }
-
-
-def _ended(was: Filed, end: RunEnd, now: datetime, *, is_settled: bool) -> Filed:
-    """Return a receipt as the end of its run leaves it: over, or waiting for its next try."""
-    # One that could not even be made was an attempt too, or it would be tried for ever.
-    attempts = was.attempts + (was.status is Status.STARTING)
-    retry = None if end.is_last else was.policy.retry
-    status, start_at = after_end(end.ended.outcome, attempts=attempts, retry=retry, now=now)
-    reason = Reason(end.ended.reason.code, plain(end.ended.reason))
-    is_over = start_at is None
-    then = replace(was.receipt, status=status, reason=reason)
-    return replace(
-        was,
-        receipt=then if start_at is None else replace(then, start_at=start_at),
-        attempts=attempts,
-        ended_at=now if is_over else None,
-        settled_at=now if is_over and is_settled else None,
-        machine=was.machine if is_over else "",
-    )
 
 
 def _free(
@@ -1195,7 +1185,6 @@ class BookLedger(ABC):
     events_after = _reading(Book.events_after)
     fresh_at = _reading(Book.fresh_at)
     text = _reading(Book.text)
-    jobs = _reading(Book.jobs)
 
     decide = _writing(Book.decide)
     add = _writing(Book.add)

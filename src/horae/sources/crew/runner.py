@@ -227,7 +227,7 @@ class KeeperRunner:
     async def _remembered(
         self, job: ports.Job, member: rules.Member, lifecycle: Lifecycle | None
     ) -> tick.AgentMemory:
-        memory = tick.read_memory("" if job.listed is None else job.listed.memory)
+        memory = tick.read_memory(job.memory)
         if lifecycle is None or not self.keeping.has_files:
             return memory
 

@@ -9,11 +9,11 @@ SELECT receipt.number, entry, status, attempts, machine, value
 FROM json_each(:numbers) CROSS JOIN run ON run.number = value AND run.ended_at IS NULL
 CROSS JOIN receipt ON receipt.number = run.receipt;
 
--- name: filed_of_runs
--- The receipts of runs that have not ended, each with the number of its run.
-SELECT filed.*, run.number AS run
+-- name: ending
+-- The same, and what decides how these receipts go on.
+SELECT receipt.number, entry, status, attempts, machine, value, receipt.key, policy
 FROM json_each(:numbers) CROSS JOIN run ON run.number = value AND run.ended_at IS NULL
-CROSS JOIN filed ON filed.number = run.receipt;
+CROSS JOIN receipt ON receipt.number = run.receipt;
 
 -- name: goes_on
 -- What decides how some entries go on after a run.
@@ -33,6 +33,7 @@ GROUP BY receipt;
 -- The texts that some digests have, each with its digest.
 SELECT digest, body FROM json_each(:digests) CROSS JOIN text ON digest = value;
 
--- name: entries
--- Some entries.
-SELECT entry.* FROM json_each(:numbers) CROSS JOIN entry ON number = value;
+-- name: memories
+-- What some entries remember, if they remember anything.
+SELECT number, memory FROM json_each(:numbers) CROSS JOIN entry ON number = value
+WHERE memory IS NOT NULL;

@@ -11,10 +11,10 @@ FROM run JOIN receipt ON receipt.number = run.receipt
 WHERE run.ended_at IS NULL
   AND run.number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
 
--- name: filed_of_runs
--- The receipts of runs that have not ended, each with the number of its run.
-SELECT filed.*, run.number AS run
-FROM run JOIN filed ON filed.number = run.receipt
+-- name: ending
+-- The same, and what decides how these receipts go on.
+SELECT receipt.number, entry, status, attempts, machine, run.number, receipt.key, policy
+FROM run JOIN receipt ON receipt.number = run.receipt
 WHERE run.ended_at IS NULL
   AND run.number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
 
@@ -39,7 +39,8 @@ GROUP BY receipt;
 SELECT digest, body FROM text
 WHERE digest IN (SELECT jsonb_array_elements_text(CAST(:digests AS jsonb)));
 
--- name: entries
--- Some entries.
-SELECT * FROM entry
-WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
+-- name: memories
+-- What some entries remember, if they remember anything.
+SELECT number, memory FROM entry
+WHERE memory IS NOT NULL
+  AND number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
