@@ -39,7 +39,7 @@ LOOKED_BACK: Final = 20  # receipts before one, that say what it is an occasion 
 _WORDS: Final = ", ".join(rules.Occasion)
 
 
-class Decision(Struct, frozen=True):
+class Decision(Struct, frozen=True, gc=False):
     receipts: tuple[Receipt, ...]
     accounted_to: datetime | None
     ended_at: datetime | None

@@ -59,7 +59,7 @@ class Overlap(StrEnum):
     ALLOW = "allow"
 
 
-class Retry(Struct, frozen=True):
+class Retry(Struct, frozen=True, gc=False):
     """How often a run that ended badly is tried again, and after how long at first."""
 
     attempts: int
@@ -150,7 +150,7 @@ class PolicyProperty:
         return getattr(policy, self.name)
 
 
-class Policy(Struct, frozen=True, omit_defaults=True):
+class Policy(Struct, frozen=True, omit_defaults=True, gc=False):
     """How an entry wants to be kept; what is None is as its rule has it."""
 
     # fmt: off
@@ -294,7 +294,12 @@ class Occasion(StrEnum):
     BROKEN = "broken"  # its text can no longer be read; the last good one stays armed
 
 
-class CronRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="cron"):
+# No cycle can go through a frozen struct of plain values, so the collector need not know any.
+class _TaggedRule(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind"):
+    """A rule; as JSON, `kind` says which one."""
+
+
+class CronRule(_TaggedRule, frozen=True, tag="cron"):
     """One cron expression, or several of which any will do."""
 
     crons: tuple[Cron, ...]
@@ -309,21 +314,21 @@ def cron_rule(text: str, *, zone_name: str) -> CronRule:
     return CronRule(tuple(Cron(part.strip(), zone=zone_name) for part in parts))
 
 
-class RepeaterRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="repeater"):
+class RepeaterRule(_TaggedRule, frozen=True, tag="repeater"):
     """An org stamp with a repeater; the anchor is local time in the entry's zone."""
 
     anchor: datetime
     repeater: Repeater
 
 
-class OnceRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="once"):
+class OnceRule(_TaggedRule, frozen=True, tag="once"):
     """One moment. A delay has an id of its own, and is due until it has a receipt."""
 
     at: datetime
     delay: str | None = None
 
 
-class CadenceRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="cadence"):
+class CadenceRule(_TaggedRule, frozen=True, tag="cadence"):
     """A heartbeat: the next tick follows from the end of the last one and how it ended."""
 
     base: timedelta
@@ -333,11 +338,11 @@ class CadenceRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag
     failures: int = 0  # ticks in a row that failed
 
 
-class OnDemandRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="on_demand"):
+class OnDemandRule(_TaggedRule, frozen=True, tag="on_demand"):
     """It runs on request."""
 
 
-class AfterRule(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="after"):
+class AfterRule(_TaggedRule, frozen=True, tag="after"):
     """It follows receipts of one entry (:ID: or title), of one agent (`agent:NAME`), or of all."""
 
     occasions: tuple[Occasion, ...]
@@ -351,7 +356,7 @@ _TRIGGERS: Final = "triggers"  # the directory that stands for the ledger
 _SUFFIXES: Final = (".org", ".md", ".yaml", ".yml")  # of files in a directory of this name
 
 
-class Origin(Struct, frozen=True):
+class Origin(Struct, frozen=True, gc=False):
     """Where an entry is written.
 
     >>> str(Origin("plan.org", 3)), str(Origin.of_trigger("deploy"))
@@ -383,7 +388,7 @@ class Origin(Struct, frozen=True):
         return "HTTP request" if self.file == REQUEST else self.place
 
 
-class Pause(Struct, frozen=True):
+class Pause(Struct, frozen=True, gc=False):
     at: datetime
     until: datetime | None = None
     note: str = ""
@@ -393,7 +398,7 @@ class Pause(Struct, frozen=True):
         return self.at <= moment and (self.until is None or moment < self.until)
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """A rule, a work and a policy.
 
     The ledger gives the `number` (0: none yet). Every planned moment up to `accounted_to` has its
@@ -416,7 +421,7 @@ class Entry(Struct, frozen=True):
     pause: Pause | None = None
 
 
-class Task(Struct, frozen=True):
+class Task(Struct, frozen=True, gc=False):
     """An open headline with a date that fires nothing."""
 
     origin: Origin
@@ -425,7 +430,7 @@ class Task(Struct, frozen=True):
     deadline: datetime | None
 
 
-class Unarmed(Struct, frozen=True):
+class Unarmed(Struct, frozen=True, gc=False):
     """A headline that looks like an entry and cannot fire."""
 
     address: str

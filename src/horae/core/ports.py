@@ -77,24 +77,24 @@ class StaleTermError(LedgerError, code="stale_term", exit_code=Exit.CONFLICT):
         super().__init__(place, reason, remedy="this engine must stop")
 
 
-class DueEntry(Struct, frozen=True):
+class DueEntry(Struct, frozen=True, gc=False):
     """An armed entry whose next moment has come; busy while a receipt of its own rule is open."""
 
     entry: Entry
     is_busy: bool = False
 
 
-class EntryStep(Struct, frozen=True):
+class EntryStep(Struct, frozen=True, gc=False):
     entry: Entry
     decision: Decision
 
 
-class ReceiptPage(Struct, frozen=True):
+class ReceiptPage(Struct, frozen=True, gc=False):
     receipts: tuple[Filed, ...]
     cursor: int | None
 
 
-class Process(Struct, frozen=True):
+class Process(Struct, frozen=True, gc=False):
     """Which process it is; numbers are used again, so its start time belongs to it."""
 
     pid: int
@@ -127,7 +127,7 @@ class Event(Struct, frozen=True):
     actor: str = ENGINE  # on whose behalf
 
 
-class Listed(Struct, frozen=True):
+class Listed(Struct, frozen=True, gc=False):
     """An entry as the ledger knows it, armed or not, also long after it is gone."""
 
     number: int

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Moment(Struct, frozen=True):
+class Moment(Struct, frozen=True, gc=False):
     """A planned moment, in UTC, and the key of its receipt; an estimate is shown, never decided."""
 
     at: datetime

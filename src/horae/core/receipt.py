@@ -171,7 +171,7 @@ def coded(words: str, code: ReasonCode) -> Reason:
     return words if isinstance(words, Reason) else Reason(code, words)
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Struct, frozen=True, gc=False):
     """What was decided about one planned moment, or about a range of them."""
 
     key: str
@@ -183,7 +183,7 @@ class Receipt(Struct, frozen=True):
     count: int = 1
 
 
-class Filed(Struct, frozen=True):
+class Filed(Struct, frozen=True, gc=False):
     """A receipt as the ledger keeps it.
 
     `attempts` counts the runs that were let go or could not be made, `deaths` the engines that died
