@@ -1300,7 +1300,7 @@ class DueSuite:
         rule = AfterRule((Occasion.FAILED, Occasion.STUCK), "digest")
         mark = Mark("alert", "Alert", "after failed, stuck of digest", "")
         alert = Scanned(mark, Entry("alert", Origin("plan.org", 9), "Alert", rule))
-        await scanned(ledger, "org", [*plan(workflow('Say "rule":{"after":')), alert])
+        await scanned(ledger, "org", [*plan(workflow('Say "rule":{"kind":"after"')), alert])
         [found] = await ledger.followers()
         assert isinstance(found.item, Entry)
         assert (found.mark, found.item.rule, found.next_at) == (mark, rule, None)

@@ -39,11 +39,12 @@ from horae.core.receipt import ReasonCode, Status
 from horae.core.source import Scan
 from horae.errors import Exit
 from horae.store import database
+from horae.store.codec import write_entry
 from horae.store.lock import DataLockedError
 from horae.store.sql import migrations, queries, theme
 from horae.store.sqlite import SqliteLedger, restore, start_afresh
 from scale import scaled
-from store.ledger_0_1 import put_into, verify
+from store.ledger_0_1 import ENTRIES, put_into, verify
 from store.ledger_suite import (
     DAY,
     HOUR,
@@ -410,6 +411,25 @@ async def test_a_ledger_of_version_0_1_opens_with_the_same_entries_and_next_time
     ledger = await opened(tmp_path / "data")
     try:
         await verify(ledger)
+        # Each text is what is written today.
+        specs = "SELECT spec FROM entry WHERE spec IS NOT NULL ORDER BY number"
+        with closing(sqlite3.connect(database_in(tmp_path / "data"))) as raw:
+            assert [row[0] for row in raw.execute(specs)] == [*map(write_entry, ENTRIES)]
+    finally:
+        await ledger.close()
+
+
+@story
+async def test_a_backup_of_version_0_1_is_restored(tmp_path: Path) -> None:
+    put_into(tmp_path / "old")
+    await filled(tmp_path / "data")
+    await restore(tmp_path / "data", database_in(tmp_path / "old"), now=NOW)
+    ledger = await opened(tmp_path / "data")
+    try:
+        found = {each.mark.title: each.item for each in await ledger.entries()}
+        kept = [each for each in found.values() if isinstance(each, Entry)]
+        assert [each.rule for each in kept] == [each.rule for each in ENTRIES]
+        assert [each.policy for each in kept] == [each.policy for each in ENTRIES]
     finally:
         await ledger.close()
 

@@ -1,34 +1,33 @@
 """How moments, rules and policies are written down in a ledger, and how its rows are read.
 
 A moment is a whole number of microseconds since 1970 in UTC: exact, small, and in
-order. A rule and a policy are JSON with only what differs from the default, so that
-the same entry always gives the same text.
+order. A rule and a policy are their structs as JSON, with only what differs from the
+default, so that the same entry always gives the same text.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, wraps
 from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, Final, TypeVar, assert_never, overload
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
+from msgspec import MsgspecError, Struct, to_builtins
+from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
 from horae.core.entry import (
+    DEFAULT,
     PROPERTIES,
-    AfterRule,
     CadenceRule,
-    CronRule,
     Entry,
-    Occasion,
-    OnceRule,
-    OnDemandRule,
     Origin,
     Pause,
     Policy,
     RepeaterRule,
-    Retry,
+    Rule,
     Unarmed,
     Work,
 )
@@ -37,20 +36,24 @@ from horae.core.ports import DueEntry, Event, LedgerDamagedError, Listed, Proces
 from horae.core.project import next_time, unpaused
 from horae.core.receipt import Filed, Reason, Receipt, Status
 from horae.timing.cron import Cron
-from horae.timing.repeater import RepeaterKind, parse_repeater
+from horae.timing.repeater import RepeaterKind
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Mapping
 
-    from horae.core.entry import Rule
-
-    _Spec = tuple[Rule, Work, tuple[str, ...], Policy, str, datetime | None]
-
 _Read = TypeVar("_Read")
-_UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+_UNREADABLE: Final = (
+    MsgspecError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TINY: Final = timedelta(microseconds=1)
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
 
 
@@ -95,100 +98,19 @@ def compact_words(**words: str) -> str:
     return f"{{{','.join(pairs)}}}"
 
 
-# Thousands of entries have one policy, and many have one rule.
-@lru_cache(maxsize=1024)
-def write_policy(policy: Policy) -> str:
-    return compact(_policy_data(policy))
+class _Spec(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What an entry is: the text of one is what is written of this."""
+
+    rule: Rule
+    zone: str
+    work: Work = Work.WORKFLOW
+    agents: tuple[str, ...] = ()
+    policy: Policy = DEFAULT
+    deadline: datetime | None = None
 
 
-@lru_cache(maxsize=1024)
-def read_policy(text: str) -> Policy:
-    return _policy(json.loads(text))
-
-
-def write_entry(entry: Entry) -> str:
-    """Return what an entry is: its rule, work, agents, policy, zone and deadline, as text.
-
-    What a cadence has counted is not part of it: that changes without anybody writing it.
-    """
-    data: dict[str, object] = {"rule": _rule_data(entry.rule), "zone": entry.zone}
-    if entry.work is not Work.WORKFLOW:
-        data["work"] = entry.work
-    if entry.agents:
-        data["agents"] = entry.agents
-    if entry.policy != Policy():
-        data["policy"] = _policy_data(entry.policy)
-    if entry.deadline is not None:
-        data["deadline"] = micros(entry.deadline)
-    return compact(data)
-
-
-def read_rule(text: str) -> Rule:
-    return _read_spec(text)[0]
-
-
-def write_agents(agents: tuple[str, ...]) -> str:
-    return _ENCODER.encode(agents) if agents else "[]"
-
-
-@lru_cache(maxsize=1024)
-def read_agents(text: str) -> tuple[str, ...]:
-    return tuple(json.loads(text))
-
-
-def clock_of(entry: Entry) -> tuple[object, ...]:
-    """Return what else decides the moments of an entry, besides its rule as it is written."""
-    return entry.zone, *(each.of(entry.policy) for each in PROPERTIES if each.decides_times)
-
-
-# A loop reads the same entries again and again, and most plans use few rules.
-@lru_cache(maxsize=65_536)
-def _read_spec(text: str) -> _Spec:
-    """Return rule, work, agents, policy, zone and deadline."""
-    data = json.loads(text)
-    return (
-        _rule(data["rule"]),
-        Work(data.get("work", Work.WORKFLOW)),
-        tuple(data.get("agents", ())),
-        _policy(data.get("policy", {})),
-        data["zone"],
-        moment(data.get("deadline")),
-    )
-
-
-def _rule_data(rule: Rule) -> dict[str, object]:
-    """Return a rule as plain data; its kind is the name that comes first in the docs."""
-    match rule:
-        case CronRule(crons):
-            return {"cron": [[cron.expression, cron.zone] for cron in crons]}
-        case RepeaterRule(anchor, repeater):
-            return {"repeater": str(repeater), "anchor": anchor.isoformat()}
-        case OnceRule(at, delay):
-            return {"once": micros(at), "delay": delay}
-        case CadenceRule(base, first_at):
-            return {"cadence": _micros_of(base), "first": micros(first_at)}
-        case OnDemandRule():
-            return {}
-        case AfterRule(occasions, of):
-            return {"after": occasions, "of": of}
-        case _:
-            assert_never(rule)
-
-
-def _rule(data: dict[str, Any]) -> Rule:
-    match data:
-        case {"cron": crons}:
-            return CronRule(tuple(_cron(text, zone) for text, zone in crons))
-        case {"repeater": repeater, "anchor": anchor}:
-            return RepeaterRule(datetime.fromisoformat(anchor), parse_repeater(repeater))
-        case {"once": at, "delay": delay}:
-            return OnceRule(moment(int(at)), delay)
-        case {"cadence": base, "first": first}:
-            return CadenceRule(_length(base), moment(int(first)))
-        case {"after": occasions, "of": of}:
-            return AfterRule(tuple(map(Occasion, occasions)), of)
-        case _:
-            return OnDemandRule()
+def _cron_data(cron: Cron) -> tuple[str, str]:
+    return cron.expression, cron.zone
 
 
 @lru_cache(maxsize=4096)
@@ -197,40 +119,56 @@ def _cron(text: str, zone: str) -> Cron:
     return Cron(text, zone=zone)
 
 
-def _micros_of(length: timedelta) -> int:
-    return length // _TINY
+_WRITER: Final = Encoder(enc_hook=_cron_data)
+_SPECS: Final = Decoder(_Spec, dec_hook=lambda _, pair: _cron(*pair))
+_POLICIES: Final = Decoder(Policy)
 
 
-def _length(number: int) -> timedelta:
-    return timedelta(microseconds=number)
+def as_text(data: object) -> str:
+    try:
+        return _WRITER.encode(data).decode()
+    except UnicodeEncodeError:  # half a surrogate pair is spelled out, as in `plain`
+        data = to_builtins(data, enc_hook=_cron_data)
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        return _HALF.sub(lambda half: rf"\\u{ord(half[0]):04x}", text)
 
 
-# How values of a type are written, and read; others are written as they are.
-_VALUES: Final[Mapping[object, tuple[Callable[[Any], object], Callable[[Any], object]]]] = {
-    timedelta: (_micros_of, _length),
-    datetime: (micros, moment),
-    Retry: (
-        lambda retry: [retry.attempts, _micros_of(retry.wait)],
-        lambda pair: Retry(pair[0], _length(pair[1])),
-    ),
-}
+def write_policy(policy: Policy) -> str:
+    return "{}" if policy is DEFAULT else as_text(policy)
 
 
-def _policy_data(policy: Policy) -> dict[str, object]:
-    data = {}
-    for each in PROPERTIES:
-        if (value := each.of(policy)) != each.default:
-            data[each.option] = _VALUES[each.type][0](value) if each.type in _VALUES else value
-    return data
+def read_policy(text: str) -> Policy:
+    return DEFAULT if text == "{}" else _POLICIES.decode(text)
 
 
-def _policy(data: dict[str, Any]) -> Policy:
-    values: dict[str, Any] = {}
-    for each in PROPERTIES:
-        if (value := data.get(each.option)) is not None:
-            read = _VALUES[each.type][1] if each.type in _VALUES else each.type
-            values[each.name] = read(value)
-    return Policy(**values)
+def write_entry(entry: Entry) -> str:
+    """Return what an entry is: its rule, zone, work, agents, policy and deadline, as text.
+
+    What a cadence has counted is not part of it: that changes without anybody writing it.
+    """
+    rule = entry.rule
+    if isinstance(rule, CadenceRule):
+        rule = CadenceRule(rule.base, rule.first_at)
+    policy = DEFAULT if entry.policy == DEFAULT else entry.policy
+    spec = _Spec(rule, entry.zone, entry.work, entry.agents, policy, entry.deadline)
+    return as_text(spec)
+
+
+def read_rule(text: str) -> Rule:
+    return _SPECS.decode(text).rule
+
+
+def write_agents(agents: tuple[str, ...]) -> str:
+    return _ENCODER.encode(agents) if agents else "[]"
+
+
+def read_agents(text: str) -> tuple[str, ...]:
+    return () if text == "[]" else tuple(json.loads(text))
+
+
+def clock_of(entry: Entry) -> tuple[object, ...]:
+    """Return what else decides the moments of an entry, besides its rule as it is written."""
+    return entry.zone, *(each.of(entry.policy) for each in PROPERTIES if each.decides_times)
 
 
 # Rows
@@ -294,8 +232,8 @@ def item_of(row: sqlite3.Row) -> Entry | Unarmed:
 
 @_read("entry")
 def entry_of(row: sqlite3.Row) -> Entry:
-    spec = _read_spec(row["spec"])
-    rule = spec[0]
+    spec = _SPECS.decode(row["spec"])
+    rule = spec.rule
     if isinstance(rule, CadenceRule):
         rule = CadenceRule(rule.base, rule.first_at, *_counts(row))
     return Entry(
@@ -303,7 +241,11 @@ def entry_of(row: sqlite3.Row) -> Entry:
         Origin(row["file"], row["line"]),
         row["title"],
         rule,
-        *spec[1:],
+        spec.work,
+        spec.agents,
+        spec.policy,
+        spec.zone,
+        spec.deadline,
         row["digest"],
         row["number"],
         moment(row["accounted_to"]),

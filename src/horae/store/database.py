@@ -20,6 +20,7 @@ from horae.core.ports import (
     LedgerNewerError,
     LedgerWriteError,
 )
+from horae.store import recode
 from horae.store.sql import migrations
 
 if TYPE_CHECKING:
@@ -225,6 +226,9 @@ def _check_pages(connection: sqlite3.Connection, place: str, how: str = "quick_c
 
 def migrate(connection: sqlite3.Connection, *, seal: Seal | None = None) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version < len(migrations()):
+        connection.create_function("recode_entry", 1, recode.entry, deterministic=True)
+        connection.create_function("recode_policy", 1, recode.policy, deterministic=True)
     for number, script in enumerate(migrations()[version:], start=version + 1):
         if version and seal is not None and script.startswith(_SEAL):
             seal(connection)  # before the version: killed in the middle it begins again

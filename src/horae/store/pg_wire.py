@@ -7,6 +7,7 @@ connection that has failed is closed, and the next call opens another.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from horae.core.ports import (
     LedgerNewerError,
     LedgerWriteError,
 )
+from horae.store import recode
 from horae.store.sql import migrations
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _IN_TRANSACTION: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
 _WRITE_LIKE: Final = "write it like postgresql://user@host:5432/database"
 _LOCK: Final = 0x486F7261  # "Hora": whoever changes a schema holds it
+_RECODE: Final = "-- recode\n"  # what a migration begins with after which texts are written anew
+_CHUNK: Final = 5000  # of them in one statement
 _WAIT: Final = 5.0  # seconds in which a server must let a listener in, and answer
 _ALIVE: Final[dict[str, Any]] = {
     "keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3
@@ -421,7 +425,11 @@ def migrate(wire: PostgresConnection) -> None:
                 if _version(wire) == version:  # nobody else has done it meanwhile
                     if version == 0:
                         wire.script(f'CREATE SCHEMA IF NOT EXISTS "{wire.address.schema}"')
-                    wire.script(migrations(DIALECT)[version])
+                    script = migrations(DIALECT)[version]
+                    wire.script(script)
+                    if script.startswith(_RECODE):
+                        _recode(wire, "entry", "spec", recode.entry)
+                        _recode(wire, "receipt", "policy", recode.policy)
                     wire.execute("UPDATE term SET version = :version", {"version": version + 1})
                 wire.script("COMMIT")
             except BaseException as error:
@@ -436,6 +444,22 @@ def migrate(wire: PostgresConnection) -> None:
                     remedy="run `horae cluster migrate` once with a role that can create tables",
                 ) from None
     refuse_newer(wire.address, version)
+
+
+def _recode(
+    wire: PostgresConnection, table: str, column: str, recoded: Callable[[str], str]
+) -> None:
+    """Write the texts of a column anew, some at a time: no statement is to take long."""
+    some = f"SELECT number, {column} FROM {table} WHERE number > :last AND {column} <> '{{}}'"  # noqa: S608
+    some += f" ORDER BY number LIMIT {_CHUNK}"
+    change = f"UPDATE {table} SET {column} = new.value"  # noqa: S608
+    change += " FROM jsonb_each_text(CAST(:texts AS jsonb)) AS new"
+    change += " WHERE number = CAST(new.key AS bigint)"
+    last = 0
+    while rows := wire.execute(some, {"last": last}).fetchall():
+        texts = {str(row[0]): recoded(row[1]) for row in rows}
+        wire.execute(change, {"texts": json.dumps(texts)})
+        last = rows[-1][0]
 
 
 def _version(wire: PostgresConnection) -> int:

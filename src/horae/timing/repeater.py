@@ -9,11 +9,12 @@ wall time of the stamp, make a grid: the anchor, the anchor shifted once, twice,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
 
 from horae.errors import ScheduleError
 from horae.timing.cron import month_length
@@ -76,8 +77,7 @@ _MONTHS: Final = {Unit.MONTH: 1, Unit.YEAR: 12}
 _ABOUT: Final = {**_FIXED, Unit.MONTH: timedelta(days=30.4), Unit.YEAR: timedelta(days=365.25)}
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     count: int
     unit: Unit
 
@@ -85,8 +85,7 @@ class Interval:
         return f"{self.count}{self.unit}"
 
 
-@dataclass(frozen=True, slots=True)
-class Repeater:
+class Repeater(Struct, frozen=True, omit_defaults=True):
     kind: RepeaterKind
     count: int
     unit: Unit

@@ -25,7 +25,7 @@ SELECT * FROM entry WHERE file = :file AND line = :line ORDER BY gone_at IS NOT 
 -- name: followers
 -- What is armed and follows others; said so that the small index of them is used.
 SELECT * FROM entry
-WHERE instr(spec, '"rule":{"after":') > 0 AND gone_at IS NULL AND paused_at IS NULL
+WHERE instr(spec, '"rule":{"kind":"after"') > 0 AND gone_at IS NULL AND paused_at IS NULL
 ORDER BY number;
 
 -- name: files
