@@ -145,7 +145,7 @@ class Book:
         return self.execute(self.sql[query], _written(values)).fetchone()
 
     def every(self, read: Callable[[sqlite3.Row], T], query: str, /, **values: Any) -> list[T]:
-        return [read(row) for row in self.execute(self.sql[query], _written(values))]
+        return [*map(read, self.execute(self.sql[query], _written(values)))]
 
     def one(self, read: Callable[[sqlite3.Row], T], query: str, /, **values: Any) -> T | None:
         row = self.row(query, **values)
