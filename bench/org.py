@@ -195,18 +195,6 @@ def _emacs(emacs: str, text: str, size: int) -> None:
         )
 
 
-def read_again(size: int) -> None:
-    """Print what is saved when one section of a known plan has changed."""
-    text = plan(size)
-    known = read(text)
-    middle = text.index("\n:OWNER: ", size // 2)
-    changed = f"{text[:middle]}\n:NEW: line{text[middle:]}"
-    cold = best(lambda: read(changed))
-    again = best(lambda: read(changed, was=known))
-    print(f"\nread again, one section changed, {size / MB:.0f} MB")
-    print(f"  cold {cold:.4f} s   again {again:.4f} s   {cold / again:.1f}×")
-
-
 def memory(size: int) -> None:
     """Print the peak memory of reading the same file, each reader in a process of its own."""
     ours = _peak("horae", size) - _peak("horae", 0)
@@ -258,11 +246,9 @@ def main(arguments: list[str]) -> None:
         case ["--quick"]:
             cost_per_byte([MB // 10, MB])
             against_peers([MB // 10])
-            read_again(MB)
         case _:
             cost_per_byte([MB // 10, MB, 10 * MB, 100 * MB])
             against_peers([MB, 10 * MB])
-            read_again(10 * MB)
             memory(10 * MB)
 
 

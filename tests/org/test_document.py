@@ -72,11 +72,9 @@ def test_reading_gives_the_text_back_and_every_part_knows_its_place(text: str) -
 
 def test_no_input_makes_a_reader_raise_or_lose_a_character() -> None:
     random = Random(20260606)
-    known: Plan | None = None
     for _ in range(scaled(100_000)):
         text = text_from(random)
-        known = read(text, was=known)
-        assert known.text() == text
+        assert read(text).text() == text
         horae.query(text)
         horae.tangle(text)
         horae.validate(text)
@@ -91,27 +89,10 @@ def test_every_example_is_given_back_byte_for_byte(path: Path) -> None:
     assert_spans_are_exact(plan)
 
 
-def test_a_section_that_did_not_change_is_not_read_again() -> None:
-    old = read("* A\n* B\nSCHEDULED: <2026-06-06>\n* C\n")
-    new = read("* New\n* C\n* B\nmore\n* A\n", was=old)
-    assert [headline.title for headline in new.headlines] == ["New", "C", "B", "A"]
-    assert new.headlines[1] is old.headlines[2]
-    assert new.headlines[2] is not old.headlines[1]
-    assert new.headlines[3] is old.headlines[0]
-
-
-@given(texts, texts)
-@settings(max_examples=scaled(300, few=60))
-def test_reading_again_gives_what_reading_afresh_gives(before: str, after: str) -> None:
-    assert read(after, was=read(before)) == read(after)
-
-
-def test_new_states_make_every_section_be_read_again() -> None:
-    old = read("* NEXT Sow\n")
-    new = read("* NEXT Sow\n#+TODO: NEXT | DONE\n", was=old)
-    assert old.headlines[0].state is None
-    assert new.headlines[0].state == "NEXT"
-    assert read("#+TODO: NEXT |\n* NEXT Sow\n", was=old).headlines[0].state == "NEXT"
+def test_states_count_wherever_in_the_file_they_are_declared() -> None:
+    assert read("* NEXT Sow\n").headlines[0].state is None
+    assert read("* NEXT Sow\n#+TODO: NEXT | DONE\n").headlines[0].state == "NEXT"
+    assert read("#+TODO: NEXT |\n* NEXT Sow\n").headlines[0].state == "NEXT"
 
 
 def test_a_state_line_inside_a_block_declares_nothing() -> None:

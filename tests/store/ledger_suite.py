@@ -510,7 +510,7 @@ class DecideSuite:
         # A file that cannot be read is not what its entries were read from.
         [again] = plan(workflow("B", body="Other.\n"), file="b.org")
         assert await commits(Scan((one, again), index=index), commit="no") == ["c0ffee", None]
-        broken = Scan((), standing=("a.org", "b.org"), index={"a.org": "1", "b.org": "2"})
+        broken = Scan((), standing=("a.org", "b.org"), index={"a.org": "1"})
         assert await commits(broken, "a.org", "b.org", commit="bad") == ["c0ffee", None]
 
     @story

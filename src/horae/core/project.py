@@ -87,8 +87,9 @@ def _after_pause(entry: Entry, until: datetime) -> Stretch:
 def next_moment(entry: Entry, after: datetime) -> Moment | None:
     if not isinstance(entry.rule, rules.CronRule) or entry.pause is not None:
         return next(project(entry, after, _FAR), None)
-    at = next_time(entry, after)
-    return None if at is None else Moment(at, f"cron:{key_time(at)}")
+    start, end = entry.policy.clip(after, _FAR)
+    moment = _first_of_cron(entry.rule.crons, _in_utc(start))
+    return None if moment is None or moment.at > end else moment
 
 
 def next_time(entry: Entry, after: datetime) -> datetime | None:
@@ -97,13 +98,21 @@ def next_time(entry: Entry, after: datetime) -> datetime | None:
         coming = next(project(entry, after, _FAR), None)
         return None if coming is None or coming.is_estimate else coming.at
     start, end = entry.policy.clip(after, _FAR)
-    at = _first_of_cron(entry.rule.crons, _in_utc(start))
+    at = _after_of_cron(entry.rule.crons, _in_utc(start))
     return None if at is None or at > end else at
 
 
 # Thousands that come due together follow a few rules, and each is asked of twice.
 @lru_cache(maxsize=8192)
-def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> datetime | None:
+def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
+    at = _after_of_cron(crons, after)
+    return None if at is None else Moment(at, f"cron:{key_time(at)}")
+
+
+def _after_of_cron(crons: tuple[Cron, ...], after: datetime) -> datetime | None:
+    if len(crons) == 1:
+        at = crons[0].next(after)
+        return None if at is None else at.astimezone(UTC)
     found = [at.astimezone(UTC) for cron in crons if (at := cron.next(after)) is not None]
     return min(found, default=None)
 

@@ -47,10 +47,11 @@ class Scanned(NamedTuple):
 class Scan:
     """What a source holds at one moment, and what was in the way of seeing all of it.
 
-    `standing` names what was not read, as it is unchanged or unreadable: a file, a directory (it
-    ends in a slash) or, empty, everything. `index` says by what each file is known; `is_still`
-    whether a file is as it was then. `is_bare`: the plan root holds no file that could hold
-    entries (None: unknown). `broken` are files that could not be understood, and why.
+    `standing` names what is not told again, as it is unchanged or unreadable: a file, a directory
+    (it ends in a slash) or, empty, everything. `index` says by what each file is known, save those
+    that cannot be read; `is_still` whether a file is as it was then. `is_bare`: the plan root holds
+    no file that could hold entries (None: unknown). `broken` are files that could not be
+    understood, and why.
     """
 
     entries: tuple[Scanned, ...]

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.core.source import Scan, unexpected
 from horae.errors import HoraeError
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 _SECOND: Final = 10**9  # in the unit of stamps
 _SLASH: Final = re.compile("/")
-Kept = TypeVar("Kept")
 Stamp: TypeAlias = "tuple[int, ...]"
 
 
 @dataclass
-class FileCache(Generic[Kept]):
-    """The files beneath a root that hold entries, each read only if it has changed.
+class FileCache:
+    """The files beneath a root that hold entries, each understood only if its bytes have changed.
 
-    *reader* names the code and the zone that a file was understood by. *understand* gives what is
-    worth keeping for the next time, and the entries; what it raises is a problem of that file.
+    *reader* names the code and the zone that a file was understood by; what *understand* raises is
+    a problem of that file. A file is known by its bytes, and once they are surely those that its
+    stamp stands for, by its stamp: then it is not even read.
     """
 
     root: StrPath
     reader: str
-    understand: Callable[[Content, str, Kept | None], tuple[Kept, tuple[Scanned, ...]]]
+    understand: Callable[[Content, str], Iterable[Scanned]]
     suffixes: tuple[str, ...] = (".org",)
     is_flat: bool = False
     prefix: str = ""
@@ -45,7 +45,7 @@ class FileCache(Generic[Kept]):
     def __post_init__(self) -> None:
         self._root = os.fspath(self.root).rstrip("/") or "/"
         self._top = f"{self._root.rstrip('/')}/"
-        self._pages: dict[str, _CachedFile[Kept]] = {}
+        self._looked: dict[str, str] = {}  # the stamp and the bytes that were last read
 
     def look(self, index: Mapping[str, str]) -> Scan:
         """Return what stands in the files, save those that *index* knows as they are."""
@@ -64,16 +64,28 @@ class FileCache(Generic[Kept]):
             hidden.append(in_the_way)
             blocked.add(f"{self._inner_name(in_the_way.raw_path)}/")
         broken: dict[str, str] = {}
-        standing: dict[str, str] = {}
-        pages: dict[str, _CachedFile[Kept]] = {}
-        for path in found.plans:
-            file = self._file(path)
+        entries: list[Scanned] = []
+        standing: list[str] = []
+        known: dict[str, str] = {}  # of what could not be read nothing is known
+        seen: dict[str, str] = {}
+        looked: dict[str, tuple[str, str]] = {}
+        for file, path in {self._file(path): path for path in found.plans}.items():
+            was = index.get(file)
             try:
                 stamp = _stamp(path)
-                if index.get(file) == self._known_as(stamp):
-                    standing[file] = index[file]
-                else:
-                    pages[file] = self._read(path, file, stamp)
+                known_as = by_stamp = self._known_as(*stamp)
+                if was != by_stamp:
+                    content = read.read_plan(path, root=self._root, limit=self.limit)
+                    by_bytes = self._known_as(content.digest)
+                    # File systems tell time in steps: two saves within one look the same from
+                    # outside. So a stamp is believed only once a second look found the same bytes,
+                    # and one in whole seconds never: there, the step is longer than we wait.
+                    is_sure = self._looked.get(file) == f"{by_stamp} {by_bytes}"
+                    if not is_sure or stamp[-1] % _SECOND == 0:
+                        known_as = by_bytes
+                    if was != by_bytes:
+                        entries += self._entries(content, file)
+                    looked[file] = by_stamp, by_bytes
             except _UnderstandError as error:
                 cause = error.cause
                 problems.append(cause)
@@ -82,16 +94,18 @@ class FileCache(Generic[Kept]):
             except HoraeError as error:  # also one that went, or is being replaced, as we looked
                 problems.append(error)
                 blocked.add(file)
-        trusted = {file: page.stamp for file, page in pages.items() if page.is_trusted}
-        # Of what could not be read nothing is known by which it could be told again.
-        known = standing | {file: self._known_as(stamp) for file, stamp in trusted.items()}
-        seen = standing | {file: self._known_as(page.stamp) for file, page in pages.items()}
-        keep = {*standing, *_covered(self._pages, blocked)}
+            else:
+                known[file], seen[file] = known_as, by_stamp
+                if was == by_stamp or was == looked[file][1]:
+                    standing.append(file)
+        keep = {*standing, *_covered(self._looked, blocked)}
         # At once and at the end: a scan that is given up while its thread goes on disturbs
-        # none that comes after it.
-        self._pages = {file: page for file, page in self._pages.items() if file in keep} | pages
+        # none that comes after it. And as new texts: those from between the entries would keep
+        # the memory of the entries from being given back.
+        kept = {file: was for file, was in self._looked.items() if file in keep}
+        self._looked = kept | {file: " ".join(both) for file, both in looked.items()}
         return Scan(
-            tuple(each for page in pages.values() for each in page.entries),
+            tuple(entries),
             (*standing, *sorted(blocked)),
             tuple(problems),
             known,
@@ -102,7 +116,7 @@ class FileCache(Generic[Kept]):
 
     def _obstacles(self, index: Mapping[str, str], found: PlanFiles) -> Iterable[PlanFileError]:
         """Return what stands in the way to files known so far, to which no directory leads."""
-        gone = {*self._pages, *index}.difference(map(self._file, found.plans))
+        gone = {*self._looked, *index}.difference(map(self._file, found.plans))
         paths = (f"{self._top}{name.removeprefix(self.prefix)}" for name in sorted(gone))
         above = dict.fromkeys(map(os.path.dirname, paths))
         ways = (read.obstacle(each, root=self._root) for each in above)
@@ -116,31 +130,18 @@ class FileCache(Generic[Kept]):
             stamp = _stamp(f"{self._top}{file.removeprefix(self.prefix)}")
         except HoraeError:
             return False
-        return seen.get(file) == self._known_as(stamp)
+        return seen.get(file) == self._known_as(*stamp)
 
-    def _read(self, path: str, file: str, stamp: Stamp) -> _CachedFile[Kept]:
-        was = self._pages.get(file)
-        is_unmoved = was is not None and was.stamp == stamp
-        if was is not None and is_unmoved and was.is_trusted:
-            return was
-        content = read.read_plan(path, root=self._root, limit=self.limit)
-        digest = content.digest
-        if was is not None and was.digest == digest:
-            # File systems tell time in steps: two saves within one look the same from
-            # outside. So a stamp is believed only once a second look found the same bytes,
-            # and one in whole seconds never: there, the step is longer than we wait.
-            is_trusted = is_unmoved and stamp[-1] % _SECOND != 0
-            return was._replace(stamp=stamp, is_trusted=is_trusted)
+    def _entries(self, content: Content, file: str) -> Iterable[Scanned]:
         try:
-            kept, entries = self.understand(content, file, None if was is None else was.kept)
+            return self.understand(content, file)
         except HoraeError as error:
             raise _UnderstandError(error) from error
         except Exception as error:  # a bug of ours; it is told as a problem of this file
-            raise _UnderstandError(PlanFileError(path, unexpected(error))) from error
-        return _CachedFile(stamp, digest, kept, entries)
+            raise _UnderstandError(PlanFileError(content.path, unexpected(error))) from error
 
-    def _known_as(self, stamp: Stamp) -> str:
-        return " ".join((self.reader, *map(str, stamp)))
+    def _known_as(self, *signs: object) -> str:
+        return " ".join((self.reader, *map(str, signs)))
 
     def _inner_name(self, path: str) -> str:
         """Return the name that a path has from the root; the root, and what is above, has none."""
@@ -151,14 +152,6 @@ class _UnderstandError(Exception):
     def __init__(self, cause: HoraeError) -> None:
         self.cause = cause
         super().__init__(str(cause))
-
-
-class _CachedFile(NamedTuple, Generic[Kept]):
-    stamp: Stamp
-    digest: str
-    kept: Kept
-    entries: tuple[Scanned, ...]
-    is_trusted: bool = False
 
 
 def _stamp(path: str) -> Stamp:

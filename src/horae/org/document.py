@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.org.collector import LARGE, collector_paused
 from horae.org.headline import read_headline
-from horae.org.plan import DEFAULT_STATES, Headline, Plan, States
+from horae.org.plan import DEFAULT_STATES, Plan, States
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,22 +19,17 @@ _STATE_LINE: Final = re.compile(r"#\+(?:todo|seq_todo|typ_todo):", re.IGNORECASE
 _STATE_KEYS: Final = frozenset({"TODO", "SEQ_TODO", "TYP_TODO"})
 
 
-def read(text: str, *, was: Plan | None = None) -> Plan:
-    """Return the plan that *text* says; sections it shares with *was* are reused."""
+def read(text: str) -> Plan:
     first = _FIRST_HEADLINE.match(text)
     starts = [first.end()] if first else []
     starts.extend([found.start() + 1 for found in _NEXT_HEADLINE.finditer(text)])
     states = _states(text, starts)
     words, stops = states.all, [*starts, len(text)][1:]
-    known: dict[str, Headline] = {}
-    if was is not None and was.states == states:
-        known = {headline.text: headline for headline in was.headlines}
     with collector_paused(when=len(text) > LARGE):
-        sections = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
-        if known:
-            headlines = [known.get(each) or read_headline(each, words) for each in sections]
-        else:
-            headlines = [read_headline(section, words) for section in sections]
+        headlines = [
+            read_headline(text[start:stop], words)
+            for start, stop in zip(starts, stops, strict=True)
+        ]
         return Plan(text[: starts[0]] if starts else text, tuple(headlines), states)
 
 

@@ -114,9 +114,8 @@ class _ScanScope:
         return file in self._files or file.startswith(self._folders)
 
     def is_as_it_was(self, file: str) -> bool:
-        """Tell whether a file was not read because it has not changed."""
-        known_as = self.was.get(file)
-        return known_as is not None and known_as == self.index.get(file) and self.stands(file)
+        """Tell whether a file stands as it is known; of one that cannot be read nothing is."""
+        return file in self.was and file in self.index and self.stands(file)
 
     def misses(self, row: sqlite3.Row) -> bool:
         """Tell whether an entry should have been seen: a file that cannot be read hides its own."""

@@ -128,11 +128,11 @@ class BoardSource:
         except PlanFileError:
             return None
 
-    def _understand(self, content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
+    def _understand(self, content: Content, file: str) -> tuple[Scanned, ...]:
         task = card_of(content).task
         self._ids[file] = task.id
         # The clock is asked after the read, so that no trigger lies between the two.
-        return None, (*_recurring(task, content, file, self._clock()), *_open(task, content, file))
+        return (*_recurring(task, content, file, self._clock()), *_open(task, content, file))
 
 
 class Hours(NamedTuple):
@@ -147,7 +147,7 @@ def hours_of(board: Board, *, now: datetime) -> Hours:
     """Return what of a board has a time; a gate or net at a trigger to come is left out."""
     gates: list[core.Task] = []
 
-    def understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
+    def understand(content: Content, file: str) -> tuple[Scanned, ...]:
         task = card_of(content).task
         at = moment(task.scheduled_for)
         if at is not None and task.status not in CLOSED and not task.is_archived:
@@ -158,7 +158,7 @@ def hours_of(board: Board, *, now: datetime) -> Hours:
             if not is_told:
                 line = task.fields.places["scheduled_for"].line
                 gates.append(core.Task(Origin(file, line), task.title, at.astimezone(UTC), None))
-        return None, tuple(_recurring(task, content, file, now))
+        return tuple(_recurring(task, content, file, now))
 
     scan = board.cache(understand, "").look({})
     items = (each.item for each in scan.entries)
@@ -171,12 +171,12 @@ def check_board(board: Board, *, now: datetime, crew: Sequence[str] = ()) -> lis
     found: list[Diagnostic] = []
     files: dict[str, Task] = {}
 
-    def understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
+    def understand(content: Content, file: str) -> tuple[Scanned, ...]:
         task, problems = parse(content.text, name=file)
         found.extend(problems)
         if task is not None:
             files[file] = task
-        return None, ()
+        return ()
 
     def odd(file: str, field: str, severity: Severity, message: str, fix: str) -> None:
         places = files[file].fields.places

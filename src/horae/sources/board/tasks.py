@@ -16,11 +16,8 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
-from horae.core.entry import Origin, Unarmed
-from horae.core.identity import Mark
-from horae.core.source import Scanned
 from horae.errors import Exit, HoraeError
 from horae.files import read as files
 from horae.files.cache import FileCache
@@ -32,8 +29,11 @@ from horae.sources.board.recycle import Recycled, Stays
 from horae.sources.board.rules import Changes, Resolution, TaskStatuses, Value, check_depends_on
 from horae.sources.board.task import Task, byte_span, id_of, lines_of, parse, value_of
 
+if TYPE_CHECKING:
+    from horae.core.source import Scanned
+
 T = TypeVar("T")
-Understand: TypeAlias = "Callable[[Content, str, None], tuple[None, tuple[Scanned, ...]]]"
+Understand: TypeAlias = "Callable[[Content, str], tuple[Scanned, ...]]"
 
 TASKS: Final = "board/tasks"
 ELSEWHERE: Final = ".batty/team_config/board/tasks"  # of the tool that we take over from
@@ -169,6 +169,7 @@ class Board:
         self.limit = limit
         self.most = most
         self._cards: dict[str, Card] = {}
+        self._index: Mapping[str, str] = {}
         self._shelf = self.cache(self._understand, "tasks")
         above = os.path.dirname(self.directory)
         self._archive = f"{above}/archive" if above else "archive"
@@ -179,17 +180,19 @@ class Board:
         directory = f"{os.fspath(root).rstrip('/')}/{tasks.strip('/')}"
         return cls(directory, root=root, **limits)
 
-    def cache(self, understand: Understand, reader: str) -> FileCache[None]:
+    def cache(self, understand: Understand, reader: str) -> FileCache:
         prefix = f"{self.directory.removeprefix(self.top)}/"
         return FileCache(
             self.directory, reader, understand, (".md",), True, prefix, self.limit, self.most
         )
 
     def read(self) -> Cards:
-        scan = self._shelf.look({})
+        index = {file: known_as for file, known_as in self._index.items() if file in self._cards}
+        scan = self._shelf.look(index)
         if any(isinstance(problem, PlanMissingError) for problem in scan.problems):
             raise BoardMissingError(self.directory)
-        self._cards = {each.mark.address: self._cards[each.mark.address] for each in scan.entries}
+        self._index = scan.index
+        self._cards = {file: card for file, card in self._cards.items() if file in scan.index}
         cards = sorted(self._cards.values(), key=lambda card: (card.task.id, card.path))
         doubles = self._ambiguous(cards)
         return Cards(tuple(cards), (*scan.problems, *doubles), frozenset(self.archived()))
@@ -332,9 +335,9 @@ class Board:
         found = ((_number_in(name), f"{self._archive}/{name}") for name in names)
         return {number: path for number, path in found if number is not None}
 
-    def _understand(self, content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
+    def _understand(self, content: Content, file: str) -> tuple[Scanned, ...]:
         self._cards[file] = card_of(content)
-        return None, (Scanned(Mark(file, "", "", ""), Unarmed(file, Origin(file, 1), "", "")),)
+        return ()
 
     def _files(self) -> list[str]:
         try:

@@ -1,7 +1,7 @@
 """The org plans beneath a plan root, as a source of entries.
 
-Of a changed file the changed sections are parsed; after a restart, one that the ledger knows is
-not even read. A file that cannot be read keeps its last good entries and stops no other.
+Only a changed file is parsed, and of one that the ledger knows nothing is kept in memory. A file
+that cannot be read keeps its last good entries and stops no other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from horae.sources.plans.arming import scan_plan
 
 if TYPE_CHECKING:
     from horae.core.source import Scan, Scanned
-    from horae.org.plan import Plan
 
 # To be raised when the same plan would give other entries: what was read before is read again.
 READER: Final = 2
@@ -33,11 +32,8 @@ class OrgSource:
     def __init__(
         self, root: StrPath, *, zone_name: str = "UTC", limit: int = LIMIT, most: int = MOST
     ) -> None:
-        def understand(
-            content: Content, file: str, was: Plan | None
-        ) -> tuple[Plan, tuple[Scanned, ...]]:
-            plan = read(content.text, was=was)
-            return plan, tuple(scan_plan(plan, file=file, zone_name=zone_name))
+        def understand(content: Content, file: str) -> list[Scanned]:
+            return scan_plan(read(content.text), file=file, zone_name=zone_name)
 
         reader = f"org-{READER} {zone_name}"
         self._shelf = FileCache(root, reader=reader, understand=understand, limit=limit, most=most)
