@@ -178,7 +178,7 @@ def _receipts(
 _BUSY: Final = Reason(
     ReasonCode.OVERLAP_RUNNING, "the previous run was still running, and overlap is skip"
 )
-_DUE: Final = Reason(ReasonCode.DUE, "the scheduled time was reached")
+DUE: Final = Reason(ReasonCode.DUE, "the scheduled time was reached")
 
 
 def behind_words(status: Status, reason: str) -> Reason | None:
@@ -252,7 +252,7 @@ def _running(
             yield _receipt(entry, moment, Status.SKIPPED, blocked)
             continue
         late = now - moment.at
-        reason = _DUE
+        reason = DUE
         if late > GRACE and _is_delay(entry):
             words = f"the scheduled time was {_long(late)} ago; a delay stays due until it runs"
             reason = Reason(ReasonCode.DELAY_DUE, words)
@@ -287,13 +287,18 @@ def jitter(entry: Entry, key: str) -> timedelta:
 
 
 def _ended_at(entry: Entry, receipts: tuple[Receipt, ...], now: datetime) -> datetime | None:
-    rule = entry.rule
-    counts_from_end = isinstance(rule, rules.CadenceRule) or (
-        isinstance(rule, rules.RepeaterRule) and rule.repeater.kind is RepeaterKind.RESTART
-    )
-    if counts_from_end and not any(receipt.status is Status.WAITING for receipt in receipts):
-        return now
-    return entry.ended_at
+    is_waiting = any(receipt.status is Status.WAITING for receipt in receipts)
+    return now if counts_from_end(entry.rule) and not is_waiting else entry.ended_at
+
+
+def counts_from_end(rule: Rule) -> bool:
+    """Tell whether the next moment of a rule follows from the end of its last run."""
+    match rule:
+        case rules.CadenceRule():
+            return True
+        case rules.RepeaterRule(_, repeater):
+            return repeater.kind is RepeaterKind.RESTART
+    return False
 
 
 def _long(length: timedelta) -> str:
