@@ -9,7 +9,7 @@ import pytest
 
 from horae.cli.run import run
 from horae.cli.simulate import simulate as command
-from simulate.planted import PLANTED
+from horae.core.gate import Gate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,10 +66,13 @@ def test_a_rehearsal_is_data_in_a_pipe(plan: str, capsys: pytest.CaptureFixture[
 def test_a_broken_promise_is_told_with_its_last_events(
     plan: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    PLANTED[0].plant(monkeypatch)
-    code, _, err = call(capsys, plan, "--from", "2026-04-01", "--days", "5", "--table")
+    monkeypatch.setattr(Gate, "admit", lambda gate, **_: ([*gate._known.values()], []))
+    monkeypatch.setenv("HORAE_GATE_SLOTS", "1")
+    options = ("--from", "2026-04-01", "--days", "5", "--outage", "2026-04-02T00:20/12h")
+    code, out, err = call(capsys, plan, *options, "--table")
     assert code == 1
-    assert "horae: I3: run 1 was started" in err
+    assert out.endswith("a guarantee was broken\n")
+    assert "horae: I7: 2 runs are alive in 1 slots" in err
     assert "the last events:" in err
 
 

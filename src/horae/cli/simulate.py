@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
+from hashlib import sha256
 from itertools import chain, groupby
 from statistics import median
 from time import monotonic
@@ -18,13 +20,14 @@ import click
 from msgspec import structs
 
 from horae.cli import connection, moments, options, output as printing
-from horae.cli.output import Form, Output, echo, print_answer, print_rows
+from horae.cli.output import Form, Output, echo, print_json, print_line
 from horae.cli.plan_root import KnownEntries, PlanView, When
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
 from horae.core import decide, gate
 from horae.core.entry import Entry, Origin
 from horae.core.explain import stamp
+from horae.core.ports import Listed, receipts_of
 from horae.core.receipt import Filed, Status
 from horae.core.source import Scan, Scanned
 from horae.core.text import clock_text, moment_text, wall_text
@@ -44,6 +47,8 @@ _KEPT: Final = "no scheduled time was lost or run twice"
 _SHOWN: Final = 6  # so many receipts of a day have a line each
 _LAST: Final = 20  # runs of an entry that tell how long the next one takes
 _TIMED: Final = frozenset({Status.DONE, Status.NO_WORK, Status.FAILED})
+_RAN_WELL: Final = "ran"
+_FIRST: Final = (_RAN_WELL, "late", "failed")  # of the totals
 _RAN: Final = frozenset(
     {Status.DONE, Status.NO_WORK, Status.FAILED, Status.KILLED, Status.INTERRUPTED}
 )
@@ -116,7 +121,7 @@ class SimulatedReceipt(NamedTuple):
         what = filed.status.value
         if filed.status in _RAN:
             is_bad = filed.status not in {Status.DONE, Status.NO_WORK}
-            what = "late" if filed.lateness > decide.GRACE else "failed" if is_bad else "ran"
+            what = "late" if filed.lateness > decide.GRACE else "failed" if is_bad else _RAN_WELL
         return cls(filed.receipt.planned_at, what, filed.receipt.count, filed)
 
     def data(self, zone_name: str) -> dict[str, object]:
@@ -129,28 +134,29 @@ class SimulatedReceipt(NamedTuple):
         return {**times, **what, **where, **end, "reason_code": reason.code or None}
 
 
-class Days(NamedTuple):
-    simulation: Simulation
-    place: ZoneInfo
-    receipts: list[SimulatedReceipt]
-
-    def by_day(self) -> Iterator[tuple[date, list[SimulatedReceipt]]]:
-        for day, group in groupby(self.receipts, lambda each: local(each.at, self.place).date()):
-            yield day, list(group)
+class SimulatedDay(NamedTuple):
+    day: date
+    counts: Mapping[str, int]
+    odd: Sequence[SimulatedReceipt]  # all that did not run as planned
 
 
-async def _simulated(simulation: Simulation, history: PlanHistory) -> list[SimulatedReceipt]:
-    filed: list[Filed] = []
-    async with connection.opened(history.ledger(simulation.clock.now())) as ledger:
-        await simulation.run(ledger)
-        page = await ledger.receipts(limit=1000)
-        filed += page.receipts
-        while page.cursor is not None:
-            page = await ledger.receipts(limit=1000, cursor=page.cursor)
-            filed += page.receipts
-    simulation.check(filed)
-    filed.sort(key=lambda each: (each.receipt.planned_at, each.number))
-    return [SimulatedReceipt.of(each) for each in filed]
+def _by_day(receipts: Iterable[SimulatedReceipt], place: ZoneInfo) -> Iterator[SimulatedDay]:
+    for day, group in groupby(receipts, lambda each: local(each.at, place).date()):
+        counts, odd = Counter[str](), []
+        for each in group:
+            counts[each.what] += each.times
+            if each.what != _RAN_WELL:
+                odd.append(each)
+        yield SimulatedDay(day, counts, odd)
+
+
+async def _taken_over(
+    history: PlanHistory, items: Sequence[Scanned], *, now: datetime
+) -> tuple[list[Listed], list[Filed]]:
+    """Return what a ledger knows that has taken over the plans."""
+    async with connection.opened(history.ledger(now)) as ledger:
+        await ledger.scan(_ORG, Scan(tuple(items)), now=now, term=1, patience=timedelta(0))
+        return await ledger.entries(), await receipts_of(ledger, ())
 
 
 @click.command()
@@ -178,11 +184,9 @@ def simulate(
 ) -> int:
     """Simulate plans without running anything.
 
-    Show day by day what would run, run late, be coalesced or missed. Engine, rules and ledger
-    are the real ones with a simulated clock. If the plan has a ledger, pauses and last runs
-    count, and a run takes as long as the last ones took; else it ends at once.
-
-    An entry that runs every minute makes a simulation slow: shorten it with --days.
+    Show day by day what would run, run late, be coalesced or missed. Times, policies and slots
+    follow the rules of the engine. If the plan has a ledger, pauses and last runs count, and a
+    run takes as long as the last ones took; else it ends at once.
     """
     now, place = moments.moment_and_zone(start, tz=tz, root=plan_root(paths))
     sources = Sources(paths, output)
@@ -194,24 +198,33 @@ def simulate(
     settings = load(plan_root(paths))
     view = PlanView(paths, output, When(now, place.key), knows="ledger")
     history, items = PlanHistory.of(plans, view), [*chain.from_iterable(plans.values())]
-    span = (now.astimezone(UTC), timedelta(days=days))
     capacity = gate.Capacity(settings.gate_slots, settings.crew_max_concurrent)
     breaks = [_outage(each, place) for each in outages]
-    simulation = Simulation(items, *span, capacity, breaks, history.lengths)
-    with _progress(days, says=output.is_text) as show:
-
-        def tell(line: str) -> None:
-            show((simulation.clock.now() - simulation.start) / simulation.length)
-            if trace is not None:
-                trace.write(f"{line}\n")
-
-        simulation.trace = tell
-        receipts = asyncio.run(_simulated(simulation, history))
-    result = Days(simulation, place, receipts)
-    if output.form is Form.JSONL:
-        print_rows(output, [each.data(place.key) for each in receipts], lambda: None)
-    else:
-        print_answer(output, _data(result), lambda: _print_days(result))
+    start_at = now.astimezone(UTC)
+    known, filed = asyncio.run(_taken_over(history, items, now=start_at))
+    simulation = Simulation(
+        known,
+        start_at,
+        timedelta(days=days),
+        capacity,
+        filed=filed,
+        outages=breaks,
+        lengths=history.lengths,
+        trace=None if trace is None else lambda line: trace.write(f"{line}\n"),
+    )
+    receipts = map(SimulatedReceipt.of, simulation.run())
+    match output.form:
+        case Form.JSONL:
+            for each in receipts:
+                print_line(each.data(place.key))
+        case Form.JSON:
+            with _progress(days, says=False) as simulation.progress:
+                data = _data(simulation, receipts, place)
+            print_json(data)
+        case Form.TABLE:
+            with _progress(days, says=True) as simulation.progress:
+                lines = [*_lines(simulation, receipts, place)]
+            echo("\n".join(lines))
     if simulation.broken is not None and output.form is not Form.JSON:
         echo(f"horae: {simulation.broken}", err=True)
     if broken := sum(bool(one.broken) for one in items):
@@ -253,29 +266,31 @@ def _outage(text: str, place: ZoneInfo) -> Outage:
         raise click.UsageError(f"--outage {text}: {error}") from None
 
 
-def _print_days(days: Days) -> None:
-    simulation, name = days.simulation, days.place.key
+def _lines(
+    simulation: Simulation, receipts: Iterable[SimulatedReceipt], place: ZoneInfo
+) -> Iterator[str]:
     end = simulation.start + simulation.length
-    echo(f"{moment_text(simulation.start, name)} to {moment_text(end, name)}")
+    yield f"{moment_text(simulation.start, place.key)} to {moment_text(end, place.key)}"
     for outage in simulation.outages:
-        echo(f"no engine from {moment_text(outage.at, name)} for {format_duration(outage.length)}")
-    for day, group in days.by_day():
+        at, length = moment_text(outage.at, place.key), format_duration(outage.length)
+        yield f"no engine from {at} for {length}"
+    totals = Counter[str]()
+    for day, counts, odd in _by_day(receipts, place):
+        totals.update(counts)
         shown = wall_text(datetime.combine(day, datetime.min.time())).rpartition(" ")[0]
-        echo(f"\n{shown}  {_totals(group)}")
+        yield f"\n{shown}  {_totals(counts)}"
         groups: dict[tuple[object, ...], list[SimulatedReceipt]] = {}  # with one line each
-        for each in group:
-            if each.what != "ran":
-                # Of those that ran late each was late by another length.
-                own = each.filed.number if each.what == "late" else each.filed.receipt.reason
-                groups.setdefault((each.what, each.filed.entry, own), []).append(each)
-        odd = [*groups.values()]
-        for alike in odd[:_SHOWN]:
-            echo(f"  {_line(alike, days.place)}")
-        if len(odd) > _SHOWN:
-            echo(f"  and {len(odd) - _SHOWN} more")
+        for each in odd:
+            # Of those that ran late each was late by another length.
+            own = each.filed.number if each.what == "late" else each.filed.receipt.reason
+            groups.setdefault((each.what, each.filed.entry, own), []).append(each)
+        for alike in [*groups.values()][:_SHOWN]:
+            yield f"  {_line(alike, place)}"
+        if len(groups) > _SHOWN:
+            yield f"  and {len(groups) - _SHOWN} more"
     kept = "a guarantee was broken" if simulation.broken else _KEPT
     count = "1 day" if simulation.length.days == 1 else f"{simulation.length.days} days"
-    echo(f"\n{count}: {_totals(days.receipts)}; {kept}")
+    yield f"\n{count}: {_totals(totals)}; {kept}"
 
 
 def _line(alike: Sequence[SimulatedReceipt], place: ZoneInfo) -> str:
@@ -290,27 +305,39 @@ def _line(alike: Sequence[SimulatedReceipt], place: ZoneInfo) -> str:
     return f"{clock}{through:<6}  {first.what}{late}: {filed.title}{times}  {filed.origin}{why}"
 
 
-def _totals(receipts: Sequence[SimulatedReceipt]) -> str:
-    return ", ".join(f"{n} {what}" for what, n in _counts(receipts).items()) or "nothing"
+def _totals(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {what}" for what, n in _in_order(counts).items()) or "nothing"
 
 
-def _counts(receipts: Sequence[SimulatedReceipt]) -> dict[str, int]:
-    counts = dict.fromkeys(("ran", "late", "failed", *sorted({each.what for each in receipts})), 0)
-    for each in receipts:
-        counts[each.what] += each.times
-    return {what: count for what, count in counts.items() if count}
+def _in_order(counts: Mapping[str, int]) -> dict[str, int]:
+    names = dict.fromkeys((*_FIRST, *sorted(counts)))
+    return {what: counts[what] for what in names if counts.get(what)}
 
 
-def _data(days: Days) -> dict[str, object]:
-    simulation, name, broken = days.simulation, days.place.key, days.simulation.broken
-    start, length = stamp(simulation.start, name), simulation.length.days
-    told = {"from": start, "days": length, "zone": name, "seed": None, "faults": "none"}
+def _data(
+    simulation: Simulation, receipts: Iterable[SimulatedReceipt], place: ZoneInfo
+) -> dict[str, object]:
+    digest, totals, days, odd = sha256(), Counter[str](), [], []
+
+    def seen() -> Iterator[SimulatedReceipt]:
+        for each in receipts:
+            filed = each.filed
+            digest.update(f"{filed.number} {filed.receipt.key} {each.what}\n".encode())
+            yield each
+
+    for day in _by_day(seen(), place):
+        totals.update(day.counts)
+        days.append({"day": day.day.isoformat(), **_in_order(day.counts)})
+        odd += [each.data(place.key) for each in day.odd]
+    broken = simulation.broken
+    start, length = stamp(simulation.start, place.key), simulation.length.days
+    told = {"from": start, "days": length, "zone": place.key, "seed": None, "faults": "none"}
     return {
         **told,
-        "totals": _counts(days.receipts),
-        "by_day": [{"day": day.isoformat(), **_counts(group)} for day, group in days.by_day()],
-        "odd": [each.data(name) for each in days.receipts if each.what != "ran"],
-        "digest": simulation.digest,
+        "totals": _in_order(totals),
+        "by_day": days,
+        "odd": odd,
+        "digest": digest.hexdigest(),
         "broken": broken and {"promise": broken.promise, "what": broken.what},
         "events": [] if broken is None else list(broken.events),
     }

@@ -1,33 +1,55 @@
-"""Plans under the real engine and a clock that jumps from one scheduled time to the next."""
+"""What becomes of plans in some days: the rules of the engine, without an engine or a ledger.
+
+One walk from each moment at which something happens to the next: a time is due, a run ends, a
+jitter, a retry or a pause is over. The functions that the engine asks say what is decided, who may
+start and what follows; no process runs, and nothing is written.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter, deque
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
-from traceback import format_exception
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.core.engine import Engine
-from horae.core.entry import Origin, Overlap
-from horae.core.ports import Ended, Job, Ledger, Process, Run
-from horae.core.receipt import Filed, Reason, ReasonCode, Status
-from horae.core.source import Scan, Scanned
-from horae.testing import ManualClock
+from msgspec.structs import replace
+
+from horae.core import decide as rules
+from horae.core.actor import ENGINE, by_words
+from horae.core.entry import AfterRule, CadenceRule, Entry, Origin, Overlap, Pause, key_time
+from horae.core.gate import Capacity, Gate
+from horae.core.launch import POISON
+from horae.core.project import Moment, next_moment, project
+from horae.core.receipt import (
+    BAD,
+    ENDS,
+    ENGINE_EXITED,
+    FINAL,
+    Filed,
+    Reason,
+    ReasonCode,
+    Receipt,
+    Status,
+    after_end,
+    followed_by,
+    is_planned,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from horae.core.gate import Capacity
+    from horae.core.ports import Listed
 
 LAST_EVENTS: Final = 50  # shown with a broken guarantee
-_LONGEST_REST: Final = timedelta(hours=1)  # the clock cannot be set, so nothing needs noticing
 _TIME_LIMIT: Final = timedelta(hours=2)  # of a run that has none of its own
-_TINY: Final = timedelta(microseconds=1)
-_PROCESS: Final = Process(1, 1)
-_DONE: Final = Ended(Status.DONE, Reason(ReasonCode.COMPLETED, "simulated"), 0)
+_NO_TIME: Final = timedelta(0)
+_PACE: Final = timedelta(hours=1)  # from one report of the progress to the next
+_BATCH: Final = 4096  # receipts that are over and wait to be put in order
+_AGAIN: Final = timedelta(seconds=1)
+_TICK: Final = "tick:"
+_DONE: Final = Reason(ReasonCode.COMPLETED, "simulated")
+_RUNNING: Final = Reason(ReasonCode.STARTED, "the run has started")
 
 
 class Outage(NamedTuple):
@@ -48,121 +70,477 @@ class BrokenGuarantee:
         return f"{self.promise}: {self.what}\nthe last events:\n{lines}"
 
 
-@dataclass(slots=True)
 class Simulation:
-    """Some days of plans; a run takes as long as `lengths` has for its entry, else no time."""
+    """Some days of entries; a run takes as long as *lengths* has for its entry, else no time.
 
-    entries: Sequence[Scanned]
-    start: datetime
-    length: timedelta
-    capacity: Capacity
-    outages: Sequence[Outage] = ()
-    lengths: Mapping[Origin, timedelta] = field(default_factory=dict)
-    trace: Callable[[str], object] = lambda _: None
-    broken: BrokenGuarantee | None = None
-    live: dict[int, Filed] = field(default_factory=dict)  # by run
-    clock: ManualClock = field(init=False)
-    _running: set[int] = field(default_factory=set)  # runs that the ledger has as running
-    _starts: Counter[int] = field(default_factory=Counter)  # by receipt
-    _hash: Any = field(default_factory=sha256)
-    _last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_EVENTS))
+    *entries* and *filed* are what a ledger knows that has taken over the plans at *start*.
+    """
 
-    def __post_init__(self) -> None:
-        self.clock = ManualClock(self.start.astimezone(UTC))
+    def __init__(
+        self,
+        entries: Iterable[Listed],
+        start: datetime,
+        length: timedelta,
+        capacity: Capacity,
+        *,
+        filed: Sequence[Filed] = (),
+        outages: Sequence[Outage] = (),
+        lengths: Mapping[Origin, timedelta] | None = None,
+        trace: Callable[[str], object] | None = None,
+    ) -> None:
+        self.start, self.length, self.outages = start.astimezone(UTC), length, outages
+        self.broken: BrokenGuarantee | None = None
+        self.progress: Callable[[float], object] = lambda _: None  # gets the part that is done
+        self._capacity, self._trace = capacity, trace
+        self._now = self._told_at = self.start
+        self._end = self._until = self.start + length  # of all, and of the engine that runs
+        self._entries = {
+            each.number: _SimulatedEntry(each, each.item, (lengths or {}).get(each.item.origin))
+            for each in entries
+            if isinstance(each.item, Entry) and each.gone_at is None
+        }
+        self._followers = [
+            each for each in self._entries.values() if isinstance(each.rule, AfterRule)
+        ]
+        self._due: list[tuple[datetime, int]] = []  # when entries are due, or were to be
+        self._pauses: list[tuple[datetime, int]] = []  # when pauses of entries are over
+        self._ends: list[tuple[datetime, int]] = []  # when runs of receipts end
+        self._gate = Gate(capacity)
+        self._live: dict[int, Filed] = {}  # what runs, in the order of starts
+        self._open: dict[int, Filed] = {}
+        self._over: list[Filed] = []  # and to be given away
+        self._unsettled: list[Filed] = []  # what is over, until it is known what follows
+        self._number = 0
+        self._last: deque[tuple[datetime, str, tuple[object, ...]]] = deque(maxlen=LAST_EVENTS)
+        for state in self._entries.values():
+            self._arm(state)
+        for each in sorted(filed, key=lambda each: each.number):
+            self._number = each.number
+            if each.entry in self._entries:
+                self._keep(self._entries[each.entry], each)
+
+    def run(self) -> Iterator[Filed]:
+        """Yield each receipt when it is over, by planned time; at last those that are open."""
+        for down, up in without_engine(self.start, self._end, self.outages):
+            yield from self._run_engine(down)
+            self._tell("the engine exits for the simulated outage")
+            self._now = up
+        if self._now < self._end:
+            yield from self._run_engine(self._end)
+        yield from sorted((*self._over, *self._open.values()), key=_place)
+
+    def _run_engine(self, until: datetime) -> Iterator[Filed]:
+        self._tell("an engine starts")
+        lost, self._live, self._ends, self._until = self._live, {}, [], until
+        for each in lost.values():
+            self._interrupt(each)
+        self._gate = Gate(self._capacity)
+        self._gate.offer(each for each in self._open.values() if each.status is Status.WAITING)
+        most = _BATCH
+        while True:
+            self._turn()
+            if len(self._over) > most:
+                yield from self._in_order()
+                most = max(_BATCH, 2 * len(self._over))
+            coming = self._next_at()
+            if coming is None or coming >= until:
+                return
+            # Whatever is due now was just done; what was not, is in the way of itself alone.
+            self._now = coming if coming > self._now else self._now + _AGAIN
+            if self._now >= self._told_at:
+                self.progress((self._now - self.start) / self.length)
+                self._told_at = self._now + _PACE
+
+    def _next_at(self) -> datetime | None:
+        while self._due and self._entries[self._due[0][1]].next_at != self._due[0][0]:
+            heappop(self._due)
+        heads = [heap[0][0] for heap in (self._due, self._ends, self._pauses) if heap]
+        if self._open and (gate_at := self._gate.next_at) is not None:
+            heads.append(gate_at)
+        return min(heads, default=None)
+
+    def _turn(self) -> None:
+        """Do all that is due now, in the order in which an engine does it."""
+        now = self._now
+        while self._ends and self._ends[0][0] <= now:
+            self._finish(self._live[heappop(self._ends)[1]], Status.DONE, _DONE)
+        while self._pauses and self._pauses[0][0] <= now:
+            self._resume(self._entries[heappop(self._pauses)[1]])
+        due: list[_SimulatedEntry] = []
+        while self._due and self._due[0][0] <= now:
+            at, number = heappop(self._due)
+            state = self._entries[number]
+            if state.next_at == at:
+                state.next_at = None
+                due.append(state)
+        if all(state.is_plain and not state.open and state.is_on_time(now) for state in due):
+            self._note_due(due)
+        else:
+            for state in due:
+                self._decide(state)
+        while self._open or self._unsettled:
+            begun = [self._begin(each) for each in self._gate.admit(now=now)[0]]
+            at_once = [each for each in begun if each is not None]
+            has_alerts = self._settle()
+            for each in at_once:
+                self._finish(each, Status.DONE, _DONE)
+            if not at_once and not has_alerts:
+                return
+
+    def _note_due(self, due: Sequence[_SimulatedEntry]) -> None:
+        """Decide entries at rest on time: as `decide` does, and at once if none is disturbed."""
+        now, keys = self._now, []
+        for state in due:
+            keys.append(state.key)
+            state.accounted_to = now
+            self._arm(state)
+        is_free = self._is_free(due)
+        for state, key in zip(due, keys, strict=True):
+            if not is_free:
+                self._file(state, Receipt(key, Status.WAITING, rules.DUE, now, now))
+                continue
+            self._number += 1
+            receipt, state.failures = Receipt(key, Status.DONE, _DONE, now, now), 0
+            state.ended_at = now + state.length if state.length else now
+            self._last.append((now, "receipt %d (%s): done", (self._number, key)))
+            self._check(state, self._number, receipt)
+            self._keep(
+                state,
+                state.filed(self._number, receipt, now, attempts=1, ended_at=state.ended_at),
+            )
+
+    def _is_free(self, due: Sequence[_SimulatedEntry]) -> bool:
+        """Tell whether all that is due can start, and ends before anything else happens."""
+        if self._open or self._trace is not None:
+            return False
+        longest = max((each.length for each in due), default=_NO_TIME)
+        if not longest:
+            return True
+        has_room = len(due) <= self._capacity.slots and not self._followers
+        if not has_room or (len(due) > 1 and any(each.entry.agents for each in due)):
+            return False
+        end, coming = self._now + longest, self._next_at()
+        return end < self._until and (coming is None or end < coming)
+
+    def _arm(self, state: _SimulatedEntry) -> None:
+        """Note when an entry is due that is accounted for up to another moment."""
+        number, pause = state.entry.number, state.pause
+        state.next_at = None
+        if pause is not None:
+            if pause.until is not None:
+                heappush(self._pauses, (pause.until, number))
+        elif state.go_on(self._end):
+            assert state.coming is not None, "it has gone on to that"
+            state.next_at = state.coming.at
+            heappush(self._due, (state.next_at, number))
+
+    def _decide(self, state: _SimulatedEntry) -> None:
+        behind = None
+        if state.open and state.entry.policy.overlap is Overlap.SKIP:
+            first = self._open[state.open[0]]
+            behind = rules.behind_words(first.status, first.receipt.reason)
+        entry, is_busy = state.as_it_is(), bool(state.open)
+        self._account(state, rules.decide(entry, now=self._now, is_busy=is_busy, behind=behind))
+
+    def _account(self, state: _SimulatedEntry, decision: rules.Decision) -> None:
+        for receipt in decision.receipts:
+            self._file(state, receipt)
+        state.accounted_to, state.ended_at = decision.accounted_to, decision.ended_at
+        self._arm(state)
+
+    def _file(self, state: _SimulatedEntry, receipt: Receipt) -> None:
+        self._number += 1
+        key, status, reason = receipt.key, receipt.status, receipt.reason
+        self._tell("receipt %d (%s) of %s: %s, %s", self._number, key, state.title, status, reason)
+        self._check(state, self._number, receipt)
+        state.ticks += key.startswith(_TICK)
+        filed = state.filed(self._number, receipt, self._now)
+        self._keep(state, filed)
+        if status is Status.WAITING:
+            if is_planned(key):
+                state.open.append(self._number)
+            self._gate.offer((filed,))
+
+    def _keep(self, state: _SimulatedEntry, filed: Filed) -> None:
+        """Remember a receipt as it is now."""
+        status = filed.receipt.status
+        if status not in FINAL:
+            self._open[filed.number] = filed
+        else:
+            self._open.pop(filed.number, None)
+            self._over.append(filed)
+        if self._followers:
+            state.recent[filed.number] = status
+            if status in FINAL:
+                self._unsettled.append(filed)
+
+    def _begin(self, filed: Filed) -> Filed | None:
+        """Start a run; return its receipt if it takes no time."""
+        state, receipt = self._entries[filed.entry], filed.receipt
+        receipt = replace(receipt, status=Status.RUNNING, reason=_RUNNING)
+        filed = replace(filed, receipt=receipt, attempts=filed.attempts + 1)
+        self._tell("run %d of receipt %d is started", filed.attempts, filed.number)
+        self._check_start(filed)
+        self._keep(state, filed)
+        self._live[filed.number] = filed
+        if len(self._live) > self._capacity.slots:
+            words = f"{len(self._live)} runs are alive in {self._capacity.slots} slots"
+            self._fail("I7", words)
+        if not state.length:
+            return filed
+        heappush(self._ends, (self._now + state.length, filed.number))
+        return None
+
+    def _finish(
+        self, filed: Filed, outcome: Status, reason: Reason, *, is_last: bool = False
+    ) -> None:
+        now, state, receipt = self._now, self._entries[filed.entry], filed.receipt
+        self._tell("run %d of receipt %d ends: %s", filed.attempts, filed.number, outcome)
+        self._live.pop(filed.number, None)
+        self._gate.release(filed.number)
+        retry = None if is_last else filed.policy.retry
+        status, start_at = after_end(outcome, attempts=filed.attempts, retry=retry, now=now)
+        start_at = start_at or receipt.start_at
+        receipt = replace(receipt, status=status, reason=reason, start_at=start_at)
+        ended_at = now if status in ENDS else None
+        self._keep(state, replace(filed, receipt=receipt, ended_at=ended_at))
+        if status in ENDS:
+            is_tick = receipt.key.startswith(_TICK)
+            state.streak = 0 if is_tick else state.streak
+            if is_tick or not isinstance(state.rule, CadenceRule):
+                state.failures = state.failures + 1 if status in BAD else 0
+            self._leave(state, filed.number, receipt)
+        most = state.entry.policy.pause_after
+        if status in BAD and state.pause is None and most is not None and state.failures >= most:
+            times = "once" if state.failures == 1 else f"{state.failures} times in a row"
+            self._pause(state, f"failed {times}")
+
+    def _interrupt(self, filed: Filed) -> None:
+        """End a run that an outage found running; after three of them nothing is tried again."""
+        reason, is_last = ENGINE_EXITED, filed.attempts >= POISON
+        if is_last:
+            words = f"given up: the engine exited {filed.attempts} times during the run"
+            reason = Reason(ReasonCode.GAVE_UP, words)
+        self._finish(filed, Status.INTERRUPTED, reason, is_last=is_last)
+
+    def _leave(self, state: _SimulatedEntry, number: int, receipt: Receipt) -> None:
+        """Let an entry go on after a receipt of it that is over, whether it ran or not."""
+        if not is_planned(receipt.key):
+            return
+        state.open.remove(number)
+        if state.counts_from_end:
+            state.ended_at = max(self._now, state.accounted_to or self._now)
+            self._arm(state)
+        elif receipt.status in ENDS:
+            state.ended_at = self._now
+
+    def _pause(self, state: _SimulatedEntry, note: str) -> None:
+        now, words = self._now, by_words("paused", note, actor=ENGINE)
+        passed = Reason(ReasonCode.PAUSED, f"did not run before the entry was {words}")
+        closed = rules.close(state.as_it_is(), now=now, reason=passed)
+        state.pause = Pause(now)
+        self._account(state, closed)
+        skipped = Reason(ReasonCode.PAUSED, words)
+        waiting = (each for each in self._open.values() if each.status is Status.WAITING)
+        for filed in [each for each in waiting if each.entry == state.entry.number]:
+            receipt = replace(filed.receipt, status=Status.SKIPPED, reason=skipped)
+            self._keep(state, replace(filed, receipt=receipt))
+            self._leave(state, filed.number, receipt)
+
+    def _resume(self, state: _SimulatedEntry) -> None:
+        pause = state.pause
+        assert pause is not None
+        assert pause.until is not None
+        over = min(self._now, pause.until)
+        words = f"paused from {key_time(pause.at)} to {key_time(over)}"
+        reason = Reason(ReasonCode.PAUSED, words)
+        state.pause, state.failures = None, 0
+        self._account(state, rules.close(state.as_it_is(), now=over, reason=reason))
+        self._account(state, rules.begin(state.as_it_is(), now=over))
+
+    def _settle(self) -> bool:
+        """File the alerts that follow what is over; tell whether there are any."""
+        if not self._unsettled:
+            return False
+        finals, self._unsettled = sorted(self._unsettled, key=lambda each: each.number), []
+        alerts: dict[int, list[Receipt]] = {}
+        for filed in finals:
+            for follower, alert in self._alerts(filed):
+                alerts.setdefault(follower, []).append(alert)
+        for follower, asked in alerts.items():
+            for alert in asked:
+                self._file(self._entries[follower], alert)
+        return bool(alerts)
+
+    def _alerts(self, filed: Filed) -> Iterator[tuple[int, Receipt]]:
+        state, key = self._entries[filed.entry], filed.receipt.key
+        if followed_by(key) is not None:
+            return
+        before = [status for number, status in state.recent.items() if number < filed.number]
+        before = before[: -rules.LOOKED_BACK - 1 : -1]
+        if not state.open:
+            state.recent = dict([*state.recent.items()][-rules.LOOKED_BACK :])
+        found = rules.occasions(filed.status, lateness=filed.lateness, before=before, key=key)
+        address = state.address
+        names = (address, address.removeprefix("id:").removeprefix("agent:"), state.title)
+        for each in self._followers if found else ():
+            rule = each.rule
+            if each.pause is not None or not isinstance(rule, AfterRule):
+                continue
+            what = " and ".join(each for each in rule.occasions if each in found)
+            if what and rules.follows(rule, names=names, agents=filed.agents):
+                words = f"after {state.title} ({what}): {filed.receipt.reason}"
+                reason = Reason(ReasonCode.AFTER_ENTRY, words)
+                yield (
+                    each.entry.number,
+                    Receipt(f"after:{filed.number}", Status.WAITING, reason, self._now, self._now),
+                )
+
+    def _in_order(self) -> Iterator[Filed]:
+        """Yield what is over and before all that may still come."""
+        paused = (each.accounted_to for each in self._entries.values() if each.pause is not None)
+        still = (each.receipt.planned_at for each in self._open.values())
+        floor = min([self._now, *still, *(each for each in paused if each is not None)])
+        self._over.sort(key=_place)
+        count = next(
+            (n for n, each in enumerate(self._over) if each.receipt.planned_at >= floor),
+            len(self._over),
+        )
+        ready, self._over = self._over[:count], self._over[count:]
+        yield from ready
+
+    # Guarantees
+
+    def _check(self, state: _SimulatedEntry, number: int, receipt: Receipt) -> None:
+        at, last = receipt.planned_at, receipt.through_at or receipt.planned_at
+        if at > self._now or last > self._now:
+            self._fail("I6", f"receipt {number} ({receipt.key}) was decided before its time")
+        if is_planned(receipt.key):
+            if state.planned_at is not None and at <= state.planned_at:
+                self._fail("I1", f"receipt {number} has the time of another: {receipt.key}")
+            state.planned_at = last
+
+    def _check_start(self, filed: Filed) -> None:
+        policy, name = filed.policy, f"receipt {filed.number} ({filed.receipt.key})"
+        if filed.attempts > 1 + (policy.retry.attempts if policy.retry else 0):
+            self._fail("I4", f"{name} was started {filed.attempts} times")
+        if policy.overlap is not Overlap.ALLOW:
+            for other in self._live.values():
+                if other.entry == filed.entry:
+                    self._fail("I5", f"{name} runs beside receipt {other.number}")
+        if self._now < filed.receipt.start_at:
+            self._fail("I6", f"{name} was started before {filed.receipt.start_at}")
+
+    def _tell(self, what: str, *values: object) -> None:
+        event = self._now, what, values
+        self._last.append(event)
+        if self._trace is not None:
+            self._trace(self._line(*event))
+
+    def _line(self, at: datetime, what: str, values: tuple[object, ...]) -> str:
+        passed = (at - self.start).total_seconds()
+        return f"{passed:.6f} {at:%Y-%m-%dT%H:%M:%S} {what % values}"
+
+    def _fail(self, promise: str, what: str) -> None:
+        if self.broken is None:
+            self._tell("BROKEN %s: %s", promise, what)
+            events = tuple(self._line(*event) for event in self._last)
+            self.broken = BrokenGuarantee(promise, what, events)
+
+
+class _SimulatedEntry:
+    """An entry as it is at the moment of a simulation."""
+
+    __slots__ = (
+        "_moments", "accounted_to", "address", "coming", "counts_from_end", "ended_at",
+        "entry", "failures", "is_plain", "length", "next_at", "open", "pause", "planned_at",
+        "recent", "rule", "source", "streak", "ticks", "title",
+    )  # fmt: skip
+
+    def __init__(self, listed: Listed, entry: Entry, length: timedelta | None) -> None:
+        self.entry, self.rule, self.title = entry, entry.rule, listed.mark.title
+        self.address, self.source = listed.mark.address, listed.source
+        self.accounted_to, self.ended_at, self.pause = (
+            entry.accounted_to,
+            entry.ended_at,
+            listed.pause,
+        )
+        self.ticks, self.streak, self.failures = listed.ticks, listed.streak, listed.failures
+        self.length = min(length or _NO_TIME, entry.policy.timeout or _TIME_LIMIT)
+        self.counts_from_end = rules.counts_from_end(entry.rule)
+        self.is_plain = not (entry.policy.jitter or self.counts_from_end)
+        self.next_at: datetime | None = None  # when it is due
+        self.planned_at: datetime | None = None  # of its last receipt
+        self.open: list[int] = []  # receipts of its own rule, in order
+        self.recent: dict[int, Status] = {}  # of its last receipts, if anything follows them
+        self.coming: Moment | None = None
+        self._moments: Iterator[Moment] | None = None
 
     @property
-    def digest(self) -> str:
-        return str(self._hash.hexdigest())
+    def key(self) -> str:
+        return "" if self.coming is None else self.coming.key
 
-    async def run(self, ledger: Ledger) -> None:
-        end = self.start + self.length
-        for down, up in _without_engine(self.start, end, self.outages):
-            await self._run_engine(ledger, down)
-            self.tell("crash for the simulated outage")
-            await self.clock.advance(up - self.clock.now())
-        if self.clock.now() < end:
-            await self._run_engine(ledger, end)
+    def is_on_time(self, now: datetime) -> bool:
+        return self.coming is not None and self.coming.at == now
 
-    async def _run_engine(self, ledger: Ledger, end: datetime) -> None:
-        others = asyncio.all_tasks()
-        traced = _TracedLedger(self, ledger)
-        engine = Engine(
-            clock=self.clock,
-            ledger=cast("Ledger", traced),
-            runner=_SimulatedRunner(self),
-            sources=[_PlanSource(self.entries)],
-            capacity=self.capacity,
+    def as_it_is(self) -> Entry:
+        rule = self.rule
+        if isinstance(rule, CadenceRule):
+            rule = replace(rule, ticks=self.ticks, streak=self.streak, failures=self.failures)
+        accounted_to, ended_at = self.accounted_to, self.ended_at
+        return replace(
+            self.entry, rule=rule, accounted_to=accounted_to, ended_at=ended_at, pause=None
         )
-        engine.longest_rest = _LONGEST_REST
-        self.tell("an engine starts")
 
-        async def live() -> None:
-            await engine.start()
-            await engine.run()
+    def go_on(self, end: datetime) -> bool:
+        """Go on to the first moment after those that are accounted for, if one can be known."""
+        since, coming = self.accounted_to, self.coming
+        if since is None:
+            self.coming = None
+        elif self.counts_from_end:
+            coming = next_moment(self.as_it_is(), since)
+            self.coming = None if coming is None or coming.is_estimate else coming
+        elif coming is None or coming.at <= since:
+            coming = None if self._moments is None else next(self._moments, None)
+            if coming is None or coming.at <= since:
+                self._moments = project(self.as_it_is(), since, end)
+                coming = next(self._moments, None)
+            self.coming = coming
+        return self.coming is not None
 
-        life = asyncio.create_task(live())
-        await self.clock.advance(end - self.clock.now() - _TINY)
-        if life.done() and (error := life.exception()):
-            self.fail("engine", f"it raised an error: {''.join(format_exception(error)[-4:])}")
-        traced.is_closed = True
-        left = asyncio.all_tasks() - others
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        self.live.clear()
-
-    def tell(self, what: str) -> None:
-        now = self.clock.now()
-        line = f"{(now - self.start).total_seconds():.6f} {now:%Y-%m-%dT%H:%M:%S} {what}"
-        self._last.append(line)
-        self._hash.update(line.encode())
-        self.trace(line)
-
-    def fail(self, promise: str, what: str) -> None:
-        if self.broken is None:
-            self.tell(f"BROKEN {promise}: {what}")
-            self.broken = BrokenGuarantee(promise, what, tuple(self._last))
-
-    def note_write(self, name: str, args: tuple[Any, ...], answer: object) -> None:
-        if name == "running" and answer:
-            self._running.add(args[0])
-        if name != "wake" or answer:
-            self.tell(f"{name} {_brief(args)}: {_brief(answer)}")
-
-    def begin(self, filed: Filed, run: Run) -> timedelta:
-        """Check that a run may start now, and return how long it takes."""
-        policy, name = filed.policy, f"receipt {filed.number} ({filed.receipt.key})"
-        self.tell(f"run {run.number} of receipt {filed.number} is started")
-        self._starts[filed.number] += 1
-        starts = self._starts[filed.number]
-        if run.number not in self._running:
-            self.fail("I3", f"run {run.number} was started, but is not running in the ledger")
-        if starts > 1 + (policy.retry.attempts if policy.retry else 0):
-            self.fail("I4", f"{name} was started {starts} times")
-        if policy.overlap is not Overlap.ALLOW:
-            for other in self.live.values():
-                if other.entry == filed.entry:
-                    self.fail("I5", f"{name} runs beside receipt {other.number}")
-        if self.clock.now() < filed.receipt.start_at:
-            self.fail("I6", f"{name} was started before {filed.receipt.start_at}")
-        self.live[run.number] = filed
-        if len(self.live) > self.capacity.slots:
-            self.fail("I7", f"{len(self.live)} runs are alive in {self.capacity.slots} slots")
-        length = self.lengths.get(filed.origin, timedelta(0))
-        return min(length, policy.timeout or _TIME_LIMIT)
-
-    def check(self, receipts: Iterable[Filed]) -> None:
-        keys: set[tuple[int, str]] = set()
-        for each in receipts:
-            key = (each.entry, each.receipt.key)
-            if key in keys:
-                self.fail("I1", f"receipt {each.number} has the key of another: {key[1]}")
-            if each.receipt.planned_at > each.decided_at:
-                self.fail("I6", f"receipt {each.number} ({key[1]}) was decided before its time")
-            keys.add(key)
+    def filed(
+        self,
+        number: int,
+        receipt: Receipt,
+        decided_at: datetime,
+        *,
+        attempts: int = 0,
+        ended_at: datetime | None = None,
+    ) -> Filed:
+        entry = self.entry
+        return Filed(
+            number,
+            entry.number,
+            receipt,
+            decided_at,
+            entry.origin,
+            entry.digest,
+            None,
+            entry.policy,
+            self.source,
+            entry.title,
+            entry.work,
+            entry.agents,
+            attempts=attempts,
+            ended_at=ended_at,
+        )
 
 
-def _without_engine(
+def _place(filed: Filed) -> tuple[datetime, int]:
+    return filed.receipt.planned_at, filed.number
+
+
+def without_engine(
     start: datetime, end: datetime, outages: Iterable[Outage]
 ) -> list[tuple[datetime, datetime]]:
     """Return the outages within a time, in order; those that overlap are one."""
@@ -174,93 +552,3 @@ def _without_engine(
         elif down < up:
             found.append((down, up))
     return found
-
-
-@dataclass(slots=True)
-class _TracedLedger:
-    """The ledger as one engine sees it: closed when the engine is killed."""
-
-    simulation: Simulation
-    ledger: Ledger
-    is_closed: bool = False
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
-        method = getattr(self.ledger, name)
-
-        async def call(*args: Any, **kwargs: Any) -> object:
-            if self.is_closed:
-                raise asyncio.CancelledError
-            answer = await method(*args, **kwargs)
-            if "term" in kwargs:
-                self.simulation.note_write(name, args, answer)
-            return answer
-
-        return call
-
-
-@dataclass(frozen=True, slots=True)
-class _PlanSource:
-    entries: Sequence[Scanned]
-    name: str = "org"
-
-    async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - all is read
-        return Scan(tuple(self.entries))
-
-    async def settle(self, receipt: Filed) -> None:
-        """Do nothing: a plan does not change when a run ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class _SimulatedRunner:
-    simulation: Simulation
-
-    async def hold(self, job: Job) -> _SimulatedRun:
-        return _SimulatedRun(self.simulation, job.filed, job.run)
-
-    async def look_back(self, filed: Filed, run: Run) -> None:
-        """Return that nothing is known: a run dies with its engine."""
-
-
-@dataclass(slots=True)
-class _SimulatedRun:
-    simulation: Simulation
-    filed: Filed
-    run: Run
-    process: Process = _PROCESS
-    _length: timedelta = timedelta(0)
-    _cancelled: str | None = None
-    _stop: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def go(self) -> None:
-        self._length = self.simulation.begin(self.filed, self.run)
-
-    def cancel(self, reason: str) -> None:
-        self._cancelled = reason
-        self._stop.set()
-
-    async def ended(self) -> Ended:
-        clock = self.simulation.clock
-        if self._length and self._cancelled is None:
-            await clock.wait(self._stop, until=clock.now() + self._length)
-        ended = _DONE
-        if self._cancelled is not None:
-            ended = Ended(Status.KILLED, Reason(ReasonCode.CANCELLED, self._cancelled))
-        self.simulation.live.pop(self.run.number, None)
-        self.simulation.tell(f"run {self.run.number} ends: {ended.outcome}")
-        return ended
-
-
-def _brief(thing: object) -> str:
-    match thing:
-        case None | bool() | int() | str():
-            return str(thing)
-        case datetime():
-            return f"{thing:%Y-%m-%dT%H:%M:%S}"
-        case tuple() | list():
-            shown = " ".join(_brief(each) for each in thing[:3])
-            return f"[{shown}{f' …{len(thing)}' if len(thing) > 3 else ''}]"
-        case _:
-            number = getattr(thing, "number", None)
-            key = getattr(getattr(thing, "receipt", None), "key", "")
-            status = getattr(thing, "status", "")
-            return f"{type(thing).__name__} {number or ''} {key} {status}".rstrip()
