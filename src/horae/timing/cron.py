@@ -42,6 +42,7 @@ _PATIENCE: Final = 150
 # No zone changes its clock twice within three days.
 _QUIET: Final = timedelta(days=3)
 _SHORT: Final = timedelta(seconds=90)  # how far back a last moment is looked for at first
+_BEFORE_ALL: Final = datetime(FIRST_YEAR - 1, 12, 31, 23, 59, 59, tzinfo=UTC)
 _DAWN: Final = datetime(1, 6, 1, tzinfo=UTC)  # in the year that is left out, in every zone
 
 
@@ -100,8 +101,7 @@ class Cron:
     @property
     def never(self) -> bool:
         """Whether the calendar has no day for the rule, as for 30 February."""
-        start = datetime(FIRST_YEAR - 1, 12, 31, 23, 59, 59, tzinfo=UTC)
-        return not self._sure_days and self._wall_after(start) is None
+        return not self._sure_days and self._wall_after(_BEFORE_ALL) is None
 
     def next(self, after: datetime) -> datetime | None:
         """Return the first moment strictly after another, in the zone of the rule.

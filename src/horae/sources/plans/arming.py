@@ -247,10 +247,9 @@ def _armed(
         call = call_of(props)
     except ScheduleError as error:
         return str(error), str(error)
-    if isinstance(rule, core.CronRule):
-        never = next((cron.expression for cron in rule.crons if cron.never), None)
-        if never is not None:
-            return f"cron {never!r} matches no date", ""
+    for cron in rule.crons if isinstance(rule, core.CronRule) else ():
+        if cron.never:
+            return f"cron {cron.expression!r} matches no date", ""
     broken = "" if lost is None else lost.reason
     if not is_entry(headline):
         return broken, broken
