@@ -210,8 +210,9 @@ def simulate(
         filed=filed,
         outages=breaks,
         lengths=history.lengths,
-        trace=None if trace is None else lambda line: trace.write(f"{line}\n"),
     )
+    if trace is not None:
+        simulation.trace = lambda line: trace.write(f"{line}\n")
     receipts = map(SimulatedReceipt.of, simulation.run())
     match output.form:
         case Form.JSONL:

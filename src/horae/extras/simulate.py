@@ -7,6 +7,7 @@ start and what follows; no process runs, and nothing is written.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -86,12 +87,12 @@ class Simulation:
         filed: Sequence[Filed] = (),
         outages: Sequence[Outage] = (),
         lengths: Mapping[Origin, timedelta] | None = None,
-        trace: Callable[[str], object] | None = None,
     ) -> None:
         self.start, self.length, self.outages = start.astimezone(UTC), length, outages
         self.broken: BrokenGuarantee | None = None
         self.progress: Callable[[float], object] = lambda _: None  # gets the part that is done
-        self._capacity, self._trace = capacity, trace
+        self.trace: Callable[[str], object] | None = None  # gets a line of each event
+        self._capacity = capacity
         self._now = self._told_at = self.start
         self._end = self._until = self.start + length  # of all, and of the engine that runs
         self._entries = {
@@ -211,7 +212,7 @@ class Simulation:
 
     def _is_free(self, due: Sequence[_SimulatedEntry]) -> bool:
         """Tell whether all that is due can start, and ends before anything else happens."""
-        if self._open or self._trace is not None:
+        if self._open or self.trace is not None:
             return False
         longest = max((each.length for each in due), default=_NO_TIME)
         if not longest:
@@ -398,16 +399,14 @@ class Simulation:
 
     def _in_order(self) -> Iterator[Filed]:
         """Yield what is over and before all that may still come."""
-        paused = (each.accounted_to for each in self._entries.values() if each.pause is not None)
         still = (each.receipt.planned_at for each in self._open.values())
-        floor = min([self._now, *still, *(each for each in paused if each is not None)])
+        # When its pause is over, what came meanwhile is skipped.
+        paused = (self._entries[number].accounted_to or self._now for _, number in self._pauses)
+        floor = min([self._now, *still, *paused])
         self._over.sort(key=_place)
-        count = next(
-            (n for n, each in enumerate(self._over) if each.receipt.planned_at >= floor),
-            len(self._over),
-        )
-        ready, self._over = self._over[:count], self._over[count:]
-        yield from ready
+        count = bisect_left(self._over, floor, key=lambda each: each.receipt.planned_at)
+        yield from self._over[:count]
+        del self._over[:count]
 
     # Guarantees
 
@@ -434,8 +433,8 @@ class Simulation:
     def _tell(self, what: str, *values: object) -> None:
         event = self._now, what, values
         self._last.append(event)
-        if self._trace is not None:
-            self._trace(self._line(*event))
+        if self.trace is not None:
+            self.trace(self._line(*event))
 
     def _line(self, at: datetime, what: str, values: tuple[object, ...]) -> str:
         passed = (at - self.start).total_seconds()
@@ -460,11 +459,8 @@ class _SimulatedEntry:
     def __init__(self, listed: Listed, entry: Entry, length: timedelta | None) -> None:
         self.entry, self.rule, self.title = entry, entry.rule, listed.mark.title
         self.address, self.source = listed.mark.address, listed.source
-        self.accounted_to, self.ended_at, self.pause = (
-            entry.accounted_to,
-            entry.ended_at,
-            listed.pause,
-        )
+        self.accounted_to, self.ended_at = entry.accounted_to, entry.ended_at
+        self.pause = listed.pause
         self.ticks, self.streak, self.failures = listed.ticks, listed.streak, listed.failures
         self.length = min(length or _NO_TIME, entry.policy.timeout or _TIME_LIMIT)
         self.counts_from_end = rules.counts_from_end(entry.rule)
