@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from horae.core import entry as rules
 from horae.core.entry import Entry, Rule, key_time
-from horae.core.project import Moment, decided, next_moment, project, unpaused
+from horae.core.project import Moment, decided, next_moment, next_time, project, unpaused
 from horae.core.receipt import BAD, BROKEN, ENDS, Reason, ReasonCode, Receipt, Status
 from horae.errors import ScheduleError
 from horae.timing.cron import count_any
@@ -108,10 +108,11 @@ class _Pending(NamedTuple):
 
 
 def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
-    first = _come(next_moment(entry, since), now)
-    if first is None:
+    first = next_moment(entry, since)
+    if first is None or first.is_estimate or first.at > now:
         return None
-    if _come(next_moment(entry, first.at), now) is None:  # as a rule there is only one
+    then = next_time(entry, first.at)
+    if then is None or then > now:  # as a rule there is only one
         return _Pending(1, first, (first,))
     newest = deque([first], maxlen=APART)
     total = 1
@@ -121,10 +122,6 @@ def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
         if total == APART + 1 and (rest := _many(entry, moment.at, now)) is not None:
             return rest._replace(total=total + rest.total, first=first)
     return _Pending(total, first, tuple(newest))
-
-
-def _come(moment: Moment | None, now: datetime) -> Moment | None:
-    return None if moment is None or moment.is_estimate or moment.at > now else moment
 
 
 def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:

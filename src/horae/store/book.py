@@ -376,11 +376,22 @@ class Book:
         return True
 
     def _move_all(
-        self, stands: Sequence[ReceiptState], status: Status, reason: Reason, now: datetime
+        self, receipts: Sequence[int], status: Status, reason: Reason, now: datetime
     ) -> None:
-        self.change_all("receipt.move", [_moving(each, status, reason, now) for each in stands])
-        events = [self._moved(each, status, reason, now) for each in stands]
-        self.change_all("event.insert", events)
+        """Let receipts that may do so start, or run, which is an attempt."""
+        if not receipts:
+            return
+        numbers = json.dumps(receipts)
+        self.change(
+            "several.move",
+            numbers=numbers,
+            status=status.value,
+            reason=str(reason),
+            reason_code=str(reason.code),
+            attempts=int(status is Status.RUNNING),
+        )
+        facts = _moved_facts(reason, reason.code, status)
+        self.change("several.moved", numbers=numbers, now=now, facts=facts, actor=self.actor)
 
     def hold(self, number: int, *, reason: Reason, now: datetime) -> bool:
         stands = self.standing(number)
@@ -450,26 +461,26 @@ class Book:
         """
         stands = self._stand_all("standing", [filed.number for filed in receipts])
         jobs: list[Job | None] = [None] * len(receipts)
-        free: list[tuple[int, Filed, ReceiptState]] = []
+        free: list[tuple[int, Filed]] = []
         for place, filed in enumerate(receipts):
             each = stands.pop(filed.number, None)  # once: after that it does not wait
             if each is None or not may_become(each.status, Status.STARTING):
                 continue
             # A worker starts only what was assigned to it.
             if self.worker is None or each.machine == self.worker.name:
-                free.append((place, filed, each))
+                free.append((place, filed))
         if not free:
             return jobs
-        numbers = json.dumps([filed.number for _, filed, _ in free])
+        numbers = json.dumps([filed.number for _, filed in free])
         attempts = {row[0]: row[1] for row in self.rows("several.attempts", receipts=numbers)}
-        numbers = json.dumps([filed.entry for _, filed, _ in free])
+        numbers = json.dumps([filed.entry for _, filed in free])
         memories = {row[0]: row[1] for row in self.rows("several.memories", numbers=numbers)}
-        digests = json.dumps([*{filed.digest: None for _, filed, _ in free}])
+        digests = json.dumps([*{filed.digest: None for _, filed in free}])
         texts = {row[0]: _text(row[1]) for row in self.rows("several.texts", digests=digests)}
         last = self.row("several.run_numbers", count=len(free))
         name, generation = self.worker or (None, None)
         opened, at = [], micros(now)
-        for number, (place, filed, _) in enumerate(free, start=int(last[0]) + 1):
+        for number, (place, filed) in enumerate(free, start=int(last[0]) + 1):
             attempt = attempts.get(filed.number, 0) + 1
             opened.append({
                 "number": number, "receipt": filed.number, "attempt": attempt, "now": at,
@@ -479,7 +490,7 @@ class Book:
             text = texts.get(filed.digest) if filed.digest else ""
             about, memory = self._followed(filed), memories.get(filed.entry, "")
             jobs[place] = Job(filed, run, text or "", about, memory, has_text=text is not None)
-        self._move_all([each for *_, each in free], Status.STARTING, _STARTING, now)
+        self._move_all([filed.number for _, filed in free], Status.STARTING, _STARTING, now)
         self.change_all("run.insert", opened)
         return jobs
 
@@ -491,7 +502,7 @@ class Book:
             is_noted.append(each is not None and may_become(each.status, Status.RUNNING))
             if each is None or not is_noted[-1]:
                 continue
-            moves.append(each._replace(attempts=each.attempts + 1))
+            moves.append(each.number)
             known.append({"number": number, "pid": process.pid, "pid_started": process.started})
         self._move_all(moves, Status.RUNNING, _RUNNING, now)
         self.change_all("run.identify", known)

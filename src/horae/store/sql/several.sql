@@ -20,6 +20,18 @@ CROSS JOIN receipt ON receipt.number = run.receipt;
 SELECT number, spec, accounted_to, ended_at, streak, failures
 FROM json_each(:numbers) CROSS JOIN entry ON number = value;
 
+-- name: move
+-- Change where several receipts stand, all alike.
+UPDATE receipt SET
+  status = :status, reason = :reason, reason_code = :reason_code, attempts = attempts + :attempts
+WHERE number IN (SELECT value FROM json_each(:numbers));
+
+-- name: moved
+-- Write down that several receipts stand elsewhere.
+INSERT INTO event (at, kind, entry, receipt, facts, actor)
+SELECT :now, 'receipt', entry, number, :facts, :actor
+FROM json_each(:numbers) CROSS JOIN receipt ON number = value;
+
 -- name: run_numbers
 -- The last number that was given to a run; those that follow are given by taking them.
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'run';

@@ -24,6 +24,20 @@ SELECT number, spec, accounted_to, ended_at, streak, failures
 FROM entry
 WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
 
+-- name: move
+-- Change where several receipts stand, all alike.
+UPDATE receipt SET
+  status = :status, reason = :reason, reason_code = :reason_code, attempts = attempts + :attempts
+WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
+
+-- name: moved
+-- Write down that several receipts stand elsewhere, in their order.
+INSERT INTO event (at, kind, entry, receipt, facts, actor)
+SELECT CAST(:now AS bigint), 'receipt', entry, number, CAST(:facts AS text), CAST(:actor AS text)
+FROM jsonb_array_elements_text(CAST(:numbers AS jsonb)) WITH ORDINALITY AS asked (value, place)
+JOIN receipt ON number = CAST(value AS bigint)
+ORDER BY place;
+
 -- name: run_numbers
 -- Give the next numbers to runs; return the last that was given before.
 SELECT min(nextval('run_number_seq')) - 1 FROM generate_series(1, :count);
