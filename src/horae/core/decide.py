@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from horae.core import entry as rules
 from horae.core.entry import Entry, Rule, key_time
-from horae.core.project import Moment, decided, next_moment, next_time, project, unpaused
+from horae.core.project import Moment, decided, next_moment, project, unpaused
 from horae.core.receipt import BAD, BROKEN, ENDS, Reason, ReasonCode, Receipt, Status
 from horae.errors import ScheduleError
 from horae.timing.cron import count_any
@@ -111,8 +111,8 @@ def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
     first = next_moment(entry, since)
     if first is None or first.is_estimate or first.at > now:
         return None
-    then = next_time(entry, first.at)
-    if then is None or then > now:  # as a rule there is only one
+    then = next_moment(entry, first.at)
+    if then is None or then.is_estimate or then.at > now:  # as a rule there is only one
         return _Pending(1, first, (first,))
     newest = deque([first], maxlen=APART)
     total = 1

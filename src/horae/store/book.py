@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from horae.core.actor import ENGINE, current_actor
 from horae.core.decide import LOOKED_BACK, occasions
-from horae.core.entry import AfterRule, CadenceRule, Entry, key_time
+from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, key_time
 from horae.core.ports import (
     FRESH_LEDGER,
     PATIENCE as MISSING,
@@ -43,6 +43,7 @@ from horae.core.ports import (
     RunOver,
     StaleTermError,
 )
+from horae.core.project import next_moment, unpaused
 from horae.core.receipt import (
     BAD,
     ENDS,
@@ -459,43 +460,41 @@ class Book:
 
         None: the receipt does not wait.
         """
-        stands = self._stand_all("standing", [filed.number for filed in receipts])
+        numbers = json.dumps([filed.number for filed in receipts])
+        found = {row[0]: row for row in self.rows("several.starting", numbers=numbers)}
         jobs: list[Job | None] = [None] * len(receipts)
-        free: list[tuple[int, Filed]] = []
+        free: list[tuple[int, Filed, sqlite3.Row]] = []
         for place, filed in enumerate(receipts):
-            each = stands.pop(filed.number, None)  # once: after that it does not wait
-            if each is None or not may_become(each.status, Status.STARTING):
+            row = found.pop(filed.number, None)  # once: after that it does not wait
+            if row is None or not may_become(Status(row[1]), Status.STARTING):
                 continue
             # A worker starts only what was assigned to it.
-            if self.worker is None or each.machine == self.worker.name:
-                free.append((place, filed))
+            if self.worker is None or row[2] == self.worker.name:
+                free.append((place, filed, row))
         if not free:
             return jobs
-        numbers = json.dumps([filed.number for _, filed in free])
-        attempts = {row[0]: row[1] for row in self.rows("several.attempts", receipts=numbers)}
-        numbers = json.dumps([filed.entry for _, filed in free])
-        memories = {row[0]: row[1] for row in self.rows("several.memories", numbers=numbers)}
-        digests = json.dumps([*{filed.digest: None for _, filed in free}])
-        texts = {row[0]: _text(row[1]) for row in self.rows("several.texts", digests=digests)}
         last = self.row("several.run_numbers", count=len(free))
         name, generation = self.worker or (None, None)
         opened, at = [], micros(now)
-        for number, (place, filed) in enumerate(free, start=int(last[0]) + 1):
-            attempt = attempts.get(filed.number, 0) + 1
+        for number, (place, filed, row) in enumerate(free, start=int(last[0]) + 1):
+            _, _, _, attempts, memory, digest, body = row
             opened.append({
-                "number": number, "receipt": filed.number, "attempt": attempt, "now": at,
+                "number": number, "receipt": filed.number, "attempt": attempts + 1, "now": at,
                 "member": name, "generation": generation,
             })  # fmt: skip
-            run = Run(number, filed.number, attempt, now, member=name or "")
-            text = texts.get(filed.digest) if filed.digest else ""
-            about, memory = self._followed(filed), memories.get(filed.entry, "")
-            jobs[place] = Job(filed, run, text or "", about, memory, has_text=text is not None)
-        self._move_all([filed.number for _, filed in free], Status.STARTING, _STARTING, now)
+            run = Run(number, filed.number, attempts + 1, now, member=name or "")
+            text, has_text = "" if body is None else _text(body), body is not None or not digest
+            about = self._followed(filed)
+            jobs[place] = Job(filed, run, text, about, memory or "", has_text=has_text)
+        moved = [filed.number for _, filed, _ in free]
+        self._move_all(moved, Status.STARTING, _STARTING, now)
         self.change_all("run.insert", opened)
         return jobs
 
     def running_many(self, made: Sequence[tuple[int, Process]], *, now: datetime) -> list[bool]:
-        stands = self._stand_all("standing_of_runs", [number for number, _ in made])
+        numbers = json.dumps([number for number, _ in made])
+        rows = self.rows("several.standing_of_runs", numbers=numbers)
+        stands = {row[5]: _state(row) for row in rows}
         moves, known, is_noted = [], [], []
         for number, process in made:
             each = stands.pop(number, None)
@@ -686,11 +685,6 @@ class Book:
     def standing(self, number: int) -> ReceiptState | None:
         return self.one(_state, "receipt.standing", number=number)
 
-    def _stand_all(self, query: str, numbers: Sequence[int]) -> dict[int, ReceiptState]:
-        """Return where several receipts stand, by their own numbers or those of their runs."""
-        rows = self.rows(f"several.{query}", numbers=json.dumps(numbers))
-        return {row[5]: _state(row) for row in rows}
-
     def _file(
         self,
         drafts: Sequence[tuple[Entry, Receipt, str, str | None]],
@@ -863,11 +857,18 @@ def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tup
 
 
 def _watermark(entry: Entry, decision: Decision) -> dict[str, Any]:
+    to, ended_at = decision.accounted_to, decision.ended_at
+    if to is not None and isinstance(entry.rule, CronRule):
+        # The decision has looked at the same moment, so that it need not be found again.
+        coming = next_moment(unpaused(entry), to)
+        next_at = None if coming is None else micros(coming.at)
+    else:
+        next_at = codec.next_after(entry, to, ended_at)
     return {
         "number": entry.number,
-        "accounted_to": micros(decision.accounted_to),
-        "ended_at": micros(decision.ended_at),
-        "next_at": codec.next_after(entry, decision.accounted_to, decision.ended_at),
+        "accounted_to": micros(to),
+        "ended_at": micros(ended_at),
+        "next_at": next_at,
     }
 
 

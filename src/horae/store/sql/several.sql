@@ -1,7 +1,11 @@
--- name: standing
--- Where several receipts stand, each with the number by which it was asked for.
-SELECT number, entry, status, attempts, machine, value
-FROM json_each(:numbers) CROSS JOIN receipt ON number = value;
+-- name: starting
+-- Where several receipts stand, how many runs each has had, and what the next one needs.
+SELECT receipt.number, receipt.status, receipt.machine,
+  coalesce((SELECT max(attempt) FROM run WHERE run.receipt = receipt.number), 0),
+  entry.memory, receipt.digest, text.body
+FROM json_each(:numbers) CROSS JOIN receipt ON receipt.number = value
+CROSS JOIN entry ON entry.number = receipt.entry
+LEFT JOIN text ON text.digest = receipt.digest;
 
 -- name: standing_of_runs
 -- Where the receipts of runs that have not ended stand, each with the number of its run.
@@ -23,7 +27,8 @@ FROM json_each(:numbers) CROSS JOIN entry ON number = value;
 -- name: move
 -- Change where several receipts stand, all alike.
 UPDATE receipt SET
-  status = :status, reason = :reason, reason_code = :reason_code, attempts = attempts + :attempts
+  status = :status, reason = :reason, reason_code = :reason_code, attempts = attempts + :attempts,
+  ended_at = NULL, settled_at = NULL
 WHERE number IN (SELECT value FROM json_each(:numbers));
 
 -- name: moved
@@ -35,17 +40,3 @@ FROM json_each(:numbers) CROSS JOIN receipt ON number = value;
 -- name: run_numbers
 -- The last number that was given to a run; those that follow are given by taking them.
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'run';
-
--- name: attempts
--- How many attempts some receipts have had, if they have had any.
-SELECT receipt, max(attempt) FROM json_each(:receipts) CROSS JOIN run ON receipt = value
-GROUP BY receipt;
-
--- name: texts
--- The texts that some digests have, each with its digest.
-SELECT digest, body FROM json_each(:digests) CROSS JOIN text ON digest = value;
-
--- name: memories
--- What some entries remember, if they remember anything.
-SELECT number, memory FROM json_each(:numbers) CROSS JOIN entry ON number = value
-WHERE memory IS NOT NULL;

@@ -1,8 +1,12 @@
--- name: standing
--- Where several receipts stand, each with the number by which it was asked for.
-SELECT number, entry, status, attempts, machine, number
-FROM receipt
-WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
+-- name: starting
+-- Where several receipts stand, how many runs each has had, and what the next one needs.
+SELECT receipt.number, receipt.status, receipt.machine,
+  coalesce((SELECT max(attempt) FROM run WHERE run.receipt = receipt.number), 0),
+  entry.memory, receipt.digest, text.body
+FROM receipt JOIN entry ON entry.number = receipt.entry
+LEFT JOIN text ON text.digest = receipt.digest
+WHERE receipt.number IN
+  (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
 
 -- name: standing_of_runs
 -- Where the receipts of runs that have not ended stand, each with the number of its run.
@@ -27,7 +31,8 @@ WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) 
 -- name: move
 -- Change where several receipts stand, all alike.
 UPDATE receipt SET
-  status = :status, reason = :reason, reason_code = :reason_code, attempts = attempts + :attempts
+  status = :status, reason = :reason, reason_code = :reason_code, attempts = attempts + :attempts,
+  ended_at = NULL, settled_at = NULL
 WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
 
 -- name: moved
@@ -41,20 +46,3 @@ ORDER BY place;
 -- name: run_numbers
 -- Give the next numbers to runs; return the last that was given before.
 SELECT min(nextval('run_number_seq')) - 1 FROM generate_series(1, :count);
-
--- name: attempts
--- How many attempts some receipts have had, if they have had any.
-SELECT receipt, max(attempt) FROM run
-WHERE receipt IN (SELECT CAST(jsonb_array_elements_text(CAST(:receipts AS jsonb)) AS bigint))
-GROUP BY receipt;
-
--- name: texts
--- The texts that some digests have, each with its digest.
-SELECT digest, body FROM text
-WHERE digest IN (SELECT jsonb_array_elements_text(CAST(:digests AS jsonb)));
-
--- name: memories
--- What some entries remember, if they remember anything.
-SELECT number, memory FROM entry
-WHERE memory IS NOT NULL
-  AND number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
