@@ -118,6 +118,15 @@ def test_at_info_a_receipt_is_one_line_and_a_problem_another(root: Path) -> None
     assert "debug" not in {word for word, _ in found}
 
 
+def test_the_note_of_a_request_is_in_the_line_of_its_end(root: Path) -> None:
+    with kept(root) as log:
+        asked = ("run", "good", "--note", "before the upgrade", "--wait", "--root", str(root))
+        assert run_command("horae", *asked).code == 0
+        wait_until(lambda: "  done  " in log.out.read_text())
+    [end] = [text for word, text in log.lines() if word == "done"]
+    assert re.fullmatch("Good .*; requested by .*, on the command line: before the upgrade", end)
+
+
 def test_at_debug_it_tells_what_is_scanned_decided_started_and_waited_for(root: Path) -> None:
     with kept(root, "--log", "plain", "--log-level", "debug") as log:
         run_both(root)

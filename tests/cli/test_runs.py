@@ -94,6 +94,9 @@ def test_a_run_is_followed_to_its_end_and_its_end_is_the_exit_code(there: Call) 
     done = there("run", "Digest", "--wait", "--table", "--note", "now")
     assert (done.code, done.out) == (0, "all the news\n")
     assert done.err == "horae: Digest: done: all the news\n"
+    requested = f"requested by {user_name(os.getuid())}, on the command line: now"
+    assert f"  {requested}\n" in there("why", "Digest", "--table").out
+    assert requested in " ".join(there("history", "--table").out.split())
     failed = there("run", "Fails", "--wait", "--table")
     assert (failed.code, failed.out) == (1, "oh no\n")
     assert failed.err == "horae: Fails: failed: exit code 3: oh no\n"

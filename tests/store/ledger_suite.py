@@ -1834,6 +1834,20 @@ class ReadingSuite:
         ]  # fmt: skip
 
     @story
+    async def test_a_note_outlives_the_run_and_is_folded_with_its_like_only(
+        self, ledger: Ledger
+    ) -> None:
+        [entry] = await taken(ledger, workflow())
+        for number, note in enumerate(["before the upgrade", "", "before the upgrade", ""]):
+            receipt = replace(asked(f"manual:{number}", NOW), status=Status.SKIPPED, note=note)
+            [filed] = await ledger.add(entry.number, [receipt], now=NOW, term=1)
+            await ledger.settle([filed.number], now=NOW, term=1)
+        year = NOW + 400 * DAY
+        assert (await ledger.prune(before=year, now=year, term=1)).receipts == 2
+        left = [each.receipt for each in (await ledger.receipts()).receipts]
+        assert [(each.note, each.count) for each in left] == [("", 2), ("before the upgrade", 2)]
+
+    @story
     async def test_an_actor_that_no_column_takes_is_spelled_out(self, ledger: Ledger) -> None:
         with acting("agent:\udc80\0"):
             await ledger.note("noted", now=NOW, term=1)

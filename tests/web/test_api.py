@@ -62,6 +62,7 @@ async def test_a_run_that_is_asked_for_is_run_and_its_log_is_there(tmp_path: Pat
         assert asked["reason"] == f"requested by {USER}, on the command line: for the visit"
         told = await here.ended(asked["receipt"])
         assert (told["status"], told["reason"]) == ("done", "all the news")
+        assert told["note"] == "for the visit"
         [run] = told["runs"]
         assert await here.log(run["run"]) == b"all the news\n"
         assert await here.log(run["run"], from_=4) == b"the news\n"
@@ -316,7 +317,7 @@ async def test_events_are_told_in_order_from_a_number_on(tmp_path: Path) -> None
 async def test_the_gate_says_who_holds_and_who_waits_for_what(tmp_path: Path) -> None:
     async with engine(tmp_path, slots=1) as here:
         number = await here.running("Long")
-        waiting = await here.post("entries/Digest/run")
+        waiting = await here.post("entries/Digest/run", {"note": "for the visit"})
 
         async def full() -> Any:
             found = await here.get("gate")
@@ -330,7 +331,8 @@ async def test_the_gate_says_who_holds_and_who_waits_for_what(tmp_path: Path) ->
         assert line["reason"] == "no slot is free; gate.slots is 1"
         why = await here.get("why", entry=line["title"])
         said = [each["said"] for each in why["answers"]]
-        assert "waiting: no slot is free; gate.slots is 1" in said
+        requested = f"requested by {USER}, on the command line: for the visit"
+        assert f"waiting: no slot is free; gate.slots is 1; {requested}" in said
         await here.post(f"runs/{number}/cancel")
         assert (await here.ended(waiting["receipt"]))["status"] == "done"
 

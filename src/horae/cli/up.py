@@ -34,6 +34,7 @@ from horae.cli.output import Output, console, echo, form_options, json_text, pri
 from horae.config import Config, load
 from horae.core import actor, clock
 from horae.core.entry import key_time
+from horae.core.explain import requested_words
 from horae.core.ports import Event, Ledger, LedgerBusyError, LedgerError, LedgerWholeError
 from horae.core.receipt import FINAL, Status
 from horae.errors import Exit, HoraeError
@@ -475,6 +476,8 @@ async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
             is_released = event.facts.get("reason_code") in _RELEASED
             said = f"attempt {filed.attempts} failed, and the next one waits"
             reason = f"{'can start' if is_released else said}: {reason}"
+        if filed is not None and filed.receipt.note and event.facts["status"] in FINAL:
+            reason = f"{reason}; {requested_words(filed)}"
         return str(event.facts["status"]), f"{where}  {reason}"
     title = event.facts.get("title")
     if title is None and event.entry is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from horae.core import entry as rules
-from horae.core.actor import ENGINE, actor_words
+from horae.core.actor import ENGINE, by_words
 from horae.core.decide import usual_catchup
 from horae.core.entry import Entry, Policy
 from horae.core.project import Moment, next_moment, tick_delay
@@ -254,7 +254,12 @@ def at_the_gate(said: Sequence[WhyAnswer], obstacles: Mapping[int, str]) -> tupl
     for each in said:
         is_waiting = each.filed is not None and each.filed.status is Status.WAITING
         why = obstacles.get(each.filed.number) if each.filed is not None and is_waiting else None
-        told.append(each if why is None else replace(each, said=f"waiting: {why}"))
+        if each.filed is None or why is None:
+            told.append(each)
+            continue
+        reason = each.filed.receipt.reason  # it would not be seen
+        requested = f"; {reason}" if reason.code in _REQUESTS and reason.code else ""
+        told.append(replace(each, said=f"waiting: {why}{requested}"))
     return tuple(told)
 
 
@@ -370,6 +375,7 @@ def receipt_data(filed: Filed, zone_name: str) -> dict[str, object]:
         "late_seconds": late(filed).total_seconds(),
         **json_fields(filed.origin, "file line"),
         **json_fields(filed, "decided_at ended_at commit actor", zone_name),
+        "note": receipt.note or None,
     }
 
 
@@ -408,7 +414,7 @@ _REQUESTS: Final = frozenset({ReasonCode.REQUESTED, ReasonCode.BACKFILL, ""})
 def requested_words(filed: Filed) -> str:
     if filed.actor == ENGINE or filed.receipt.reason.code in _REQUESTS:
         return ""
-    return f"requested by {actor_words(filed.actor)}"
+    return by_words("requested", filed.receipt.note, actor=filed.actor)
 
 
 def late(filed: Filed) -> timedelta:

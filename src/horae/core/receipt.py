@@ -181,6 +181,7 @@ class Receipt(Struct, frozen=True, gc=False):
     start_at: datetime  # planned, and jitter
     through_at: datetime | None = None  # the last moment of a range
     count: int = 1
+    note: str = ""  # what its requester said about it
 
 
 class Filed(Struct, frozen=True, gc=False):

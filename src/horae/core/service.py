@@ -443,7 +443,7 @@ class Service:
             key = f"idem:{checked(idempotency_key, 'an Idempotency-Key')}"
         await self._refuse_unready(found)
         reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
-        asked = Receipt(key, Status.WAITING, reason, now, now)
+        asked = Receipt(key, Status.WAITING, reason, now, now, note=one_line(note))
         [line] = await self._file(found, [asked], now, parent)
         return line
 
@@ -467,7 +467,8 @@ class Service:
                 self.poke()
                 return self._line(going, found)
             reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
-            asked = Receipt(f"{_TICK}{rule.ticks + 1}", Status.WAITING, reason, now, now)
+            key = f"{_TICK}{rule.ticks + 1}"
+            asked = Receipt(key, Status.WAITING, reason, now, now, note=one_line(note))
             # It is filed as if its time had come: nothing else is pending until it has ended.
             ended_at = min(now - tick_delay(rule), entry.ended_at or now)
             since = max(now, entry.accounted_to or now)

@@ -895,6 +895,7 @@ def _receipt_row(filed: Filed, at: int) -> dict[str, Any]:
         "parent": filed.parent,
         "commit": filed.commit,
         "actor": filed.actor,
+        "note": plain(receipt.note),
     }
 
 

@@ -311,6 +311,7 @@ def filed_of(row: sqlite3.Row) -> Filed:
         moment(int(row["start_at"])),
         moment(row["through_at"]),
         row["count"],
+        row["note"],
     )
     return Filed(
         row["number"],

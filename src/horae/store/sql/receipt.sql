@@ -28,10 +28,11 @@ SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'receipt';
 -- File a receipt.
 INSERT INTO receipt (
   number, entry, key, status, reason, reason_code, planned_at, through_at, count, start_at,
-  decided_at, file, line, digest, policy, work, agents, parent, commit_id, actor)
+  decided_at, file, line, digest, policy, work, agents, parent, commit_id, actor, note)
 VALUES (
   :number, :entry, :key, :status, :reason, :reason_code, :planned_at, :through_at, :count,
-  :start_at, :now, :file, :line, :digest, :policy, :work, :agents, :parent, :commit, :actor);
+  :start_at, :now, :file, :line, :digest, :policy, :work, :agents, :parent, :commit, :actor,
+  :note);
 
 -- name: move
 -- Change where a receipt stands, if it still stands where it was seen. While it waits, or is held,

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from horae.core.actor import actor_words
 from horae.core.entry import Entry
-from horae.core.explain import length_text, stamp
+from horae.core.explain import length_text, requested_words, stamp
 from horae.core.receipt import Status
 from horae.core.text import in_zone, is_number, moment_text
 from horae.core.views import RequestError
@@ -256,6 +256,7 @@ def templates(views: Sequence[PageView]) -> jinja2.Environment:
     made = jinja2.Environment(loader=files, autoescape=True, finalize=_shown, undefined=strict)
     made.trim_blocks = made.lstrip_blocks = True
     made.filters |= {"rough": rough, "long": length_text, "say": say, "actor": actor_words}
+    made.filters["requested"] = requested_words
     made.filters["path"] = lambda text: quote(str(text), safe="/")
     made.globals["nav_items"] = [(each.name, each.path, each.word) for each in views if each.word]
     return made

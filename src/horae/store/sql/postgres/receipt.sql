@@ -13,12 +13,12 @@ UPDATE counter SET last = last + :count WHERE name = 'receipt' RETURNING last - 
 -- File receipts.
 INSERT INTO receipt (
   number, entry, key, status, reason, reason_code, planned_at, through_at, count, start_at,
-  decided_at, file, line, digest, policy, work, agents, parent, commit_id, actor)
+  decided_at, file, line, digest, policy, work, agents, parent, commit_id, actor, note)
 SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS new (
   number bigint, entry bigint, key text, status text, reason text, reason_code text,
   planned_at bigint, through_at bigint, count bigint, start_at bigint, now bigint, file text, line bigint,
   digest text, policy text, work text, agents text, parent bigint, commit text,
-  actor text);
+  actor text, note text);
 
 -- name: settle_many
 -- Note that all that follows from final receipts is done.

@@ -1,0 +1,2 @@
+-- What the requester said about it.
+ALTER TABLE receipt ADD COLUMN note TEXT NOT NULL DEFAULT '';
