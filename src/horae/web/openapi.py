@@ -76,7 +76,7 @@ _TYPES: Final[dict[str, str | Schema]] = {
     "why": """at:time? said moment:bool estimate:bool receipt:int? key?:str status?:status
         reason?:str reason_code?:ReasonCode? through_at?:time? count?:int start_at?:time?
         decided_at?:time late_seconds?:real ended_at?:time? file?:str line?:int commit?:str?
-        digest?:str policy?:any actor?:str runs?:attempt[]""",
+        digest?:str policy?:any actor?:str note?:str? runs?:attempt[]""",
     "holder": "receipt:int entry:int title slot:int? kind since:time parent:int?",
     "waiter": """receipt:int entry:int title due_at:time reason reason_code:ReasonCode
         behind:int?""",
@@ -119,7 +119,7 @@ _TYPES: Final[dict[str, str | Schema]] = {
     "Receipt": """receipt:int entry:int title key status:status reason reason_code:ReasonCode?
         planned_at:time through_at:time? count:int times:int start_at:time? decided_at:time
         late_seconds:real ended_at:time? attempts:int zone file line:int commit:str? parent:int?
-        actor""",
+        actor note:str?""",
     "Record": "workflow schedule:object? tasks:any sub_workflows:object[] ...",
     "Run": "...attempt receipt:int entry:int title key status:status zone",
     "Status": """at:time zone stall:str? engine:engine entries:int counts:int{} agents:Agent[]
