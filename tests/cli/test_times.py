@@ -161,6 +161,24 @@ def test_explain_says_which_rule_won_and_what_clock_changes_do(call: Call) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        (":ID: d", "twice.org:1 has the same :ID: d; change one of them"),
+        (":TIMEOUT: 1m", "twice.org:1 has the same name; give one of the two an :ID:"),
+    ],
+)
+def test_explain_says_that_another_has_the_same_name(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one = f"* Twin :workflow:\n:PROPERTIES:\n{own}\n:SCHEDULE: 0 5 * * *\n:END:\n"
+    (tmp_path / "twice.org").write_text(one * 2)
+    assert "05:00 UTC" in call("explain", "twice.org:3", "--table").out
+    _, rule, why = call("explain", "twice.org:8", "--table").out.splitlines()
+    assert (rule, why) == ("the rule is :SCHEDULE: 0 5 * * *", f"not armed: {reason}")
+
+
 def test_explain_says_why_a_workflow_is_not_armed(call: Call) -> None:
     assert call("explain", "plan.org:13", "--json").data["reason"] == (
         "cron '0 0 30 2 *' matches no date"

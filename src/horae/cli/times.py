@@ -27,7 +27,7 @@ from horae.core.text import clock_text, moment_text, no_time_left, pause_words, 
 from horae.files.read import PlanMissingError, read_plan
 from horae.org import document, timestamp
 from horae.org.plan import Headline
-from horae.sources.plans.arming import rule_of, rule_text, scan_plan
+from horae.sources.plans.arming import entries_of, rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron
 from horae.timing.zone import local, zone
 
@@ -344,9 +344,7 @@ def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headli
         many = f"{lines} line" if lines == 1 else f"{lines} lines"
         raise PlanMissingError(f"{file}:{line}", f"the file has only {many}")
     above = [(place.line, index) for index, place in enumerate(plan.places()) if place.line <= line]
-    scanned = {
-        each.item.origin.line: each.item for each in scan_plan(plan, file=file, zone_name=when.zone)
-    }
+    scanned = {each.origin.line: each for each in entries_of(plan, file=file, zone_name=when.zone)}
     level: int | None = None
     for start, index in reversed(above):
         headline = plan.headlines[index]
