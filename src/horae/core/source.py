@@ -63,16 +63,6 @@ class Scan:
     broken: Mapping[str, str] = field(default_factory=dict)
 
 
-def is_within(file: str, name: str) -> bool:
-    """Tell whether a file is the one named, or beneath the directory named.
-
-    >>> is_within("garden/water.org", "garden/"), is_within("garden.org", ""), is_within("a", "b")
-    (True, True, False)
-    """
-    is_directory = not name or name.endswith("/")
-    return file.startswith(name) if is_directory else file == name
-
-
 class SourceError(HoraeError, code="source"):
     def __init__(self, name: str, error: Exception) -> None:
         self.name = name

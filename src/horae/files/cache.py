@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -14,13 +13,12 @@ from horae.files import read
 from horae.files.read import PlanFileError, PlanFiles, stamp_of, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from horae.core.source import Scanned
     from horae.files.read import Content, StrPath
 
 _SECOND: Final = 10**9  # in the unit of stamps
-_SLASH: Final = re.compile("/")
 Stamp: TypeAlias = "tuple[int, ...]"
 
 
@@ -29,8 +27,9 @@ class FileCache:
     """The files beneath a root that hold entries, each understood only if its bytes have changed.
 
     *reader* names the code and the zone that a file was understood by; what *understand* raises is
-    a problem of that file. A file is known by its bytes, and once they are surely those that its
-    stamp stands for, by its stamp: then it is not even read.
+    a problem of that file. A file is known by its bytes and its stamp, and by its stamp alone once
+    that is sure to stand for these bytes: then it is not even read. All this is in the index, and
+    nothing stays in memory.
     """
 
     root: StrPath
@@ -45,7 +44,6 @@ class FileCache:
     def __post_init__(self) -> None:
         self._root = os.fspath(self.root).rstrip("/") or "/"
         self._top = f"{self._root.rstrip('/')}/"
-        self._looked: dict[str, str] = {}  # the stamp and the bytes that were last read
 
     def look(self, index: Mapping[str, str]) -> Scan:
         """Return what stands in the files, save those that *index* knows as they are."""
@@ -68,24 +66,24 @@ class FileCache:
         standing: list[str] = []
         known: dict[str, str] = {}  # of what could not be read nothing is known
         seen: dict[str, str] = {}
-        looked: dict[str, tuple[str, str]] = {}
-        for file, path in {self._file(path): path for path in found.plans}.items():
-            was = index.get(file)
+        for path in found.plans:
+            file = self._file(path)
+            was = index.get(file, "")
             try:
                 stamp = _stamp(path)
                 known_as = by_stamp = self._known_as(*stamp)
-                if was != by_stamp:
+                stands = was == by_stamp
+                if not stands:
                     content = read.read_plan(path, root=self._root, limit=self.limit)
-                    by_bytes = self._known_as(content.digest)
+                    by_bytes = self._known_as(content.digest, "")
+                    stands = was.startswith(by_bytes)
                     # File systems tell time in steps: two saves within one look the same from
                     # outside. So a stamp is believed only once a second look found the same bytes,
                     # and one in whole seconds never: there, the step is longer than we wait.
-                    is_sure = self._looked.get(file) == f"{by_stamp} {by_bytes}"
-                    if not is_sure or stamp[-1] % _SECOND == 0:
-                        known_as = by_bytes
-                    if was != by_bytes:
+                    if was != f"{by_bytes}{by_stamp}" or stamp[-1] % _SECOND == 0:
+                        known_as = f"{by_bytes}{by_stamp}"
+                    if not stands:
                         entries += self._entries(content, file)
-                    looked[file] = by_stamp, by_bytes
             except _UnderstandError as error:
                 cause = error.cause
                 problems.append(cause)
@@ -96,14 +94,8 @@ class FileCache:
                 blocked.add(file)
             else:
                 known[file], seen[file] = known_as, by_stamp
-                if was == by_stamp or was == looked[file][1]:
+                if stands:
                     standing.append(file)
-        keep = {*standing, *_covered(self._looked, blocked)}
-        # At once and at the end: a scan that is given up while its thread goes on disturbs
-        # none that comes after it. And as new texts: those from between the entries would keep
-        # the memory of the entries from being given back.
-        kept = {file: was for file, was in self._looked.items() if file in keep}
-        self._looked = kept | {file: " ".join(both) for file, both in looked.items()}
         return Scan(
             tuple(entries),
             (*standing, *sorted(blocked)),
@@ -116,7 +108,7 @@ class FileCache:
 
     def _obstacles(self, index: Mapping[str, str], found: PlanFiles) -> Iterable[PlanFileError]:
         """Return what stands in the way to files known so far, to which no directory leads."""
-        gone = {*self._looked, *index}.difference(map(self._file, found.plans))
+        gone = set(index).difference(map(self._file, found.plans))
         paths = (f"{self._top}{name.removeprefix(self.prefix)}" for name in sorted(gone))
         above = dict.fromkeys(map(os.path.dirname, paths))
         ways = (read.obstacle(each, root=self._root) for each in above)
@@ -157,14 +149,3 @@ class _UnderstandError(Exception):
 def _stamp(path: str) -> Stamp:
     with told(path):
         return stamp_of(os.lstat(path))
-
-
-def _covered(files: Iterable[str], names: Collection[str]) -> list[str]:
-    """Return the files that are named, or beneath a directory that is; all are beneath ""."""
-    if "" in names:
-        return list(files)
-    return [
-        file
-        for file in files
-        if file in names or any(file[: at.end()] in names for at in _SLASH.finditer(file))
-    ]

@@ -22,7 +22,12 @@ _STATE_KEYS: Final = frozenset({"TODO", "SEQ_TODO", "TYP_TODO"})
 def read(text: str) -> Plan:
     first = _FIRST_HEADLINE.match(text)
     starts = [first.end()] if first else []
-    starts.extend([found.start() + 1 for found in _NEXT_HEADLINE.finditer(text)])
+    at = 0
+    # By search: each finditer leaves a word in a cache of Python's, which keeps the memory around
+    # it from being given back.
+    while found := _NEXT_HEADLINE.search(text, at):
+        starts.append(found.start() + 1)
+        at = found.end()
     states = _states(text, starts)
     words, stops = states.all, [*starts, len(text)][1:]
     with collector_paused(when=len(text) > LARGE):
@@ -34,9 +39,9 @@ def read(text: str) -> Plan:
 
 
 def _states(text: str, starts: Sequence[int]) -> States:
-    sections = {bisect_right(starts, found.start()) for found in _STATE_LINE.finditer(text)}
-    if not sections:
+    if _STATE_LINE.search(text) is None:
         return DEFAULT_STATES
+    sections = {bisect_right(starts, found.start()) for found in _STATE_LINE.finditer(text)}
     from horae.org.element import keywords  # few plans declare states
 
     bounds = [0, *starts, len(text)]

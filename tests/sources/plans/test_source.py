@@ -8,12 +8,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, strategies as st
 
 from horae.core.entry import Entry, Unarmed
-from horae.core.source import is_within
 from horae.files import cache, read as files
-from horae.files.cache import _covered
 from horae.files.read import PlanFileError, PlanFiles, read_plan
 from horae.sources.plans import source as org
 from horae.sources.plans.arming import scan_plan
@@ -236,7 +233,6 @@ def test_a_directory_that_cannot_be_listed_keeps_what_is_known_of_it(
     scan = scanned(source, known.index)
     assert (scan.entries, scan.problems, scan.standing) == ((), (refused,), ("locked/",))
     assert scan.index == {}
-    assert source._shelf._looked.keys() == {"locked/deep/plan.org"}
 
 
 def test_a_root_that_is_gone_is_bare_and_a_problem(tmp_path: Path) -> None:
@@ -279,15 +275,6 @@ def test_a_plan_that_goes_while_it_is_looked_for_stands_until_the_next_look(
     assert (scan.entries, scan.standing, len(scan.problems)) == ((), ("went.org",), 1)
 
 
-NAMES = st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map("/".join)
-
-
-@given(st.lists(NAMES, unique=True), st.sets(NAMES | NAMES.map("{}/".format) | st.just("")))
-def test_what_a_name_covers_is_what_is_within_it(files: list[str], names: set[str]) -> None:
-    within = [file for file in files if any(is_within(file, name) for name in names)]
-    assert _covered(files, names) == within
-
-
 def test_a_large_tree_that_stands_is_looked_through_without_a_parse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +283,4 @@ def test_a_large_tree_that_stands_is_looked_through_without_a_parse(
         (tmp_path / f"{number:05}.org").write_text(workflow(f"W{number}"))
     index = looked(OrgSource(tmp_path)).index
     monkeypatch.setattr(files, "read_plan", None)
-    source = OrgSource(tmp_path)
-    assert len(scanned(source, index).standing) == count
-    assert source._shelf._looked == {}
+    assert len(scanned(OrgSource(tmp_path), index).standing) == count
