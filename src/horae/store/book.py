@@ -370,10 +370,11 @@ class Book:
         """
         if not may_become(filed.status, status, has_retry=may_wait):
             return False
-        row = _moving(filed, status, reason, now, **more)
+        at = micros(now)
+        row = _moving(filed, status, reason, at, **more)
         if self.execute(self.sql["receipt.move"], row).rowcount != 1:
             return False
-        self.change_all("event.insert", [self._moved(filed, status, reason, now)])
+        self.change_all("event.insert", [self._moved(filed, status, reason, at)])
         return True
 
     def _move_all(
@@ -543,7 +544,7 @@ class Book:
         self, ends: Iterable[tuple[RunEnd, sqlite3.Row]], now: datetime, *, has_alerts: bool
     ) -> dict[int, RunOver]:
         """End runs of different entries."""
-        moves, events, runs, over, bad = [], [], [], [], set()
+        moves, events, runs, over, bad, at = [], [], [], [], set(), micros(now)
         after: dict[int, tuple[int, Status, bool]] = {}
         for end, row in ends:
             was, ended, reason = _state(row), end.ended, end.ended.reason
@@ -552,10 +553,10 @@ class Book:
             retry = None if end.is_last else codec.read_policy(row[7]).retry
             status, start_at = after_end(ended.outcome, attempts=attempts, retry=retry, now=now)
             is_settled = end.is_settled and start_at is None and not has_alerts
-            more: dict[str, Any] = {"start_at": start_at, "settled_at": now if is_settled else None}
-            moves.append(_moving(was, status, reason, now, attempts=attempts, **more))
-            events.append(self._moved(was, status, reason, now))
-            runs.append(_closing(end.run, ended.outcome, reason, now, ended))
+            more: dict[str, Any] = {"start_at": start_at, "is_settled": is_settled}
+            moves.append(_moving(was, status, reason, at, attempts=attempts, **more))
+            events.append(self._moved(was, status, reason, at))
+            runs.append(_closing(end.run, ended.outcome, reason, at, ended))
             if status in ENDS:
                 over.append(ReceiptOver(was.entry, row[6], status, ended.memory, ended.is_counted))
             if status in BAD:
@@ -576,7 +577,7 @@ class Book:
     def close_run(
         self, number: int, *, outcome: Status | None, reason: Reason, now: datetime
     ) -> None:
-        self.change_all("run.close", [_closing(number, outcome, reason, now)])
+        self.change_all("run.close", [_closing(number, outcome, reason, micros(now))])
 
     def run(self, number: int) -> Run | None:
         return self.one(codec.run_of, "run.one", number=number)
@@ -669,10 +670,10 @@ class Book:
         }  # fmt: skip
 
     def _moved(
-        self, stands: Filed | ReceiptState, status: Status, reason: Reason, now: datetime
+        self, stands: Filed | ReceiptState, status: Status, reason: Reason, at: int
     ) -> dict[str, Any]:
         facts = _moved_facts(reason, reason.code, status)
-        return self._event(micros(now), "receipt", facts, stands.entry, stands.number)
+        return self._event(at, "receipt", facts, stands.entry, stands.number)
 
     def _standing(self, numbers: Iterable[int]) -> list[sqlite3.Row]:
         return self.rows("entry.standing", numbers=json.dumps([*numbers]))
@@ -792,12 +793,12 @@ def _moving(
     stands: Filed | ReceiptState,
     status: Status,
     reason: Reason,
-    now: datetime,
+    at: int,
     *,
     start_at: datetime | None = None,
     attempts: int | None = None,
     died: bool = False,
-    settled_at: datetime | None = None,
+    is_settled: bool = False,
 ) -> dict[str, Any]:
     return {
         "number": stands.number,
@@ -805,17 +806,17 @@ def _moving(
         "status": status.value,
         "reason": plain(str(reason)),
         "reason_code": str(reason.code),
-        "start_at": micros(start_at),
+        "start_at": None if start_at is None else micros(start_at),
         "attempts": stands.attempts if attempts is None else attempts,
         "died": int(died),
-        "ended_at": micros(now) if status in ENDS else None,
-        "settled_at": micros(settled_at),
+        "ended_at": at if status in ENDS else None,
+        "settled_at": at if is_settled else None,
         "has_machine": int(status not in _FREE),
     }
 
 
 def _closing(
-    number: int, outcome: Status | None, reason: Reason, now: datetime, ended: Ended | None = None
+    number: int, outcome: Status | None, reason: Reason, at: int, ended: Ended | None = None
 ) -> dict[str, Any]:
     return {
         "number": number,
@@ -823,8 +824,8 @@ def _closing(
         "exit_code": None if ended is None else ended.exit_code,
         "reason": plain(str(reason)),
         "reason_code": str(reason.code),
-        "facts": "{}" if ended is None else compact(ended.facts),
-        "now": micros(now),
+        "facts": compact(ended.facts) if ended is not None and ended.facts else "{}",
+        "now": at,
     }
 
 
