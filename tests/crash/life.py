@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from horae.cli.run import run
 from horae.cli.up import up
 from horae.core.launch import Launch
+from horae.core.receipt import Status
 from horae.process.processes import LiveRun
 from horae.sources.plans.runner import CommandRunner
 from horae.store.book import Book
@@ -46,6 +47,16 @@ def run_(given: tuple[Any, ...]) -> str:
     return f"run {given[1][0][0]}"
 
 
+def moved(status: Status) -> Callable[[tuple[Any, ...]], str]:
+    """Return what says which receipt is moved first, if they are moved so."""
+    return lambda given: f"receipt {given[1][0]}" if given[1] and given[2] is status else ""
+
+
+def ended(given: tuple[Any, ...]) -> str:
+    """Return which run is ended first; nothing if there is none."""
+    return next((f"run {end.run}" for end, _ in given[1]), "")
+
+
 def settled(given: tuple[Any, ...]) -> str:
     """Return which receipt comes last among those to be settled; nothing if there is none."""
     numbers = list(given[1])
@@ -57,14 +68,14 @@ STEPS: Final = {
     "before decided": Step(SqliteLedger, "decide", True, lambda _: "nobody"),
     "after decided": Step(SqliteLedger, "decide", False, lambda _: "nobody"),
     "before starting": Step(SqliteLedger, "start_many", True, receipt),
-    "inside starting": Step(Book, "start_many", False, receipt),
+    "inside starting": Step(Book, "_move_all", False, moved(Status.STARTING)),
     "after starting": Step(SqliteLedger, "start_many", False, receipt),
     "after made": Step(CommandRunner, "hold", False, lambda given: f"run {given[1].run.number}"),
-    "inside running": Step(Book, "running_many", False, run_),
+    "inside running": Step(Book, "_move_all", False, moved(Status.RUNNING)),
     "after running": Step(SqliteLedger, "running_many", False, run_),
     "after go": Step(LiveRun, "go", False, lambda given: f"run {given[0].spec.run}"),
     "before end": Step(SqliteLedger, "end_many", True, run_),
-    "inside end": Step(Book, "end_many", False, run_),
+    "inside end": Step(Book, "_end_all", False, ended),
     "after end": Step(SqliteLedger, "end_many", False, run_),
     "before settled": Step(SqliteLedger, "settle", True, settled),
     "after settled": Step(SqliteLedger, "settle", False, settled),

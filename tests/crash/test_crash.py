@@ -90,6 +90,8 @@ def test_a_crash_at_any_step_of_a_run_loses_nothing_and_repeats_nothing(home: Ho
     home.write(
         entry("Quick", home.effect(), catchup="all", overlap="allow"),
         entry("Other", home.effect(), catchup="all", overlap="queue"),
+        # What no alert can follow is settled with its end.
+        "* Call me :workflow:\n:PROPERTIES:\n:AFTER: missed of Nobody\n:COMMAND: true\n:END:\n",
     )
     # One slot, and the second time: the receipt that an engine died over runs through in the
     # next life, before that dies over another one.
