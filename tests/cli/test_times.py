@@ -174,7 +174,7 @@ def test_explain_says_that_another_has_the_same_name(
     monkeypatch.chdir(tmp_path)
     one = f"* Twin :workflow:\n:PROPERTIES:\n{own}\n:SCHEDULE: 0 5 * * *\n:END:\n"
     (tmp_path / "twice.org").write_text(one * 2)
-    assert "05:00 UTC" in call("explain", "twice.org:3", "--table").out
+    assert "05:00 Europe" in call("explain", "twice.org:3", "--table").out
     _, rule, why = call("explain", "twice.org:8", "--table").out.splitlines()
     assert (rule, why) == ("the rule is :SCHEDULE: 0 5 * * *", f"not armed: {reason}")
 
