@@ -356,7 +356,12 @@ class Config:
         "directory in `WB_DATA` that is the plan root; has no effect in `horae.toml`",
         "WB_TENANT",
     )
-    gitops = Setting(SWITCH, False, "pull before each tick", "WB_GITOPS")
+    gitops = Setting(
+        SWITCH,
+        False,
+        "pull before each tick of an agent; without an agent nothing is pulled",
+        "WB_GITOPS",
+    )
     git_local = optional(PATHS, "local repositories that are allowed as origin")
     plan_max_bytes = Setting(SIZE, "16MiB", "maximum size of a plan")
     plan_max_files = Setting(whole(1, 1_000_000), 20_000, "maximum number of plans in a plan root")
