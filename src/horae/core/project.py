@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horae.core import entry as rules
-from horae.core.entry import Entry, Rule, key_time
+from horae.core.entry import DEFAULT, Entry, Rule, key_time
 from horae.timing.backoff import delay_after, delay_after_failures
 from horae.timing.cron import Cron
 from horae.timing.repeater import RepeaterKind, Unit
@@ -87,7 +87,7 @@ def _after_pause(entry: Entry, until: datetime) -> Stretch:
 def next_moment(entry: Entry, after: datetime) -> Moment | None:
     if not isinstance(entry.rule, rules.CronRule) or entry.pause is not None:
         return next(project(entry, after, _FAR), None)
-    start, end = entry.policy.clip(after, _FAR)
+    start, end = (after, _FAR) if entry.policy is DEFAULT else entry.policy.clip(after, _FAR)
     moment = _first_of_cron(entry.rule.crons, _in_utc(start))
     return None if moment is None or moment.at > end else moment
 
@@ -97,7 +97,7 @@ def next_time(entry: Entry, after: datetime) -> datetime | None:
     if not isinstance(entry.rule, rules.CronRule) or entry.pause is not None:
         coming = next(project(entry, after, _FAR), None)
         return None if coming is None or coming.is_estimate else coming.at
-    start, end = entry.policy.clip(after, _FAR)
+    start, end = (after, _FAR) if entry.policy is DEFAULT else entry.policy.clip(after, _FAR)
     at = _after_of_cron(entry.rule.crons, _in_utc(start))
     return None if at is None or at > end else at
 
