@@ -167,6 +167,10 @@ def test_whoever_waits_for_a_slot_is_told_so(there: Call, home: Path) -> None:
     with begun("run", "Quiet", "--wait", "--table", cwd=home) as waiting:
         said = waiting.stderr.readline()
         assert said == "horae: Quiet waits: no slot is free; gate.slots is 1\n"
+        there("run", "Quiet", "--no-wait")
+        told = there("cancel", "Quiet")
+        what = "2 receipts are waiting (no slot is free; gate.slots is 1); to skip all of them, run"
+        assert (told.code, f"no run is in progress; {what}" in told.err) == (6, True), told.err
         assert there("cancel", str(number)).code == 0
         _, rest = waiting.communicate(timeout=10)
     assert (waiting.returncode, rest) == (0, "horae: Quiet: done: exit code 0\n")

@@ -10,6 +10,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from io import IncrementalNewlineDecoder
 from pathlib import Path
 from time import sleep
@@ -266,7 +267,7 @@ def cancel(what: str, *, reason: str, place: Place, output: Output) -> None:
     far = connection.engine_at(place)
     if far is None:
         raise _no_engine(place, "so there is nothing to cancel")
-    found = read(place, lambda service: _meant(service, what, is_going=True))
+    found = read(place, lambda service: _meant(service, what, far=far))
     said = far.post("runs", found.run.number, "cancel", body={"reason": reason})
     already = "" if said["changed"] else " already"
     print_answer(output, said, f"{said['title']}: run {said['run']} is{already} being cancelled")
@@ -278,13 +279,16 @@ def _goes_on(place: Place, number: int) -> bool:
     return is_used and read(place, lambda service: service.run(number)).run.ended_at is None
 
 
-async def _meant(service: Service, what: str, *, is_going: bool = False) -> views.RunLine:
+async def _meant(service: Service, what: str, *, far: client.Far | None = None) -> views.RunLine:
+    """Return the run that is meant; of an entry the last one, or that in progress at an engine."""
     if what.isascii() and what.isdecimal():
         number = int(what[:19])
         if number >= 2**63:
             raise views.RunNotFoundError(number)
         return await service.run(number)
-    return await (service.going(what) if is_going else service.last_run(what))
+    if far is None:
+        return await service.last_run(what)
+    return await service.going(what, obstacle=partial(_at_the_gate, far))
 
 
 def _length(shown: bytes) -> int:
@@ -314,13 +318,17 @@ def _no_engine(place: Place, rest: str) -> client.EngineUnreachableError:
     return client.EngineUnreachableError(str(place.directory), f"no engine is running here, {rest}")
 
 
+def _at_the_gate(far: client.Far, receipt: int) -> str:
+    line = far.get("gate", limit=1000)["waiting"]
+    return next((str(each["reason"]) for each in line if each["receipt"] == receipt), "")
+
+
 def _obstacle(far: client.Far, told: Mapping[str, Any]) -> str:
     title = told["title"]
     if told["status"] == Status.HELD:
         return f"{title} is held: {told['reason']}"
-    for each in far.get("gate", limit=1000)["waiting"]:
-        if each["receipt"] == told["receipt"] and each["reason"]:
-            return f"{title} waits: {each['reason']}"
+    if reason := _at_the_gate(far, told["receipt"]):
+        return f"{title} waits: {reason}"
     start_at = datetime.fromisoformat(told["start_at"]).replace(microsecond=0)
     start = f"starts at {moment_text(start_at, told['zone'])} or later"
     if told["runs"]:

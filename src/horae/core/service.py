@@ -185,7 +185,10 @@ class Service:
             raise views.RunNotFoundError(found.mark.title)
         return await self.run(max(run.number for run in runs))
 
-    async def going(self, word: str) -> views.RunLine:
+    async def going(
+        self, word: str, *, obstacle: Callable[[int], str] = lambda _: ""
+    ) -> views.RunLine:
+        """Return the run of an entry; *obstacle* says what a receipt waits for at the gate."""
         found = await self.named(word)
         page = await self.ledger.receipts(entry=found.number, statuses=GOING)
         going = [(await self.ledger.runs_of(each.number))[-1].number for each in page.receipts]
@@ -193,9 +196,8 @@ class Service:
             return await self.run(going[0])
         title = found.mark.title
         if not going:
-            page = await self.ledger.receipts(entry=found.number, statuses=WAITS, limit=1)
-            waits = [waiting_words(each, self._zone_of(found)) for each in page.receipts]
-            hint = waits[0] if waits else "; see `horae status`"
+            waits = await self._waiting(found.number, self._zone_of(found), obstacle)
+            hint = waits or "; see `horae status`"
             raise views.RunStateError(title, f"no run is in progress{hint}")
         several = f"several runs are in progress; name one: {', '.join(map(str, sorted(going)))}"
         raise views.RunStateError(title, several, runs=going)
@@ -491,10 +493,29 @@ class Service:
         again = asked if changed else await self.run(number)
         if again.run.ended_at is not None:
             ended = moment_text(again.run.ended_at, again.line.zone)
-            waits = waiting_words(again.line.filed, again.line.zone)
+            filed, place = again.line.filed, again.line.zone
+            waits = await self._waiting(filed.entry, place) if filed.status in WAITS else ""
             ended = f"run {number} already ended at {ended}{waits}"
             raise views.RunStateError(again.line.title, ended)
         return views.CancelResult(again, changed)
+
+    async def _waiting(
+        self, entry: int, place: str, obstacle: Callable[[int], str] = lambda _: ""
+    ) -> str:
+        page = await self.ledger.receipts(entry=entry, statuses=WAITS, limit=BATCH)
+        if not page.receipts:
+            return ""
+        first = min(page.receipts, key=lambda each: (each.receipt.start_at, each.number))
+        count = len(page.receipts)
+        what, them = f"receipt {first.number} is waiting", "it"
+        if count > 1:
+            what, them = f"{count} receipts are waiting", "all of them"
+        if first.receipt.start_at > self.clock.now():
+            what += f" to start at {moment_text(first.receipt.start_at, place)}"
+        elif why := first.receipt.reason if first.status is Status.HELD else obstacle(first.number):
+            what += f" ({why})"
+        way = f"run `horae pause {entry}` and then `horae resume {entry}`"
+        return f"; {what}; to skip {them}, {way}"
 
     async def note_edit(self, file: str, what: str) -> None:
         facts = {"file": file, "what": what}
@@ -638,16 +659,6 @@ def check_calendar(*moments: datetime) -> None:
 
 def beyond() -> views.RequestError:
     return views.RequestError("the time is out of range; the year must be from 2 to 9998")
-
-
-def waiting_words(filed: Filed, place: str) -> str:
-    if filed.status not in WAITS:
-        return ""
-    until = moment_text(filed.receipt.start_at, place)
-    return (
-        f"; receipt {filed.number} is waiting to start at {until}; to skip it, run "
-        f"`horae pause {filed.entry}` and then `horae resume {filed.entry}`"
-    )
 
 
 def broken_words(found: Listed) -> str:
