@@ -231,10 +231,17 @@ def test_a_persons_unsaved_work_is_not_claimed_over(shared: Path) -> None:
     git("remote", "remove", "origin", at=tree)
     head = git("rev-parse", "HEAD", at=tree)
     (tree / "plan.org").write_text(f"{PLAN}a person is writing\n")
-    with pytest.raises(ClaimBusyError, match="nothing was claimed"):
+    why = "because the file has uncommitted changes; commit or stash them first"
+    with pytest.raises(ClaimBusyError, match=f"Sow: not claimed, {why}"):
         take(tree / "plan.org")
     assert (tree / "plan.org").read_text() == f"{PLAN}a person is writing\n"
     assert git("rev-parse", "HEAD", at=tree) == head
+    git("checkout", "plan.org", at=tree)
+    take(tree / "plan.org")
+    claimed = (tree / "plan.org").read_text()
+    (tree / "plan.org").write_text(f"{claimed}a person is writing\n")
+    with pytest.raises(ClaimBusyError, match=f"Sow: not released, {why}"):
+        give_back(tree / "plan.org")
 
 
 def test_a_file_that_git_does_not_keep_is_only_edited(shared: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from horae.errors import Exit, HoraeError
 from horae.files.edit import edit, spliced
 from horae.files.git.calls import Author, GitError
-from horae.files.git.repository import FileState, Git, Pushed, repository_of
+from horae.files.git.repository import FileState, Git, Pushed, UpdateRefusal, repository_of
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
 from horae.org.plan import is_id
@@ -105,10 +105,11 @@ class HeadlineClaim:
         """Take the task, or raise an error that says who has it."""
         until = None if ttl is None else (self.now + ttl).replace(microsecond=0)
         message = f"Claim {self.name} for {self.agent}"
-        return await self._change(partial(self._taken, until), message)
+        return await self._change(partial(self._taken, until), message, "claimed")
 
     async def release(self) -> Claim:
-        return await self._change(self._given_back, f"Release {self.name} by {self.agent}")
+        message = f"Release {self.name} by {self.agent}"
+        return await self._change(self._given_back, message, "released")
 
     def _taken(self, until: datetime | None, here: done.PlanHeadline, then: str) -> list[done.Edit]:
         headline, states, which = here.headline, here.plan.states, (here.path, self.name)
@@ -145,7 +146,7 @@ class HeadlineClaim:
         opened = [word for word in done.sequence_of(here.plan, DOING).open if word != DOING]
         return [*here.state_edits(opened[0] if opened else "TODO"), *edits]
 
-    async def _change(self, change: _Change, message: str) -> Claim:
+    async def _change(self, change: _Change, message: str, participle: str) -> Claim:
         """Change the task where the plan is kept: at the origin, in git, or in the file alone."""
         content = read_plan(self.file, limit=self.limit)  # it must be a plan
         top = repository_of(content.path)
@@ -166,7 +167,10 @@ class HeadlineClaim:
                 return made
             ended = await git.advance(made.commit)
             if ended.is_left_alone:
-                raise self._busy(f"nothing was claimed: {ended.words}")
+                why = f": {ended.words}"
+                if ended.why is UpdateRefusal.DIRTY:
+                    why = ", because the file has uncommitted changes; commit or stash them first"
+                raise self._busy(f"not {participle}{why}")
             return made
 
     def _edit(self, change: _Change) -> Claim:
