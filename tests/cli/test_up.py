@@ -232,7 +232,9 @@ def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_pa
     wait_until(lambda: time.time() >= int(ended_at) + 1)  # a moment that no engine saw
     engine = up(root, "--data", str(data), "--empty-plan", "--log", "plain")
     try:
-        assert next(line for line in engine.stdout if "entry_gone" in line)
+        assert next(
+            line for line in engine.stdout if re.search(r"  removed +Tick  plan.org:1", line)
+        )
     finally:
         engine.terminate()
         engine.communicate(timeout=30)

@@ -480,9 +480,11 @@ async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
             reason = f"{reason}; {requested_words(filed)}"
         return str(event.facts["status"]), f"{where}  {reason}"
     title = event.facts.get("title")
-    if title is None and event.entry is not None:
-        entry = await ledger.entry(event.entry)
-        title = entry and entry.mark.title
+    entry = None if event.entry is None else await ledger.entry(event.entry)
+    if event.kind == "entry_gone" and entry is not None:
+        return "removed", f"{entry.mark.title}  {entry.item.origin}"
+    if title is None and entry is not None:
+        title = entry.mark.title
     facts = {name: value for name, value in event.facts.items() if value not in (None, "")}
     facts.pop("title", None)
     told = [f"{value}" if name in _BARE else f"{name}={value}" for name, value in facts.items()]
