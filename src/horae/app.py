@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from horae.core.launch import Launch
     from horae.core.ports import Clock, Ended, Held, Job, Process, Run, Runner, Unreleased
     from horae.org.plan import Diagnostic
-    from horae.store.book import BookLedger
+    from horae.store.ledger import SqlLedger
 
 log = logging.getLogger(__name__)
 
@@ -213,7 +213,7 @@ class App:
     config: Config = field(init=False)
     root: Path = field(init=False)
     clock: Clock = field(init=False)
-    ledger: BookLedger = field(init=False)
+    ledger: SqlLedger = field(init=False)
     place: RunSettings = field(init=False)
     data: Path = field(init=False)  # the directory
 

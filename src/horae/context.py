@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
-    from horae.store.book import BookLedger
+    from horae.store.ledger import SqlLedger
 
     Say = Callable[[HoraeError | Diagnostic], None]
 
@@ -51,7 +51,7 @@ class Context:
     config: Config
     root: Path
     clock: Clock
-    ledger: BookLedger
+    ledger: SqlLedger
     term: int = 1
     shared: SharedLedger | None = None  # of a cluster, if this machine leads it
     poke: Callable[[], None] = lambda: None  # lets the engine look again

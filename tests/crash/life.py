@@ -21,7 +21,7 @@ from horae.core.launch import Launch
 from horae.core.receipt import Status
 from horae.process.processes import LiveRun
 from horae.sources.plans.runner import CommandRunner
-from horae.store.book import Book
+from horae.store.ledger import Transaction
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ STEPS: Final = {
     "before decided": Step(SqliteLedger, "decide", True, lambda _: "nobody"),
     "after decided": Step(SqliteLedger, "decide", False, lambda _: "nobody"),
     "before starting": Step(SqliteLedger, "start_many", True, receipt),
-    "inside starting": Step(Book, "_move_all", False, moved(Status.STARTING)),
+    "inside starting": Step(Transaction, "_move_all", False, moved(Status.STARTING)),
     "after starting": Step(SqliteLedger, "start_many", False, receipt),
     "after made": Step(CommandRunner, "hold", False, lambda given: f"run {given[1].run.number}"),
-    "inside running": Step(Book, "_move_all", False, moved(Status.RUNNING)),
+    "inside running": Step(Transaction, "_move_all", False, moved(Status.RUNNING)),
     "after running": Step(SqliteLedger, "running_many", False, run_),
     "after go": Step(LiveRun, "go", False, lambda given: f"run {given[0].spec.run}"),
     "before end": Step(SqliteLedger, "end_many", True, run_),
-    "inside end": Step(Book, "_end_all", False, ended),
+    "inside end": Step(Transaction, "_end_all", False, ended),
     "after end": Step(SqliteLedger, "end_many", False, run_),
     "before settled": Step(SqliteLedger, "settle", True, settled),
     "after settled": Step(SqliteLedger, "settle", False, settled),

@@ -16,7 +16,7 @@ from horae.core.gate import Gate
 from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
 from horae.core.project import Moment
 from horae.core.receipt import Status
-from horae.store import arming, book, numbers
+from horae.store import arming, ledger as store, numbers
 from horae.store.sql import named
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import is_fold, local, zone
@@ -68,7 +68,7 @@ class Memory:
         copy.backup(ledger._writer)
         copy.close()
 
-        def closed(pages: book.Book) -> None:
+        def closed(pages: store.Transaction) -> None:
             numbers.go_on(ledger._writer, self._given)
             arming.close_the_past(pages, now=now, reason=because("a backup was restored"))
             pages.tell("restored", now=now)
@@ -129,13 +129,13 @@ def keep_the_slot_of_what_failed(patch: pytest.MonkeyPatch) -> None:
 
 def keep_the_streak(patch: pytest.MonkeyPatch) -> None:
     """Count ticks that found nothing, and never begin anew."""
-    counts = book._counts
+    counts = store._counts
 
     def counted(status: Status, streak: int, failures: int, *, is_tick: bool) -> tuple[int, int]:
         after = counts(status, streak, failures, is_tick=is_tick)
         return (streak, after[1]) if status is Status.DONE else after
 
-    patch.setattr(book, "_counts", counted)
+    patch.setattr(store, "_counts", counted)
 
 
 def fire_in_both_passes(patch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def give_up_every_key(patch: pytest.MonkeyPatch) -> None:
 def forget_the_attempts(patch: pytest.MonkeyPatch) -> None:
     """Take every end for the first."""
     patch.setattr(
-        book, "after_end", lambda end, **facts: receipt.after_end(end, **{**facts, "attempts": 1})
+        store, "after_end", lambda end, **facts: receipt.after_end(end, **{**facts, "attempts": 1})
     )
 
 
@@ -195,7 +195,7 @@ def start_what_was_started(patch: pytest.MonkeyPatch) -> None:
         return then is Status.STARTING or receipt.may_become(status, then, has_retry=has_retry)
 
     patch.setattr(engine.Engine, "_leave", left)
-    patch.setattr(book, "may_become", may)
+    patch.setattr(store, "may_become", may)
 
 
 def lose_the_end(patch: pytest.MonkeyPatch) -> None:

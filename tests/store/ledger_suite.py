@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Ledger
     from horae.core.receipt import Filed
-    from horae.store.book import BookLedger
+    from horae.store.ledger import SqlLedger
 
 P = ParamSpec("P")
 
@@ -1869,7 +1869,7 @@ class ReadingSuite:
         assert await ledger.text(entry.digest) == workflow("Digest", body="Text.\n")
 
     @story
-    async def test_a_run_is_given_all_that_it_needs(self, ledger: BookLedger) -> None:
+    async def test_a_run_is_given_all_that_it_needs(self, ledger: SqlLedger) -> None:
         entries = await taken(ledger, workflow("A"), workflow("B"), workflow("C"))
         await ledger.remember(entries[1].number, "what B knows", term=1)
         keys = ("manual:1", "after:1", "after:1")
@@ -1937,7 +1937,7 @@ class ReadingSuite:
         assert [each.number for each in await ledger.unsettled()] == [filed[0].number]
 
     @story
-    async def test_a_run_whose_text_is_lost_is_told_so(self, ledger: BookLedger) -> None:
+    async def test_a_run_whose_text_is_lost_is_told_so(self, ledger: SqlLedger) -> None:
         [entry] = await taken(ledger, workflow())
         [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
         await ledger.write(1, lambda book: book.execute("UPDATE receipt SET digest = 'lost'"))
@@ -2079,7 +2079,7 @@ class LedgerSuite(
 
 
 async def add_trigger(
-    ledger: BookLedger,
+    ledger: SqlLedger,
     trigger: str,
     *,
     name: str,

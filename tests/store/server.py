@@ -21,7 +21,7 @@ from store.ledger_suite import NOW
 if TYPE_CHECKING:
     import signal
 
-    from horae.store.book import BookLedger
+    from horae.store.ledger import SqlLedger
 
 SCHEMA = "horae"
 TABLES = (
@@ -166,7 +166,7 @@ def fresh(schema: str = SCHEMA) -> str:
     return found.url
 
 
-async def opening(kind: str, folder: Path) -> BookLedger:
+async def opening(kind: str, folder: Path) -> SqlLedger:
     """Return an empty ledger of a kind."""
     if kind == "postgres":
         return await PostgresLedger.open(fresh())

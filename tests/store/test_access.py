@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from horae.store.book import BookLedger
+    from horae.store.ledger import SqlLedger
 
 OPS = Token("ops", frozenset({Scope.READ, Scope.RUN}), NOW)
 
 
 @pytest.fixture(params=["sqlite", "memory", "postgres"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BookLedger]:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger]:
     opened = asyncio.run(opening(request.param, tmp_path))
     yield opened
     asyncio.run(opened.close())
 
 
 @story
-async def test_a_token_is_found_by_its_digest_until_it_is_revoked(ledger: BookLedger) -> None:
+async def test_a_token_is_found_by_its_digest_until_it_is_revoked(ledger: SqlLedger) -> None:
     tokens = BookTokens(ledger)
     assert await tokens.add(OPS, "ab" * 32)
     assert not await tokens.add(OPS, "cd" * 32), "the name is taken"
@@ -54,7 +54,7 @@ async def test_a_token_is_found_by_its_digest_until_it_is_revoked(ledger: BookLe
 
 
 @story
-async def test_the_last_use_is_written_at_most_once_a_minute(ledger: BookLedger) -> None:
+async def test_the_last_use_is_written_at_most_once_a_minute(ledger: SqlLedger) -> None:
     tokens = BookTokens(ledger)
     await tokens.add(OPS, "ab" * 32)
     seen = []
@@ -66,7 +66,7 @@ async def test_the_last_use_is_written_at_most_once_a_minute(ledger: BookLedger)
 
 
 @story
-async def test_with_a_token_its_sessions_end(ledger: BookLedger) -> None:
+async def test_with_a_token_its_sessions_end(ledger: SqlLedger) -> None:
     tokens = BookTokens(ledger)
     await tokens.add(OPS, "ab" * 32)
     row = "INSERT INTO session VALUES (:digest, :token, 1, 1, 2, 'a browser')"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.entry import Entry
-    from horae.store.book import Book, BookLedger
+    from horae.store.ledger import SqlLedger, Transaction
 
 ENDS = (Status.DONE, Status.FAILED, Status.NO_WORK, Status.KILLED)
 
@@ -40,10 +40,10 @@ class Ask(NamedTuple):
     chance: int
 
 
-def _spoilt(ask: Ask) -> Callable[[Book], None]:
+def _spoilt(ask: Ask) -> Callable[[Transaction], None]:
     """Return work that fails after it has written."""
 
-    def work(book: Book) -> None:
+    def work(book: Transaction) -> None:
         book.tell("spoilt", now=ask.now)
         book.start_many([one_run.stub(ask.receipt)], now=ask.now)
         raise ValueError("it cannot be done")
@@ -51,7 +51,7 @@ def _spoilt(ask: Ask) -> Callable[[Book], None]:
     return work
 
 
-def _tried(ask: Ask) -> Callable[[Book], bool]:
+def _tried(ask: Ask) -> Callable[[Transaction], bool]:
     """Return work that tells whether a receipt could start."""
     return lambda book: book.start_many([one_run.stub(ask.receipt)], now=ask.now)[0] is not None
 
@@ -60,7 +60,7 @@ def _decided(entry: Entry, ask: Ask) -> list[EntryStep]:
     return [EntryStep(entry, decide(entry, now=NINE + ask.chance % 4 * DAY))]
 
 
-ANSWERS: dict[str, Callable[[BookLedger, Ask, Entry], Awaitable[object]]] = {
+ANSWERS: dict[str, Callable[[SqlLedger, Ask, Entry], Awaitable[object]]] = {
     "start": lambda to, ask, _: one_run.start(to, ask.receipt, now=ask.now, term=1),
     "running": lambda to, ask, _: one_run.running(
         to, ask.run, Process(ask.run, ask.chance), now=ask.now, term=1
@@ -92,7 +92,7 @@ ODD = ("stale", "spoilt", "tried")
 WELL = (*("start", "running") * 4, *(kind for kind in ANSWERS if kind not in ODD))
 
 
-def answer(ledger: BookLedger, ask: Ask, entries: list[Entry]) -> Awaitable[object]:
+def answer(ledger: SqlLedger, ask: Ask, entries: list[Entry]) -> Awaitable[object]:
     """Ask it."""
     return ANSWERS[ask.kind](ledger, ask, entries[ask.entry % len(entries)])
 
@@ -112,10 +112,10 @@ def some(dice: random.Random, rows: dict[str, list[Any]], step: int) -> list[Ask
     return sorted(asks, key=lambda ask: ask.kind) if dice.randrange(2) else asks
 
 
-async def rows_of(ledger: BookLedger) -> dict[str, list[Any]]:
+async def rows_of(ledger: SqlLedger) -> dict[str, list[Any]]:
     """Return all that a ledger holds."""
 
-    def look(book: Book) -> dict[str, list[Any]]:
+    def look(book: Transaction) -> dict[str, list[Any]]:
         named = book.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
         return {
             name: sorted((tuple(row) for row in book.execute(f"SELECT * FROM {name}")), key=repr)

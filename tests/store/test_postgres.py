@@ -35,8 +35,8 @@ from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
 from horae.store import moving
 from horae.store.access import BookTokens
-from horae.store.book import ANYBODY
 from horae.store.leases import LeaseOverError
+from horae.store.ledger import ANYBODY
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations, named
 from horae.store.sqlite import SqliteLedger
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.receipt import Filed
-    from horae.store.book import Book
+    from horae.store.ledger import Transaction
     from horae.store.pg_wire import Timeouts
 
 LONG = timedelta(minutes=5)
@@ -483,11 +483,11 @@ class TestOneCommit:
 
     @story
     async def test_a_call_that_fails_takes_nobody_with_it(self, url: str) -> None:
-        def spoil(book: Book) -> None:
+        def spoil(book: Transaction) -> None:
             book.tell("spoiled", now=NOW)
             book.execute("SELECT 1 / 0")
 
-        def stumble(book: Book) -> None:
+        def stumble(book: Transaction) -> None:
             book.tell("stumbled", now=NOW)
             raise LookupError("not of the database")
 
@@ -603,7 +603,7 @@ class TestTrouble:
     async def test_a_server_that_falls_silent_within_a_write_is_given_up_too(self) -> None:
         with proxied() as proxy:
 
-            def hush(book: Book) -> None:
+            def hush(book: Transaction) -> None:
                 book.execute("SELECT 1")
                 proxy.is_silent = True
                 book.execute("SELECT 1")
@@ -642,7 +642,7 @@ class TestTrouble:
     async def test_a_connection_that_is_cut_while_it_writes_has_written_nothing(
         self, url: str
     ) -> None:
-        def cut(book: Book) -> None:
+        def cut(book: Transaction) -> None:
             book.tell("lost", now=NOW)
             book.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
@@ -696,7 +696,7 @@ class TestTrouble:
     ) -> None:
         frozen, thaw = threading.Event(), threading.Event()
 
-        def freeze(book: Book) -> None:
+        def freeze(book: Transaction) -> None:
             book.tell("lost", now=NOW)
             frozen.set()
             thaw.wait(60)

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from horae.store.book import BookLedger
+    from horae.store.ledger import SqlLedger
 
 READS = frozenset({Scope.READ})
 
 
 @pytest.fixture(params=["sqlite", "memory", "postgres"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BookLedger]:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger]:
     opened = asyncio.run(opening(request.param, tmp_path))
     yield opened
     asyncio.run(opened.close())
 
 
 @story
-async def test_a_session_is_found_while_it_and_its_token_last(ledger: BookLedger) -> None:
+async def test_a_session_is_found_while_it_and_its_token_last(ledger: SqlLedger) -> None:
     tokens, sessions = BookTokens(ledger), BookSessions(ledger)
     assert not await sessions.begin("ab" * 32, token="ops", agent="", now=NOW), "no such token"
     assert await tokens.add(Token("ops", READS, NOW), "00" * 32)
@@ -54,7 +54,7 @@ async def test_a_session_is_found_while_it_and_its_token_last(ledger: BookLedger
 
 
 @story
-async def test_one_session_is_ended_or_all_are_and_it_is_told(ledger: BookLedger) -> None:
+async def test_one_session_is_ended_or_all_are_and_it_is_told(ledger: SqlLedger) -> None:
     sessions = BookSessions(ledger)
     for digest in ("ab" * 32, "cd" * 32, "ef" * 32):
         assert await sessions.begin(digest, token="operator", agent="", now=NOW)
@@ -69,7 +69,7 @@ async def test_one_session_is_ended_or_all_are_and_it_is_told(ledger: BookLedger
 
 
 @story
-async def test_of_very_many_sessions_the_one_not_used_for_longest_ends(ledger: BookLedger) -> None:
+async def test_of_very_many_sessions_the_one_not_used_for_longest_ends(ledger: SqlLedger) -> None:
     sessions = BookSessions(ledger)
     for n in range(MOST_SESSIONS + 1):
         await sessions.begin(f"{n:064}", token="operator", agent="", now=NOW + n * SECOND)

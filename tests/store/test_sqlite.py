@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from horae.core.receipt import Filed
-    from horae.store.book import Book
+    from horae.store.ledger import Transaction
 
 TESTS = Path(__file__).parent.parent
 
@@ -510,7 +510,7 @@ async def test_while_another_process_writes_reads_answer_and_a_write_can_be_trie
 async def test_a_transaction_keeps_others_from_writing_from_its_first_word(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
 
-    def writes_between(_: Book) -> None:
+    def writes_between(_: Transaction) -> None:
         with closing(sqlite3.connect(database_in(tmp_path), timeout=0)) as other:
             other.execute("DELETE FROM event")
 
@@ -528,7 +528,7 @@ async def test_after_the_disk_has_failed_the_file_is_opened_anew_before_it_is_wr
     failure = sqlite3.OperationalError("disk I/O error")
     failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
 
-    def fail(book: Book) -> None:
+    def fail(book: Transaction) -> None:
         book.tell("lost", now=NOW)
         raise failure
 
@@ -550,7 +550,7 @@ async def test_a_ledger_that_was_harmed_while_the_disk_failed_is_not_trusted_aga
     failure = sqlite3.OperationalError("disk I/O error")
     failure.sqlite_errorcode = sqlite3.SQLITE_IOERR
 
-    def fail(_: Book) -> None:
+    def fail(_: Transaction) -> None:
         raise failure
 
     with pytest.raises(LedgerWriteError):
@@ -575,7 +575,7 @@ def commits(ledger: SqliteLedger) -> list[str]:
     return seen
 
 
-def told(kind: str) -> Callable[[Book], None]:
+def told(kind: str) -> Callable[[Transaction], None]:
     return lambda book: book.tell(kind, now=NOW)
 
 
@@ -605,7 +605,7 @@ async def test_reads_that_wait_at_the_same_time_are_answered_each_for_itself(
     ledger = await opened(tmp_path)
     await ledger.write(1, told("one"))
 
-    def broken(book: Book) -> int:
+    def broken(book: Transaction) -> int:
         return book.execute("SELECT number FROM nowhere").rowcount
 
     answers = await asyncio.gather(
@@ -655,7 +655,7 @@ async def test_numbers_go_on_from_the_last_that_was_given_though_it_is_gone(
 async def test_one_that_fails_is_undone_alone_and_those_beside_it_are_kept(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
 
-    def spoiled(book: Book) -> None:
+    def spoiled(book: Transaction) -> None:
         book.tell("spoiled", now=NOW)
         raise KeyError("its own fault")
 
@@ -680,7 +680,7 @@ async def test_one_that_fails_is_undone_alone_and_those_beside_it_are_kept(tmp_p
     await ledger.close()
 
 
-async def together(ledger: SqliteLedger, *works: Callable[[Book], None]) -> Sequence[object]:
+async def together(ledger: SqliteLedger, *works: Callable[[Transaction], None]) -> Sequence[object]:
     """Return what became of writes that are committed as one, as they wait behind another."""
     are_waiting = Event()
     first = ledger.write(1, lambda _: are_waiting.wait(10), is_alone=True)
@@ -698,7 +698,7 @@ async def test_if_the_disk_fails_under_several_writes_each_hears_of_it_and_none_
     failure = sqlite3.OperationalError("disk I/O error")
     failure.sqlite_errorcode = sqlite3.SQLITE_IOERR
 
-    def fail(_: Book) -> None:
+    def fail(_: Transaction) -> None:
         raise failure
 
     answers = await together(ledger, told("before"), fail, told("after"))
@@ -713,7 +713,7 @@ async def test_if_the_disk_fails_under_several_writes_each_hears_of_it_and_none_
 async def test_if_the_commit_fails_nobody_is_told_that_it_was_kept(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
 
-    def break_the_rules(book: Book) -> None:
+    def break_the_rules(book: Transaction) -> None:
         # Found only by the commit, as the disk is.
         book.execute("PRAGMA defer_foreign_keys = ON")
         book.execute("INSERT INTO run (receipt, attempt, started_at) VALUES (99, 1, 0)")

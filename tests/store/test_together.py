@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from horae.store.book import Book, BookLedger
+    from horae.store.ledger import SqlLedger, Transaction
 
 
 @pytest.fixture(params=["sqlite", "memory", "postgres"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BookLedger]:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger]:
     opened = asyncio.run(opening(request.param, tmp_path))
     yield opened
     asyncio.run(opened.close())
 
 
 @story
-async def test_of_many_who_start_run_end_or_settle_one_receipt_one_does(ledger: BookLedger) -> None:
+async def test_of_many_who_start_run_end_or_settle_one_receipt_one_does(ledger: SqlLedger) -> None:
     [entry] = await taken(ledger, workflow())
     [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
     starts = (one_run.start(ledger, filed.number, now=NOW, term=1) for _ in range(20))
@@ -50,7 +50,7 @@ async def test_of_many_who_start_run_end_or_settle_one_receipt_one_does(ledger: 
 
 
 @story
-async def test_the_attempts_and_numbers_of_runs_go_on(ledger: BookLedger) -> None:
+async def test_the_attempts_and_numbers_of_runs_go_on(ledger: SqlLedger) -> None:
     [entry] = await taken(ledger, workflow())
     keys = [asked(f"manual:{n}", NOW) for n in range(6)]
     filed = await ledger.add(entry.number, keys, now=NOW, term=1)
@@ -66,7 +66,7 @@ async def test_the_attempts_and_numbers_of_runs_go_on(ledger: BookLedger) -> Non
 
 
 @story
-async def test_a_key_that_many_ask_for_is_one_receipt(ledger: BookLedger) -> None:
+async def test_a_key_that_many_ask_for_is_one_receipt(ledger: SqlLedger) -> None:
     entries = await taken(ledger, workflow("A"), workflow("B"))
     calls = (
         ledger.add(each.number, [asked(f"manual:{n % 3}", NOW)], now=NOW, term=1)
@@ -77,7 +77,7 @@ async def test_a_key_that_many_ask_for_is_one_receipt(ledger: BookLedger) -> Non
 
 
 @story
-async def test_runs_of_one_entry_that_end_at_once_all_count(ledger: BookLedger) -> None:
+async def test_runs_of_one_entry_that_end_at_once_all_count(ledger: SqlLedger) -> None:
     [entry] = await taken(ledger, workflow())
     adds = (
         ledger.add(entry.number, [asked(f"manual:{n}", NOW)], now=NOW, term=1) for n in range(12)
@@ -103,7 +103,7 @@ async def test_runs_of_one_entry_that_end_at_once_all_count(ledger: BookLedger) 
 
 @story
 async def test_what_is_decided_twice_and_paused_at_once_has_one_receipt_each(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     entries = await taken(ledger, *(workflow(f"W{n}") for n in range(12)))
     calls: list[Any] = [
@@ -122,14 +122,14 @@ async def test_what_is_decided_twice_and_paused_at_once_has_one_receipt_each(
 
 
 @story
-async def test_one_that_fails_spoils_nobody(ledger: BookLedger) -> None:
+async def test_one_that_fails_spoils_nobody(ledger: SqlLedger) -> None:
     [entry] = await taken(ledger, workflow())
 
-    def wrong(book: Book) -> None:
+    def wrong(book: Transaction) -> None:
         book.tell("wrong", now=NOW)
         book.execute("SELECT * FROM nowhere")
 
-    def odd(book: Book) -> None:
+    def odd(book: Transaction) -> None:
         book.tell("odd", now=NOW)
         raise ValueError("odd")
 

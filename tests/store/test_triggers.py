@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from horae.core.receipt import Filed
     from horae.core.tool_policy import ToolPolicy
-    from horae.store.book import BookLedger
+    from horae.store.ledger import SqlLedger
 
 ID = "550e8400-e29b-41d4-a716-446655440001"
 CRON = {"kind": "cron", "cron_expr": "0 9 * * MON-FRI", "agent": "worker", "prompt": "Report."}
@@ -57,13 +57,13 @@ DELAY = {"kind": "delay", "run_at": "2026-04-01T09:00:00Z", "agent": "worker", "
 
 
 @pytest.fixture(params=["sqlite", "memory", "postgres"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BookLedger]:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger]:
     opened = asyncio.run(opening(request.param, tmp_path))
     yield opened
     asyncio.run(opened.close())
 
 
-async def turned(ledger: BookLedger, *, on: bool, now: datetime) -> bool:
+async def turned(ledger: SqlLedger, *, on: bool, now: datetime) -> bool:
     """Enable or disable the trigger; False: there is none, or it is so already."""
     store = TriggerStore(ledger)
     was = await store.get(ID)
@@ -72,24 +72,24 @@ async def turned(ledger: BookLedger, *, on: bool, now: datetime) -> bool:
     return await store.change(was, replace(was.definition, is_enabled=on), now=now) is not None
 
 
-async def seen(ledger: BookLedger) -> Scan:
+async def seen(ledger: SqlLedger) -> Scan:
     return await TriggerSource(TriggerStore(ledger)).scan(await ledger.index("trigger"))
 
 
-async def put(ledger: BookLedger, spec: dict[str, str], *, is_enabled: bool = True) -> None:
+async def put(ledger: SqlLedger, spec: dict[str, str], *, is_enabled: bool = True) -> None:
     assert await add_trigger(
         ledger, ID, name="report", spec=spec, now=NOW, term=1, is_enabled=is_enabled
     )
 
 
-async def taken(ledger: BookLedger, *, now: datetime) -> Entry | Unarmed:
+async def taken(ledger: SqlLedger, *, now: datetime) -> Entry | Unarmed:
     """Let the ledger take over the triggers, of which there is one; return it."""
     await ledger.scan("trigger", await seen(ledger), now=now, term=1)
     [known] = await ledger.entries(source="trigger")
     return known.item
 
 
-async def come(ledger: BookLedger, *, now: datetime) -> list[Filed]:
+async def come(ledger: SqlLedger, *, now: datetime) -> list[Filed]:
     """Decide about all that has come due."""
     steps = [
         EntryStep(each.entry, decide(each.entry, now=now)) for each in await ledger.due(now=now)
@@ -97,7 +97,7 @@ async def come(ledger: BookLedger, *, now: datetime) -> list[Filed]:
     return await ledger.decide(steps, now=now, term=1)
 
 
-async def over(ledger: BookLedger, filed: Filed, *, now: datetime) -> Filed:
+async def over(ledger: SqlLedger, filed: Filed, *, now: datetime) -> Filed:
     """Run what waits, to a good end."""
     run = await one_run.start(ledger, filed.number, now=now, term=1)
     assert run is not None
@@ -107,14 +107,14 @@ async def over(ledger: BookLedger, filed: Filed, *, now: datetime) -> Filed:
     return ended
 
 
-async def is_enabled(ledger: BookLedger) -> bool:
+async def is_enabled(ledger: SqlLedger) -> bool:
     [known] = await ledger.entries(source="trigger")
     return isinstance(known.item, Entry)
 
 
 @story
 async def test_a_cron_trigger_prompts_its_agent_and_makes_nothing_good(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     await put(ledger, {**CRON, "timezone": "Europe/Berlin"})
     entry = await taken(ledger, now=NOW)
@@ -132,7 +132,7 @@ async def test_a_cron_trigger_prompts_its_agent_and_makes_nothing_good(
 
 
 @story
-async def test_a_delay_fires_once_at_its_time(ledger: BookLedger) -> None:
+async def test_a_delay_fires_once_at_its_time(ledger: SqlLedger) -> None:
     await put(ledger, {**DELAY, "run_at": "2026-04-01T05:00:00-04:00"})
     await taken(ledger, now=NOW)
     assert await come(ledger, now=NINE - MINUTE) == []
@@ -146,7 +146,7 @@ async def test_a_delay_fires_once_at_its_time(ledger: BookLedger) -> None:
 
 
 @story
-async def test_a_delay_whose_time_has_passed_fires_at_once(ledger: BookLedger) -> None:
+async def test_a_delay_whose_time_has_passed_fires_at_once(ledger: SqlLedger) -> None:
     await put(ledger, DELAY)
     await taken(ledger, now=NINE + 30 * DAY)
     [filed] = await come(ledger, now=NINE + 30 * DAY)
@@ -155,7 +155,7 @@ async def test_a_delay_whose_time_has_passed_fires_at_once(ledger: BookLedger) -
 
 @story
 async def test_a_delay_that_is_over_is_disabled_however_often_that_is_said(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     await put(ledger, DELAY)
     source = TriggerSource(TriggerStore(ledger))
@@ -174,7 +174,7 @@ async def test_a_delay_that_is_over_is_disabled_however_often_that_is_said(
 
 @story
 async def test_a_delay_that_is_enabled_again_fires_again_under_a_new_key(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     await put(ledger, DELAY)
     source = TriggerSource(TriggerStore(ledger))
@@ -194,7 +194,7 @@ async def test_a_delay_that_is_enabled_again_fires_again_under_a_new_key(
 
 
 @story
-async def test_the_end_of_anything_else_disables_nothing(ledger: BookLedger) -> None:
+async def test_the_end_of_anything_else_disables_nothing(ledger: SqlLedger) -> None:
     await put(ledger, CRON)
     await taken(ledger, now=NOW)
     [filed] = await come(ledger, now=NINE)
@@ -205,7 +205,7 @@ async def test_the_end_of_anything_else_disables_nothing(ledger: BookLedger) -> 
 
 
 @story
-async def test_what_is_disabled_does_not_fire_from_that_moment_on(ledger: BookLedger) -> None:
+async def test_what_is_disabled_does_not_fire_from_that_moment_on(ledger: SqlLedger) -> None:
     await put(ledger, CRON)
     await taken(ledger, now=NOW)
     assert await turned(ledger, on=False, now=NOW)
@@ -221,7 +221,7 @@ async def test_what_is_disabled_does_not_fire_from_that_moment_on(ledger: BookLe
 
 @story
 async def test_a_delay_that_begins_disabled_has_the_first_key_when_it_is_enabled(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     await put(ledger, DELAY, is_enabled=False)
     assert isinstance(await taken(ledger, now=NOW), Unarmed)
@@ -232,7 +232,7 @@ async def test_a_delay_that_begins_disabled_has_the_first_key_when_it_is_enabled
 
 
 @story
-async def test_an_id_or_a_name_that_is_taken_is_an_answer(ledger: BookLedger) -> None:
+async def test_an_id_or_a_name_that_is_taken_is_an_answer(ledger: SqlLedger) -> None:
     await put(ledger, CRON)
     for trigger, name in ((ID, "other"), ("other", "report")):
         assert not await add_trigger(ledger, trigger, name=name, spec=CRON, now=NOW, term=1)
@@ -255,7 +255,7 @@ async def test_an_id_or_a_name_that_is_taken_is_an_answer(ledger: BookLedger) ->
 )
 @story
 async def test_a_trigger_that_could_never_fire_is_refused(
-    ledger: BookLedger, change: dict[str, str], message: str
+    ledger: SqlLedger, change: dict[str, str], message: str
 ) -> None:
     with pytest.raises(HoraeError, match=message):
         await add_trigger(ledger, ID, name="report", spec={**CRON, **change}, now=NOW, term=1)
@@ -270,7 +270,7 @@ async def test_a_trigger_that_could_never_fire_is_refused(
 )
 @story
 async def test_a_trigger_that_cannot_be_understood_stops_no_other(
-    ledger: BookLedger, spec: str
+    ledger: SqlLedger, spec: str
 ) -> None:
     await put(ledger, CRON)
     query = """
@@ -287,7 +287,7 @@ async def test_a_trigger_that_cannot_be_understood_stops_no_other(
 
 
 @story
-async def test_a_scan_that_comes_late_undoes_no_change(ledger: BookLedger) -> None:
+async def test_a_scan_that_comes_late_undoes_no_change(ledger: SqlLedger) -> None:
     # An engine reads the triggers and then writes down what it read: here one was changed,
     # one made and one forgotten between the two.
     await put(ledger, DELAY)
@@ -311,7 +311,7 @@ async def test_a_scan_that_comes_late_undoes_no_change(ledger: BookLedger) -> No
 
 
 @story
-async def test_an_entry_without_its_trigger_is_missed_and_then_gone(ledger: BookLedger) -> None:
+async def test_an_entry_without_its_trigger_is_missed_and_then_gone(ledger: SqlLedger) -> None:
     await put(ledger, CRON)
     await ledger.write(1, lambda book: book.execute("DELETE FROM trigger"))
     for later in (0 * SECOND, PATIENCE):
@@ -356,7 +356,7 @@ class Told:
 class Stage:
     """Triggers on a ledger, with a clock that is set by hand."""
 
-    ledger: BookLedger
+    ledger: SqlLedger
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
     others: tuple[str, ...] = ()
     obstacle: str = ""
@@ -418,7 +418,7 @@ class Stage:
 
 
 @story
-async def test_a_workflow_is_armed_when_its_creation_returns(ledger: BookLedger) -> None:
+async def test_a_workflow_is_armed_when_its_creation_returns(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     made = await stage.workflow()
@@ -432,7 +432,7 @@ async def test_a_workflow_is_armed_when_its_creation_returns(ledger: BookLedger)
 
 
 @story
-async def test_a_page_has_items_total_limit_and_offset(ledger: BookLedger) -> None:
+async def test_a_page_has_items_total_limit_and_offset(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     for number in range(5):
@@ -466,7 +466,7 @@ async def test_a_page_has_items_total_limit_and_offset(ledger: BookLedger) -> No
 )
 @story
 async def test_what_cannot_be_is_refused_before_anything_is_kept(
-    ledger: BookLedger, said: dict[str, Any], reason: str
+    ledger: SqlLedger, said: dict[str, Any], reason: str
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -479,7 +479,7 @@ async def test_what_cannot_be_is_refused_before_anything_is_kept(
 
 
 @story
-async def test_an_agent_that_is_stopped_gets_no_workflow(ledger: BookLedger) -> None:
+async def test_an_agent_that_is_stopped_gets_no_workflow(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     card = await stage.agent(enabled=False)
     with pytest.raises(TriggerError, match=rf"{card['id']} is not running \(status: stopped\)"):
@@ -487,7 +487,7 @@ async def test_an_agent_that_is_stopped_gets_no_workflow(ledger: BookLedger) -> 
 
 
 @story
-async def test_a_name_that_is_taken_is_a_conflict(ledger: BookLedger) -> None:
+async def test_a_name_that_is_taken_is_a_conflict(ledger: SqlLedger) -> None:
     stage = Stage(ledger, others=("keeper",))
     await stage.agent()
     await stage.workflow()
@@ -505,7 +505,7 @@ async def test_a_name_that_is_taken_is_a_conflict(ledger: BookLedger) -> None:
 
 
 @story
-async def test_what_is_not_there_is_not_found(ledger: BookLedger) -> None:
+async def test_what_is_not_there_is_not_found(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     for request in (
@@ -525,7 +525,7 @@ async def test_what_is_not_there_is_not_found(ledger: BookLedger) -> None:
 
 
 @story
-async def test_an_edit_holds_at_once_and_null_changes_nothing(ledger: BookLedger) -> None:
+async def test_an_edit_holds_at_once_and_null_changes_nothing(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.agent("other")
@@ -553,7 +553,7 @@ async def test_an_edit_holds_at_once_and_null_changes_nothing(ledger: BookLedger
 
 
 @story
-async def test_what_was_filed_runs_with_the_words_of_its_time(ledger: BookLedger) -> None:
+async def test_what_was_filed_runs_with_the_words_of_its_time(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.workflow()
@@ -564,7 +564,7 @@ async def test_what_was_filed_runs_with_the_words_of_its_time(ledger: BookLedger
 
 
 @story
-async def test_a_dispatch_is_a_receipt_in_the_words_of_the_api(ledger: BookLedger) -> None:
+async def test_a_dispatch_is_a_receipt_in_the_words_of_the_api(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     made = await stage.workflow()
@@ -587,7 +587,7 @@ async def test_a_dispatch_is_a_receipt_in_the_words_of_the_api(ledger: BookLedge
 
 @story
 async def test_a_deleted_workflow_starts_nothing_and_its_receipts_stay(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -605,7 +605,7 @@ async def test_a_deleted_workflow_starts_nothing_and_its_receipts_stay(
 
 @story
 async def test_a_tick_whose_agent_is_busy_or_disabled_is_skipped_and_says_so(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -630,7 +630,7 @@ async def test_a_tick_whose_agent_is_busy_or_disabled_is_skipped_and_says_so(
 
 
 @story
-async def test_a_tick_that_says_so_waits_for_its_agent(ledger: BookLedger) -> None:
+async def test_a_tick_that_says_so_waits_for_its_agent(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.workflow("long", trigger_config={"type": "manual"}, prompt_template="Go.")
@@ -642,7 +642,7 @@ async def test_a_tick_that_says_so_waits_for_its_agent(ledger: BookLedger) -> No
 
 @story
 async def test_a_delay_waits_until_its_agent_can_take_it_and_then_rests(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -666,7 +666,7 @@ async def test_a_delay_waits_until_its_agent_can_take_it_and_then_rests(
 
 @story
 async def test_an_agent_without_a_command_is_made_with_a_word_and_its_work_is_held(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     stage = Stage(ledger, obstacle="agent.command names none")
     assert (await stage.agent())["notes"] == [
@@ -687,7 +687,7 @@ async def test_an_agent_without_a_command_is_made_with_a_word_and_its_work_is_he
 
 
 @story
-async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: BookLedger) -> None:
+async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.workflow(tool_policy={"mode": "require_approval"})
@@ -740,7 +740,7 @@ async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: BookLe
 
 
 @story
-async def test_an_approval_stays_given_whatever_the_reason_says(ledger: BookLedger) -> None:
+async def test_an_approval_stays_given_whatever_the_reason_says(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.workflow(tool_policy={"mode": "require_approval"})
@@ -763,7 +763,7 @@ async def test_an_approval_stays_given_whatever_the_reason_says(ledger: BookLedg
 
 
 @story
-async def test_the_time_to_approve_begins_when_somebody_can_be_asked(ledger: BookLedger) -> None:
+async def test_the_time_to_approve_begins_when_somebody_can_be_asked(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     config = {"type": "delay", "run_at": "2026-04-01T09:00:00Z"}
@@ -784,7 +784,7 @@ async def test_the_time_to_approve_begins_when_somebody_can_be_asked(ledger: Boo
 
 @story
 async def test_somebody_asks_and_the_same_key_gives_the_same_dispatch(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -834,7 +834,7 @@ async def sent(stage: Stage, body: bytes, headers: Mapping[str, str], to: str = 
 
 
 @story
-async def test_a_message_is_taken_once_however_often_it_is_sent(ledger: BookLedger) -> None:
+async def test_a_message_is_taken_once_however_often_it_is_sent(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     config = {"type": "webhook", "secret": "s3cret-s3cret", "events": ["issues"]}
@@ -857,7 +857,7 @@ async def test_a_message_is_taken_once_however_often_it_is_sent(ledger: BookLedg
 
 
 @story
-async def test_a_standard_message_is_taken_once_by_its_id(ledger: BookLedger) -> None:
+async def test_a_standard_message_is_taken_once_by_its_id(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.workflow(
@@ -975,7 +975,7 @@ ATTACKS: dict[str, tuple[str, bytes, Mapping[str, str]]] = {
 
 
 @story
-async def test_a_message_that_was_tampered_with_is_refused(ledger: BookLedger) -> None:
+async def test_a_message_that_was_tampered_with_is_refused(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     for name, secret in {
@@ -1008,7 +1008,7 @@ async def test_a_message_that_was_tampered_with_is_refused(ledger: BookLedger) -
 
 
 @story
-async def test_while_a_secret_is_replaced_both_are_good(ledger: BookLedger) -> None:
+async def test_while_a_secret_is_replaced_both_are_good(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     config = {"type": "webhook", "secret": SECRET}
@@ -1031,7 +1031,7 @@ async def test_while_a_secret_is_replaced_both_are_good(ledger: BookLedger) -> N
 
 
 @story
-async def test_a_webhook_keeps_its_scheme_and_shares_no_secret(ledger: BookLedger) -> None:
+async def test_a_webhook_keeps_its_scheme_and_shares_no_secret(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     config = {"type": "webhook", "secret": SECRET}
@@ -1050,7 +1050,7 @@ async def test_a_webhook_keeps_its_scheme_and_shares_no_secret(ledger: BookLedge
 
 @story
 async def test_the_end_of_a_workflow_starts_those_that_wait_for_it_and_no_circle(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -1083,7 +1083,7 @@ async def test_the_end_of_a_workflow_starts_those_that_wait_for_it_and_no_circle
 
 @story
 async def test_of_a_workflow_that_rests_nothing_is_asked_and_nothing_else_stops(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -1100,7 +1100,7 @@ async def test_of_a_workflow_that_rests_nothing_is_asked_and_nothing_else_stops(
 
 @story
 async def test_what_happens_to_an_agent_starts_those_that_wait_for_it(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -1123,7 +1123,7 @@ async def test_what_happens_to_an_agent_starts_those_that_wait_for_it(
 
 
 @story
-async def test_an_agent_that_workflows_start_is_not_forgotten(ledger: BookLedger) -> None:
+async def test_an_agent_that_workflows_start_is_not_forgotten(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent(env={"TOKEN": "s3cret"}, docker_image="x")
     shown = await stage.triggers.agent("worker")
@@ -1155,7 +1155,7 @@ async def test_an_agent_that_workflows_start_is_not_forgotten(ledger: BookLedger
 )
 @story
 async def test_an_agent_that_cannot_be_is_refused(
-    ledger: BookLedger, said: dict[str, Any], reason: str
+    ledger: SqlLedger, said: dict[str, Any], reason: str
 ) -> None:
     stage = Stage(ledger)
     with pytest.raises(TriggerError, match=reason):
@@ -1165,7 +1165,7 @@ async def test_an_agent_that_cannot_be_is_refused(
 
 @story
 async def test_github_is_looked_at_from_time_to_time_and_each_issue_is_taken_once(
-    ledger: BookLedger,
+    ledger: SqlLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -1200,7 +1200,7 @@ async def test_github_is_looked_at_from_time_to_time_and_each_issue_is_taken_onc
 
 
 @story
-async def test_two_who_change_a_workflow_at_once_lose_nothing(ledger: BookLedger) -> None:
+async def test_two_who_change_a_workflow_at_once_lose_nothing(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.workflow()
@@ -1219,7 +1219,7 @@ async def test_two_who_change_a_workflow_at_once_lose_nothing(ledger: BookLedger
 
 
 @story
-async def test_what_a_command_asks_an_engine_goes_by_verb(ledger: BookLedger) -> None:
+async def test_what_a_command_asks_an_engine_goes_by_verb(ledger: SqlLedger) -> None:
     stage = Stage(ledger)
     made = await answer(stage.triggers, "create_agent", {"data": {"name": "worker"}})
     assert made["id"] == agent_id("worker")

@@ -30,7 +30,7 @@ from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import StrPath, names_of
 from horae.sources.crew.tick import agent_state
 from horae.store import database, sql
-from horae.store.book import ANYBODY, BookLedger
+from horae.store.ledger import ANYBODY, SqlLedger
 from horae.store.lock import DataLockedError, LockHolder, LockUse, engine_in, holder_of
 from horae.store.sqlite import SqliteLedger
 from horae.timing.rfc3339 import parse_rfc3339
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from horae.store.postgres import PostgresLedger
 
 T = TypeVar("T")
-AnyLedger = TypeVar("AnyLedger", bound="BookLedger")
+AnyLedger = TypeVar("AnyLedger", bound="SqlLedger")
 
 PATIENCE: Final = timedelta(seconds=5)  # how long a reader waits for a database that is busy
 BRIEF: Final = timedelta(seconds=1)  # how long a command may have the lock
@@ -134,7 +134,7 @@ async def open_shared(url: str) -> PostgresLedger:
 
 
 @asynccontextmanager
-async def reader_of(place: Place) -> AsyncIterator[BookLedger]:
+async def reader_of(place: Place) -> AsyncIterator[SqlLedger]:
     """Open the ledger without its lock, so that nothing can be written, unless it is shared."""
     if place.store is not None:
         async with opened(open_shared(place.store)) as shared:
@@ -167,7 +167,7 @@ async def _check_version(ledger: SqliteLedger) -> None:
     """Raise an error unless a database is a ledger of our own version; a reader upgrades none."""
     names = ("application_id", "user_version")
     application, version = await ledger.read(
-        lambda book: [book.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+        lambda tx: [tx.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
     )
     ours = len(sql.migrations())
     has = f"the schema has version {version}, and this horae"
@@ -181,7 +181,7 @@ async def _check_version(ledger: SqliteLedger) -> None:
         raise LedgerError(ledger.place, f"{has} needs {ours}", remedy="`horae up` upgrades it")
 
 
-def ask(place: Place, work: Callable[[BookLedger], Awaitable[T]], *, or_empty: bool = False) -> T:
+def ask(place: Place, work: Callable[[SqlLedger], Awaitable[T]], *, or_empty: bool = False) -> T:
     """Return the answer of a ledger, or of an empty one; an engine that runs is not disturbed."""
 
     async def asking() -> T:
@@ -212,7 +212,7 @@ def write(place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
 
 
 def write_with(
-    place: Place, far: Callable[[Far], T], alone: Callable[[BookLedger], Awaitable[T]]
+    place: Place, far: Callable[[Far], T], alone: Callable[[SqlLedger], Awaitable[T]]
 ) -> T:
     """Let the engine that has the lock change a ledger; without one this command takes it."""
 
@@ -245,7 +245,7 @@ def through(far: Far, place: Place, work: Callable[[Service], Awaitable[T]]) -> 
 
 
 def _service(
-    ledger: BookLedger, place: Place, *, far: Far | None = None, reads: CommandClock | None = None
+    ledger: SqlLedger, place: Place, *, far: Far | None = None, reads: CommandClock | None = None
 ) -> Service:
     """Return the service of a ledger, or of an engine that writes it for this command."""
 

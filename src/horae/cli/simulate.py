@@ -35,7 +35,7 @@ from horae.errors import Exit
 from horae.extras.simulate import Outage, Simulation
 from horae.sources.plans.arming import scan_plan
 from horae.store import arming, sqlite
-from horae.store.book import BookLedger
+from horae.store.ledger import SqlLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
 from horae.timing.zone import local
 
@@ -98,7 +98,7 @@ class PlanHistory:
         return ledger
 
 
-async def _run_lengths(ledger: BookLedger, *, entries: Iterable[int]) -> dict[int, timedelta]:
+async def _run_lengths(ledger: SqlLedger, *, entries: Iterable[int]) -> dict[int, timedelta]:
     found = {}
     for number in entries:
         page = await ledger.receipts(entry=number, statuses=_TIMED, limit=_LAST)

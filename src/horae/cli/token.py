@@ -17,7 +17,7 @@ from horae.cli.output import Output, echo, print_answer, print_rows, print_table
 from horae.core import access, scope
 from horae.errors import HoraeError
 from horae.store.access import BookSessions, BookTokens
-from horae.store.book import BookLedger
+from horae.store.ledger import SqlLedger
 from horae.web import keys
 
 
@@ -51,7 +51,7 @@ def add(name: str, *, scopes: Sequence[str], place: Place, output: Output) -> No
 
     now = CommandClock().now()
 
-    async def alone(ledger: BookLedger) -> dict[str, Any]:
+    async def alone(ledger: SqlLedger) -> dict[str, Any]:
         made, said = await keys.add_token(BookTokens(ledger), name, wanted, now=now)
         return {**made.data(), "token": said}
 
@@ -85,7 +85,7 @@ def revoke(name: str, *, place: Place, output: Output) -> None:
     Open connections with the token are closed at once.
     """
 
-    async def alone(ledger: BookLedger) -> dict[str, Any]:
+    async def alone(ledger: SqlLedger) -> dict[str, Any]:
         await keys.revoke_token(BookTokens(ledger), name, now=CommandClock().now())
         return {"revoked": name}
 
@@ -200,7 +200,7 @@ def _write(
 
 
 def _end(place: Place, session: str) -> dict[str, Any]:
-    async def alone(ledger: BookLedger) -> dict[str, Any]:
+    async def alone(ledger: SqlLedger) -> dict[str, Any]:
         ended = await access.end_sessions(BookSessions(ledger), session, now=CommandClock().now())
         return {"ended": [each.id for each in ended]}
 

@@ -13,7 +13,7 @@ from horae.cli.connection import CommandClock, Place, T, ask, write_with
 from horae.config import secrets_of
 from horae.context import Context, find_agents
 from horae.sources.triggers.service import VERBS, Triggers
-from horae.store.book import ANYBODY, BookLedger
+from horae.store.ledger import ANYBODY, SqlLedger
 
 
 class TriggerAccess:
@@ -30,7 +30,7 @@ class TriggerAccess:
         def through(far: client.Far) -> T:
             return self._ask(lambda ledger: work(RemoteTriggers(far, **self._parts(ledger))))
 
-        async def alone(ledger: BookLedger) -> T:
+        async def alone(ledger: SqlLedger) -> T:
             nonlocal is_alone
             is_alone = self.place.store is None
             return await work(Triggers(**self._parts(ledger)))
@@ -41,10 +41,10 @@ class TriggerAccess:
             output.echo(f"no engine is running; {stored}", err=True)
         return done
 
-    def _ask(self, work: Callable[[BookLedger], Awaitable[T]]) -> T:
+    def _ask(self, work: Callable[[SqlLedger], Awaitable[T]]) -> T:
         return ask(self.place, work, or_empty=True)
 
-    def _parts(self, ledger: BookLedger, *, may_call: bool = True) -> dict[str, Any]:
+    def _parts(self, ledger: SqlLedger, *, may_call: bool = True) -> dict[str, Any]:
         # In a shared ledger a command may write in any term.
         term = 1 if self.place.store is None else ANYBODY
         context = Context(

@@ -46,7 +46,7 @@ from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
     from horae.app import App
-    from horae.store.book import BookLedger
+    from horae.store.ledger import SqlLedger
 
 _NEW_LEDGER: Final = """\
 A new ledger has no history, no pauses, and none of the triggers and agents that were created by \
@@ -379,7 +379,7 @@ def _notify(state: str) -> None:
 
 
 async def _log_events(
-    ledger: BookLedger,
+    ledger: SqlLedger,
     after: int,
     over: asyncio.Event,
     *,
@@ -421,7 +421,7 @@ async def _log_beginning(app: App) -> None:
         log.info("first tick: %s, at %s", first.name, when)
 
 
-async def _events(ledger: BookLedger, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:
+async def _events(ledger: SqlLedger, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:
     """Yield the events after a number until the engine is *over*, the last ones included."""
     while True:
         is_last = over.is_set()

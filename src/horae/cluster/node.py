@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from horae.cluster.lease import Leader, Membership
     from horae.process.run_settings import RunSettings
-    from horae.store.book import BookLedger
+    from horae.store.ledger import SqlLedger
 
 log = logging.getLogger(__name__)
 
@@ -469,7 +469,7 @@ class ClusterNode:
                 log.warning("%s", words)
             self._moved.set()
 
-    async def _bring_home(self, ledger: BookLedger) -> None:
+    async def _bring_home(self, ledger: SqlLedger) -> None:
         trees = self._trees()
         for name in await asyncio.to_thread(trees.names):
             left = await trees.undelivered(name)
@@ -508,7 +508,7 @@ class ClusterNode:
             self._told.remove(told)
             listening.cancel()
 
-    def assemble(self, ledger: BookLedger, *, term: int | None = None) -> App:
+    def assemble(self, ledger: SqlLedger, *, term: int | None = None) -> App:
         shared = None if term is None else self.ledger
         context = Context(self.config, self.place.root, self.clock, ledger, term or 0, shared)
 

@@ -21,64 +21,64 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.ports import Listed
-    from horae.store.book import Book
+    from horae.store.ledger import Transaction
 
 
 def pause(
-    book: Book, number: int, *, now: datetime, note: str = "", until: datetime | None = None
+    tx: Transaction, number: int, *, now: datetime, note: str = "", until: datetime | None = None
 ) -> bool:
     """Let an entry rest; what waits of it is skipped."""
-    values = {"now": now, "note": plain(note), "until": until, "by": book.actor}
-    if not book.change("entry.pause", number=number, **values):
+    values = {"now": now, "note": plain(note), "until": until, "by": tx.actor}
+    if not tx.change("entry.pause", number=number, **values):
         return False
-    was = book.entry(number)
+    was = tx.entry(number)
     assert was is not None, "it was just paused"
-    words = by_words("paused", note, actor=book.actor)
+    words = by_words("paused", note, actor=tx.actor)
     if isinstance(was.item, Entry) and _delay_of(was.item) is None:
         # These times are before the pause: without an engine, nothing has decided them yet.
         passed = Reason(ReasonCode.PAUSED, f"did not run before the entry was {words}")
-        book.account(was.item, close(was.item, now=now, reason=passed), now=now)
-    book.skip_pending(number, reason=Reason(ReasonCode.PAUSED, words), now=now)
+        tx.account(was.item, close(was.item, now=now, reason=passed), now=now)
+    tx.skip_pending(number, reason=Reason(ReasonCode.PAUSED, words), now=now)
     facts = {"note": note, "until": None if until is None else key_time(until)}
-    book.tell("paused", now=now, entry=number, facts=facts)
+    tx.tell("paused", now=now, entry=number, facts=facts)
     return True
 
 
-def resume(book: Book, number: int, *, now: datetime) -> bool:
+def resume(tx: Transaction, number: int, *, now: datetime) -> bool:
     """Let a paused entry go on from now, or from when its pause was over by itself."""
-    was = book.entry(number)
-    if was is None or was.pause is None or not book.change("entry.resume", number=number):
+    was = tx.entry(number)
+    if was is None or was.pause is None or not tx.change("entry.resume", number=number):
         return False
-    again = book.entry(number)
+    again = tx.entry(number)
     if again is not None and isinstance(again.item, Entry):
         over = now if was.pause.until is None else min(now, was.pause.until)
         words = f"paused from {key_time(was.pause.at)} to {key_time(over)}"
         reason = Reason(ReasonCode.PAUSED, words)
-        begin_afresh(book, again.item, again.item, now=now, reason=reason, since=over)
-    book.tell("resumed", now=now, entry=number)
+        begin_afresh(tx, again.item, again.item, now=now, reason=reason, since=over)
+    tx.tell("resumed", now=now, entry=number)
     return True
 
 
-def wake(book: Book, *, now: datetime) -> list[int]:
-    return [number for number in book.rested(now=now) if resume(book, number, now=now)]
+def wake(tx: Transaction, *, now: datetime) -> list[int]:
+    return [number for number in tx.rested(now=now) if resume(tx, number, now=now)]
 
 
-def set_back(book: Book, *, now: datetime) -> int:
+def set_back(tx: Transaction, *, now: datetime) -> int:
     """Let the entries go on from now that go by a clock which ran ahead; return how many."""
-    rows = book.rows("entry.ahead", now=now)
+    rows = tx.rows("entry.ahead", now=now)
     if not rows:
         return 0
-    book.change("receipt.give_up_keys", now=now)
-    book.change("entry.pause_set_back", now=now)
-    count = sum(_set_back(book, row, now=now) for row in rows)
+    tx.change("receipt.give_up_keys", now=now)
+    tx.change("entry.pause_set_back", now=now)
+    count = sum(_set_back(tx, row, now=now) for row in rows)
     if count:
-        book.tell("set_back", now=now, facts={"entries": count})
+        tx.tell("set_back", now=now, facts={"entries": count})
     return count
 
 
-def close_the_past(book: Book, *, now: datetime, reason: Reason) -> None:
+def close_the_past(tx: Transaction, *, now: datetime, reason: Reason) -> None:
     """Set every watermark to now and end all that is open, so that nothing past fires."""
-    for was in book.entries():
+    for was in tx.entries():
         if not isinstance(was.item, Entry) or was.gone_at is not None:
             continue
         closed = close(was.item, now=now, reason=reason)
@@ -86,30 +86,30 @@ def close_the_past(book: Book, *, now: datetime, reason: Reason) -> None:
         begun = beginning(
             replace(was.item, accounted_to=closed.accounted_to, ended_at=closed.ended_at), now=now
         )
-        book.account(was.item, replace(closed, ended_at=begun.ended_at), now=now)
-    for filed in book.every(filed_of, "receipt.open"):
-        run = book.one(run_of, "run.open_of_receipt", receipt=filed.number)
+        tx.account(was.item, replace(closed, ended_at=begun.ended_at), now=now)
+    for filed in tx.every(filed_of, "receipt.open"):
+        run = tx.one(run_of, "run.open_of_receipt", receipt=filed.number)
         if filed.status is Status.RUNNING and run is not None:
             # Without a retry: what it did since the backup is not known.
-            book.finish(filed, Status.INTERRUPTED, reason=reason, now=now)
-            book.close_run(run.number, outcome=Status.INTERRUPTED, reason=reason, now=now)
+            tx.finish(filed, Status.INTERRUPTED, reason=reason, now=now)
+            tx.close_run(run.number, outcome=Status.INTERRUPTED, reason=reason, now=now)
             continue
         if run is not None:
-            book.give_back(run.number, reason=reason, now=now)
-        waiting = book.receipt(filed.number)
+            tx.give_back(run.number, reason=reason, now=now)
+        waiting = tx.receipt(filed.number)
         assert waiting is not None, "it was just listed"
-        book.finish(waiting, Status.SKIPPED, reason=reason, now=now)
+        tx.finish(waiting, Status.SKIPPED, reason=reason, now=now)
 
 
-def end_rule(book: Book, was: Listed, *, now: datetime, reason: Reason) -> None:
+def end_rule(tx: Transaction, was: Listed, *, now: datetime, reason: Reason) -> None:
     """Account for an entry up to now without firing, and skip what waits of it."""
     if isinstance(was.item, Entry):
-        book.account(was.item, close(was.item, now=now, reason=reason), now=now)
-    book.skip_pending(was.number, reason=reason, now=now)
+        tx.account(was.item, close(was.item, now=now, reason=reason), now=now)
+    tx.skip_pending(was.number, reason=reason, now=now)
 
 
 def begin_afresh(
-    book: Book,
+    tx: Transaction,
     old: Entry | None,
     new: Entry,
     *,
@@ -121,19 +121,21 @@ def begin_afresh(
     # One delay stays the same, perhaps with another time.
     if old is not None and (_delay_of(old) is None or _delay_of(old) != _delay_of(new)):
         closed = close(old, now=since or now, reason=reason)
-        book.account(old, closed, now=now)
+        tx.account(old, closed, now=now)
         new = replace(new, accounted_to=closed.accounted_to, ended_at=closed.ended_at)
-    begin_rule(book, new, now=now, since=since)
+    begin_rule(tx, new, now=now, since=since)
 
 
-def begin_rule(book: Book, entry: Entry, *, now: datetime, since: datetime | None = None) -> None:
+def begin_rule(
+    tx: Transaction, entry: Entry, *, now: datetime, since: datetime | None = None
+) -> None:
     """Begin a rule; its watermark only goes forward, save for a delay that was never kept."""
     begun = beginning(entry, now=since or now)
     accounted_to = begun.accounted_to
     was = entry.accounted_to
-    if was is not None and accounted_to is not None and not _is_still_due(book, entry):
+    if was is not None and accounted_to is not None and not _is_still_due(tx, entry):
         accounted_to = max(was, accounted_to)
-    book.account(entry, Decision(begun.receipts, accounted_to, begun.ended_at), now=now)
+    tx.account(entry, Decision(begun.receipts, accounted_to, begun.ended_at), now=now)
 
 
 def beginning(entry: Entry, *, now: datetime) -> Decision:
@@ -146,13 +148,13 @@ def beginning(entry: Entry, *, now: datetime) -> Decision:
     return begun
 
 
-def first_seen(book: Book, entry: Entry, *, now: datetime) -> Decision:
+def first_seen(tx: Transaction, entry: Entry, *, now: datetime) -> Decision:
     """Return what to write about an entry that is new to the ledger.
 
     One that was begun in place of a lost one cannot tell what was missed from what has run.
     """
     begun = beginning(entry, now=now)
-    fresh_at = book.fresh_at() if begun.receipts else None
+    fresh_at = tx.fresh_at() if begun.receipts else None
     if fresh_at is None:
         return begun
     words = f"not known whether it ran: the ledger was newly created at {key_time(fresh_at)}"
@@ -169,41 +171,41 @@ def _delay_of(entry: Entry) -> str | None:
     return entry.rule.delay if isinstance(entry.rule, OnceRule) else None
 
 
-def pause_if_failing(book: Book, number: int, *, now: datetime) -> None:
-    was = book.entry(number)
+def pause_if_failing(tx: Transaction, number: int, *, now: datetime) -> None:
+    was = tx.entry(number)
     if was is None or not isinstance(was.item, Entry) or not was.is_armed:
         return
     most = was.item.policy.pause_after
     if most is not None and was.failures >= most:
         times = "once" if was.failures == 1 else f"{was.failures} times in a row"
-        caller, book.actor = book.actor, ENGINE
-        pause(book, number, now=now, note=f"failed {times}")
-        book.actor = caller
+        caller, tx.actor = tx.actor, ENGINE
+        pause(tx, number, now=now, note=f"failed {times}")
+        tx.actor = caller
 
 
-def _set_back(book: Book, row: sqlite3.Row, *, now: datetime) -> bool:
+def _set_back(tx: Transaction, row: sqlite3.Row, *, now: datetime) -> bool:
     """Let one entry go on from now, unless it is a delay that was kept."""
     item = item_of(row)
     if not isinstance(item, Entry):
         most, ended = micros(now), row["ended_at"]
         ended = None if ended is None else min(ended, most)
         values = {"accounted_to": min(row["accounted_to"], most), "ended_at": ended}
-        book.change("entry.account", number=row["number"], next_at=None, **values)
+        tx.change("entry.account", number=row["number"], next_at=None, **values)
         return True
     if _delay_of(item) is not None:
-        if not _is_still_due(book, item):
+        if not _is_still_due(tx, item):
             return False
         begun = begin(replace(item, accounted_to=None), now=now)
-        book.account(item, begun, now=now)
+        tx.account(item, begun, now=now)
         return True
     since, ended_at = item.accounted_to, item.ended_at
     assert since is not None, "a row has a watermark"
     end_at = None if ended_at is None else min(ended_at, now)
-    book.account(item, Decision((), min(since, now), end_at), now=now)
+    tx.account(item, Decision((), min(since, now), end_at), now=now)
     return True
 
 
-def _is_still_due(book: Book, entry: Entry) -> bool:
+def _is_still_due(tx: Transaction, entry: Entry) -> bool:
     """Tell whether an entry is a delay whose key has no receipt."""
     delay = _delay_of(entry)
-    return delay is not None and book.receipt_of(entry.number, f"delay:{delay}") is None
+    return delay is not None and tx.receipt_of(entry.number, f"delay:{delay}") is None

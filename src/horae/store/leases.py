@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from horae.cluster.lease import Leader, Membership, NodeDescription
 from horae.core.ports import LedgerError, StaleTermError
-from horae.store.book import Book, CallQueue
 from horae.store.codec import plain
+from horae.store.ledger import CallQueue, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,19 +51,19 @@ class Leases:
         """
         name = plain(holder)
 
-        def lead(book: Book) -> int | None:
-            row = book.row("member.leader")
+        def lead(tx: Transaction) -> int | None:
+            row = tx.row("member.leader")
             if row["is_alive"] and row["holder"] != name:
                 return None
             try:
                 self._wire.script("BEGIN")
-                row = book.row("member.lock_leader")
+                row = tx.row("member.lock_leader")
                 if row["is_alive"] and row["holder"] != name:
                     self._wire.script("ROLLBACK")
                     return None
                 # Waits for whoever writes: what the former leader has begun is kept, or never is.
-                term = int(book.row("member.next_term")[0])
-                book.change("member.take_lead", holder=name, term=term, lease=lease)
+                term = int(tx.row("member.next_term")[0])
+                tx.change("member.take_lead", holder=name, term=term, lease=lease)
                 self._wire.script("COMMIT")
                 return term
             except BaseException:
@@ -114,7 +114,7 @@ class Leases:
 
     async def members(self) -> list[Membership]:
         """Return every member that ever was and is not forgotten, by name."""
-        rows = await self._do(lambda book: book.rows("member.all"))
+        rows = await self._do(lambda tx: tx.rows("member.all"))
         return [
             Membership(
                 NodeDescription(
@@ -143,11 +143,11 @@ class Leases:
         await self._line.do(self._wire.close)
         self._line.rest()
 
-    async def _do(self, work: Callable[[Book], T]) -> T:
-        return await self._line.do(lambda: self._wire.do(lambda wire: work(Book(wire))))
+    async def _do(self, work: Callable[[Transaction], T]) -> T:
+        return await self._line.do(lambda: self._wire.do(lambda wire: work(Transaction(wire))))
 
     async def _one(self, query: str, **values: Any) -> Any:
-        return await self._do(lambda book: book.row(f"member.{query}", **values))
+        return await self._do(lambda tx: tx.row(f"member.{query}", **values))
 
     async def _change(self, query: str, **values: Any) -> bool:
-        return await self._do(lambda book: book.change(f"member.{query}", **values) > 0)
+        return await self._do(lambda tx: tx.change(f"member.{query}", **values) > 0)

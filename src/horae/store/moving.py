@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from horae.core.ports import LedgerError
 from horae.store import database
-from horae.store.book import ANYBODY
+from horae.store.ledger import ANYBODY
 from horae.store.lock import LockUse
 from horae.store.sql import theme
 from horae.store.sqlite import SqliteLedger
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from horae.store.book import Book
+    from horae.store.ledger import Transaction
     from horae.store.pg_wire import PostgresConnection
     from horae.store.postgres import PostgresLedger
 
@@ -79,12 +79,12 @@ async def move(
     try:
         path = directory / database.DATABASE
 
-        def copied(book: Book) -> list[Moved]:
+        def copied(tx: Transaction) -> list[Moved]:
             with (
                 database.sqlite_errors(str(path)),
                 closing(database.open_reader(path, patience=database.PATIENCE)) as connection,
             ):
-                return _copy_all(connection, cast("PostgresConnection", book.connection), tell)
+                return _copy_all(connection, cast("PostgresConnection", tx.connection), tell)
 
         return await target.write(ANYBODY, copied, is_alone=True)
     finally:

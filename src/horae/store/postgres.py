@@ -20,9 +20,9 @@ from horae.core.gate import Machine
 from horae.core.ports import Ended, LedgerError, RunEnd
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
-from horae.store.book import ANYBODY, Book, BookLedger, CallQueue, NodeJoin
 from horae.store.codec import filed_of, plain
 from horae.store.leases import LeaseOverError, Leases
+from horae.store.ledger import ANYBODY, CallQueue, NodeJoin, SqlLedger, Transaction
 from horae.store.pg_wire import (
     BRIEF,
     DatabaseAddress,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from horae.cluster.lease import Membership
     from horae.core.ports import Run
     from horae.core.receipt import Filed
-    from horae.store.book import QueuedCall
+    from horae.store.ledger import QueuedCall
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]
 
@@ -95,7 +95,7 @@ def for_leases(lease: timedelta) -> Timeouts:
     )
 
 
-class PostgresLedger(BookLedger):
+class PostgresLedger(SqlLedger):
     """The ledger on PostgreSQL; `open` makes one, and `for_member` one that a member writes.
 
     A member writes under its lease, whatever the term, and starts only what was assigned to it.
@@ -162,12 +162,12 @@ class PostgresLedger(BookLedger):
         False: it does not wait, or waits for one.
         """
 
-        def put(book: Book) -> bool:
-            stands = book.standing(receipt)
+        def put(tx: Transaction) -> bool:
+            stands = tx.standing(receipt)
             if stands is None or stands.status is not Status.WAITING or stands.machine is not None:
                 return False
-            book.change("member.assign", number=receipt, machine=plain(machine))
-            book.tell("assigned", now=now, receipt=receipt, facts={"machine": machine})
+            tx.change("member.assign", number=receipt, machine=plain(machine))
+            tx.tell("assigned", now=now, receipt=receipt, facts={"machine": machine})
             if self._send is not None:
                 self._send(self._writer.raw, machine, receipt)
             return True
@@ -184,21 +184,19 @@ class PostgresLedger(BookLedger):
         return machines_of(await self.leases.members())
 
     async def under_way(self) -> list[Filed]:
-        return await self.read(lambda book: book.every(filed_of, "member.under_way"))
+        return await self.read(lambda tx: tx.every(filed_of, "member.under_way"))
 
     async def assigned_to(self, machine: str) -> list[Filed]:
         name = plain(machine)
-        return await self.read(
-            lambda book: book.every(filed_of, "member.assigned_to", machine=name)
-        )
+        return await self.read(lambda tx: tx.every(filed_of, "member.assigned_to", machine=name))
 
     async def homes(self) -> dict[str, str]:
         """Return for each agent the machine that made its latest run, if that is not long ago."""
-        rows = await self.read(lambda book: book.rows("member.homes", most=_RECENT))
+        rows = await self.read(lambda tx: tx.rows("member.homes", most=_RECENT))
         return {row[0]: row[1] for row in rows}
 
     async def lost(self) -> list[LostLease]:
-        rows = await self.read(lambda book: book.rows("member.lost"))
+        rows = await self.read(lambda tx: tx.rows("member.lost"))
         return [LostLease(row[0], row[1], row[2]) for row in rows]
 
     async def reap(
@@ -217,24 +215,24 @@ class PostgresLedger(BookLedger):
         *remember* says what an agent whose tick it was remembers after it.
         """
         lost = NodeJoin(plain(name), generation)
-        return await self.write(term, lambda book: _reap(book, lost, now=now, remember=remember))
+        return await self.write(term, lambda tx: _reap(tx, lost, now=now, remember=remember))
 
     # What members share
 
     async def secret(self, name: str, make: Callable[[], str]) -> str:
         """Return the secret of a name, which is made once for all members."""
 
-        def put(book: Book) -> Any:
-            book.change("member.keep_secret", name=name, value=make())
-            return book.row("member.secret", name=name)
+        def put(tx: Transaction) -> Any:
+            tx.change("member.keep_secret", name=name, value=make())
+            return tx.row("member.secret", name=name)
 
-        known = await self.read(lambda book: book.row("member.secret", name=name))
+        known = await self.read(lambda tx: tx.row("member.secret", name=name))
         return str((known or await self.write(ANYBODY, put))[0])
 
     async def share_token(self, token: str, *, now: datetime) -> None:
-        def put(book: Book) -> None:
-            book.change("member.change_secret", name=TOKEN, value=token)
-            book.tell(REVOKED, now=now, facts={"token": OPERATOR})
+        def put(tx: Transaction) -> None:
+            tx.change("member.change_secret", name=TOKEN, value=token)
+            tx.tell(REVOKED, now=now, facts={"token": OPERATOR})
 
         await self.write(ANYBODY, put)
 
@@ -242,14 +240,12 @@ class PostgresLedger(BookLedger):
         """Keep the output of a run, for when its machine is gone."""
         await self.write(
             ANYBODY,
-            lambda book: book.change("member.keep_log", run=run, body=body),
+            lambda tx: tx.change("member.keep_log", run=run, body=body),
             as_member=False,
         )
 
     async def log(self, run: int) -> bytes | None:
-        return await self.read(
-            lambda book: book.one(lambda row: bytes(row[0]), "member.log", run=run)
-        )
+        return await self.read(lambda tx: tx.one(lambda row: bytes(row[0]), "member.log", run=run))
 
     async def backup(self, target: Path) -> None:
         raise LedgerError(
@@ -282,7 +278,7 @@ class PostgresLedger(BookLedger):
         refuse_newer(self.address, version)
         # By the database's clock.
         alive = {
-            each: Book(wire).row("member.is_alive", **each._asdict()) is not None
+            each: Transaction(wire).row("member.is_alive", **each._asdict()) is not None
             for each in {call.worker for call in calls if call.worker is not None}
         }
 
@@ -319,40 +315,40 @@ class PostgresLedger(BookLedger):
 
 
 def _reap(
-    book: Book,
+    tx: Transaction,
     lost: NodeJoin,
     *,
     now: datetime,
     remember: Callable[[str, tuple[str, ...]], str] | None,
 ) -> list[int]:
     member = lost._asdict()
-    if book.row("member.is_back", **member) is not None:
+    if tx.row("member.is_back", **member) is not None:
         return []
     touched = []
-    for number, receipt, status in book.rows("member.open_runs_of", **member):
+    for number, receipt, status in tx.rows("member.open_runs_of", **member):
         touched.append(int(receipt))
         if status == Status.STARTING:
             words = f"{lost.name} was lost before the run started"
             reason = Reason(ReasonCode.LOST_BEFORE_START, words)
-            book.give_back(number, reason=reason, now=now, died=True)
+            tx.give_back(number, reason=reason, now=now, died=True)
             continue
-        filed = book.receipt(receipt)
+        filed = tx.receipt(receipt)
         is_tick = filed is not None and filed.work is Work.TICK
-        known = book.entry(filed.entry) if filed is not None and is_tick else None
+        known = tx.entry(filed.entry) if filed is not None and is_tick else None
         memory = None  # of the agent whose tick it was
         if filed is not None and known is not None:
             memory = remember(known.memory, filed.agents) if remember else known.memory
         reason = Reason(ReasonCode.NODE_LOST, f"{lost.name} was lost during the run")
         ended = Ended(Status.INTERRUPTED, reason, memory=memory)
-        book.end_many([RunEnd(number, ended)], now=now)
+        tx.end_many([RunEnd(number, ended)], now=now)
     # What waits for a machine is taken back, unless it has joined anew.
     newer = "SELECT 1 FROM member WHERE name = :name AND generation > :generation"
-    if book.execute(newer, member).fetchone() is None:
-        for [number] in book.rows("member.assigned", **member):
-            book.change("member.free", number=number)
+    if tx.execute(newer, member).fetchone() is None:
+        for [number] in tx.rows("member.assigned", **member):
+            tx.change("member.free", number=number)
             facts = {"machine": lost.name, "reason": f"{lost.name} was lost"}
-            book.tell("unassigned", now=now, receipt=number, facts=facts)
+            tx.tell("unassigned", now=now, receipt=number, facts=facts)
             touched.append(number)
-    book.change("member.reaped", **member)
-    book.tell("member_lost", now=now, facts={"member": lost.name, "receipts": len(touched)})
+    tx.change("member.reaped", **member)
+    tx.tell("member_lost", now=now, facts={"member": lost.name, "receipts": len(touched)})
     return touched

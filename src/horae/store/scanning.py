@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from horae.core.entry import Unarmed
     from horae.core.ports import Listed
     from horae.core.source import Revision, Scan, Scanned
-    from horae.store.book import Book
+    from horae.store.ledger import Transaction
 
 _AT_ONCE: Final = 1000  # new entries in one statement
 _GOOD: Final = ("digest", "spec", "unarmed", "commit_id")  # what stays as it was while broken
 
 
 def scan(
-    book: Book,
+    tx: Transaction,
     source: str,
     scan: Scan,
     *,
@@ -42,14 +42,14 @@ def scan(
     revision: Revision | None,
     patience: timedelta,
 ) -> datetime | None:
-    ground = _ScanScope(scan, book.index(source))
+    ground = _ScanScope(scan, tx.index(source))
     found = [_read(each) for each in scan.entries]
-    chosen, rows, unsure = _choose(book, source, found, ground)
+    chosen, rows, unsure = _choose(tx, source, found, ground)
     known = {number: mark_of(row) for number, row in rows.items()}
     matched = match(known, [each.mark for each in chosen])
     doubles = frozenset(matched.doubles)
     winners: dict[str, str] = {}
-    taking = _Taking(book, source, now)
+    taking = _Taking(tx, source, now)
     for place, (each, number) in enumerate(zip(chosen, matched.numbers, strict=True)):
         if place in doubles:
             continue
@@ -60,15 +60,15 @@ def scan(
         else:
             taking.stay(rows[number], each, commit)
     taking.write()
-    for row in book.rows_in(source, [plain(file) for file in scan.broken]):
+    for row in tx.rows_in(source, [plain(file) for file in scan.broken]):
         taking.break_with_file(row, plain(scan.broken[row["file"]]))
     if revision is not None and revision.files is not None:
         commits = [
             {"source": source, "file": file, "commit_id": revision.commit}
-            for file in book.loose(source)
+            for file in tx.loose(source)
             if ground.is_as_it_was(file) and file in revision.files
         ]
-        book.change_all("entry.commit_file", commits)
+        tx.change_all("entry.commit_file", commits)
     behind = [chosen[place] for place in doubles]
     unsure |= {each.file for each in behind if each.file != winners[each.mark.address]}
     gone = [rows[number] for number in matched.gone]
@@ -76,7 +76,7 @@ def scan(
     if scan.problems:
         # A file that is there and cannot be read hides its own.
         hidden = [row for row in gone if row["missing_at"] is not None and not ground.misses(row)]
-        book.change_all("entry.unmiss", [{"number": row["number"]} for row in hidden])
+        tx.change_all("entry.unmiss", [{"number": row["number"]} for row in hidden])
     index = {file: name for file, name in ground.index.items() if file not in unsure}
     changed = [
         {"source": source, "file": file, "known_as": known_as}
@@ -84,8 +84,8 @@ def scan(
         if ground.was.get(file) != known_as
     ]
     lost = [{"source": source, "file": file} for file in ground.was.keys() - index.keys()]
-    book.change_all("entry.know_file", changed)
-    book.change_all("entry.forget_file", lost)
+    tx.change_all("entry.know_file", changed)
+    tx.change_all("entry.forget_file", lost)
     return min((look for look in looks if look is not None), default=None)
 
 
@@ -122,17 +122,17 @@ class _ScanScope:
         file = row["file"]
         return row["gone_at"] is None and (not self.stands(file) or self.is_as_it_was(file))
 
-    def read_files(self, book: Book, source: str) -> list[str] | None:
+    def read_files(self, tx: Transaction, source: str) -> list[str] | None:
         """Return the files with entries that were read, or are gone; None is all of them."""
         if not self._files:
             return None
         if "" in self._folders:
             return []
-        return [file for file in book.files(source) if not self.stands(file)]
+        return [file for file in tx.files(source) if not self.stands(file)]
 
 
 def _choose(
-    book: Book, source: str, found: Sequence[_ScannedEntry], ground: _ScanScope
+    tx: Transaction, source: str, found: Sequence[_ScannedEntry], ground: _ScanScope
 ) -> tuple[list[_ScannedEntry], dict[int, sqlite3.Row], set[str]]:
     """Return what was found that may be armed, the rows it may be, and files to read again.
 
@@ -140,10 +140,10 @@ def _choose(
     in a file that has not changed comes before all. The file of one that has to stand back is
     read again by the next scan, as it is what is left if the other goes.
     """
-    read = book.rows_in(source, ground.read_files(book, source))
-    rows = {row["number"]: row for row in (*read, *book.rows("entry.missing", source=source))}
+    read = tx.rows_in(source, ground.read_files(tx, source))
+    rows = {row["number"]: row for row in (*read, *tx.rows("entry.missing", source=source))}
     addresses = {each.mark.address for each in found}
-    others = book.rows_at(source, addresses - {row["address"] for row in rows.values()})
+    others = tx.rows_at(source, addresses - {row["address"] for row in rows.values()})
     sure = {
         row["address"]: row
         for row in others
@@ -171,7 +171,7 @@ def _choose(
 class _Taking:
     """Takes entries over; those that are new are written together, before whatever else is."""
 
-    book: Book
+    tx: Transaction
     source: str
     now: datetime
     new: list[dict[str, Any]] = field(default_factory=list)
@@ -198,17 +198,17 @@ class _Taking:
             if begun.receipts:
                 self.write()
                 entry = replace(entry, number=row["number"])
-                self.book.account(entry, first_seen(self.book, entry, now=now), now=now)
+                self.tx.account(entry, first_seen(self.tx, entry, now=now), now=now)
         if len(self.new) >= _AT_ONCE:  # or a server would take us for frozen
             self.write()
 
     def write(self) -> None:
         if self.new:
-            self.book.insert_entries(self.new, self.texts, now=self.now)
+            self.tx.insert_entries(self.new, self.texts, now=self.now)
             self.new, self.texts = [], {}
 
     def stay(self, row: sqlite3.Row, found: _ScannedEntry, commit: str | None) -> None:
-        book, now, mark, item = self.book, self.now, found.mark, found.item
+        tx, now, mark, item = self.tx, self.now, found.mark, found.item
         facts = _facts(found, commit)
         if row["digest"] == facts["digest"]:
             facts["commit_id"] = row["commit_id"] or commit  # the first in which it stands
@@ -223,21 +223,21 @@ class _Taking:
         # One that is back may have outlived its text.
         is_other = row["digest"] != facts["digest"] or row["gone_at"] is not None
         if entry is not None and entry.digest and is_other:
-            book.keep_text(entry.digest, found.text, now=now)
-        book.update_entry(row["number"], facts, entry)
+            tx.keep_text(entry.digest, found.text, now=now)
+        tx.update_entry(row["number"], facts, entry)
         was = listed(row)
         names = ("address", "title", "rule")
         changes = {name: [row[name], getattr(mark, name)] for name in names}
         told = {name: pair for name, pair in changes.items() if pair[0] != pair[1]}
         if was.gone_at is not None or told:  # what a person would call a change
             kind = "entry_changed" if was.gone_at is None else "entry_back"
-            book.tell(kind, now=now, entry=was.number, facts=told)
+            tx.tell(kind, now=now, entry=was.number, facts=told)
         if was.broken_at is not None:
-            book.tell("entry_mended", now=now, entry=was.number, facts={"title": mark.title})
+            tx.tell("entry_mended", now=now, entry=was.number, facts={"title": mark.title})
         if entry is not None:
             self._change(was, mark, entry)
         elif isinstance(was.item, Entry):
-            end_rule(book, was, now=now, reason=_unarmed(str(facts["unarmed"])))
+            end_rule(tx, was, now=now, reason=_unarmed(str(facts["unarmed"])))
 
     def miss(self, row: sqlite3.Row, patience: timedelta) -> datetime | None:
         """Note that a scan misses an entry; return when it would be gone, or None if it now is."""
@@ -246,13 +246,13 @@ class _Taking:
         since = self.now if seen is None else min(self.now, moment(seen))
         if self.now - since < patience:
             if seen != micros(since):
-                self.book.change("entry.miss", number=row["number"], now=since)
+                self.tx.change("entry.miss", number=row["number"], now=since)
             return since + patience
         was = listed(row)
-        end_rule(self.book, was, now=self.now, reason=_unarmed(GONE))
-        self.book.mark_gone(was.number, now=self.now)
+        end_rule(self.tx, was, now=self.now, reason=_unarmed(GONE))
+        self.tx.mark_gone(was.number, now=self.now)
         facts = {"address": was.mark.address, "title": was.mark.title}
-        self.book.tell("entry_gone", now=self.now, entry=was.number, facts=facts)
+        self.tx.tell("entry_gone", now=self.now, entry=was.number, facts=facts)
         return None
 
     def break_with_file(self, row: sqlite3.Row, why: str) -> None:
@@ -272,36 +272,36 @@ class _Taking:
         if row["missing_at"] is None and _stands(row, facts):
             return
         entry = entry_of(row)
-        self.book.update_entry(row["number"], facts, entry)
+        self.tx.update_entry(row["number"], facts, entry)
         if since is None:
             why = str(facts["broken"])
             told = {"title": facts["title"], "reason": why}
-            self.book.tell("entry_broken", now=self.now, entry=entry.number, facts=told)
+            self.tx.tell("entry_broken", now=self.now, entry=entry.number, facts=told)
             receipts = (broken_receipt(why, now=self.now),)
             origin = Origin(str(facts["file"]), int(str(facts["line"])))
             decision = Decision(receipts, entry.accounted_to, entry.ended_at)
-            self.book.account(replace(entry, origin=origin), decision, now=self.now)
+            self.tx.account(replace(entry, origin=origin), decision, now=self.now)
 
     def _change(self, was: Listed, mark: Mark, entry: Entry) -> None:
         """Close what an entry was and begin what it is, as far as that is another thing."""
-        book, now = self.book, self.now
+        tx, now = self.tx, self.now
         old = was.item if isinstance(was.item, Entry) else None
         if was.gone_at is not None:
             words = f"the entry was not in the plan from {key_time(was.gone_at)} to {key_time(now)}"
             reason = Reason(ReasonCode.ENTRY_REMOVED, words)
-            begin_afresh(book, old, entry, now=now, reason=reason)
+            begin_afresh(tx, old, entry, now=now, reason=reason)
         elif old is None:
-            begin_rule(book, entry, now=now)
+            begin_rule(tx, entry, now=now)
         elif _is_other_rule(was, mark, old, entry):
             reason = Reason(ReasonCode.RULE_CHANGED, "the rule was changed")
-            begin_afresh(book, old, entry, now=now, reason=reason)
+            begin_afresh(tx, old, entry, now=now, reason=reason)
         elif (
             # A cadence that has neither a next tick nor a run whose end would give it one.
             isinstance(entry.rule, CadenceRule)
             and next_at(entry) is None
-            and book.row("receipt.has_open", entry=entry.number) is None
+            and tx.row("receipt.has_open", entry=entry.number) is None
         ):
-            begin_rule(book, entry, now=now)
+            begin_rule(tx, entry, now=now)
 
 
 def _was_good(row: sqlite3.Row) -> bool:

@@ -26,8 +26,8 @@ from horae.core.ports import (
 from horae.core.receipt import Reason, ReasonCode
 from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
-from horae.store.book import Book, BookLedger, CallQueue
 from horae.store.database import PATIENCE
+from horae.store.ledger import CallQueue, SqlLedger, Transaction
 from horae.store.lock import Lock, LockUse
 from horae.store.sql import theme
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from horae.store.book import QueuedCall
+    from horae.store.ledger import QueuedCall
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ _TERM: Final = theme("term")["current"]
 _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
 
 
-class SqliteLedger(BookLedger):
+class SqliteLedger(SqlLedger):
     """The ledger on SQLite; `open` and `in_memory` make one."""
 
     def __init__(
@@ -261,12 +261,12 @@ def _restore(directory: Path, backup: Path, now: datetime, command: str) -> Path
     database.verify(backup)
     digests = digests_in(directory / database.DATABASE)
 
-    def write(book: Book) -> None:
-        restore_access(book, digests)
+    def write(tx: Transaction) -> None:
+        restore_access(tx, digests)
         words = f"a backup was restored at {key_time(now)}"
         reason = Reason(ReasonCode.LEDGER_RESTORED, words)
-        arming.close_the_past(book, now=now, reason=reason)
-        book.tell("restored", now=now, facts={"backup": backup.name})
+        arming.close_the_past(tx, now=now, reason=reason)
+        tx.tell("restored", now=now, facts={"backup": backup.name})
 
     with _locked(directory, now=now, command=command):
         return _replace(directory, backup, write, now=now)
@@ -291,20 +291,20 @@ def _start_afresh(directory: Path, now: datetime, command: str) -> Path | None:
             return None  # there never was one
         facts = {"reason": lost.reason}
         old = _replace(
-            directory, None, lambda book: book.tell(FRESH_LEDGER, now=now, facts=facts), now=now
+            directory, None, lambda tx: tx.tell(FRESH_LEDGER, now=now, facts=facts), now=now
         )
         return old if old.exists() else None
 
 
 def _replace(
-    directory: Path, backup: Path | None, write: Callable[[Book], None], *, now: datetime
+    directory: Path, backup: Path | None, write: Callable[[Transaction], None], *, now: datetime
 ) -> Path:
     """Let a backup, or an empty ledger, be the ledger; return where the old one is put aside."""
     given = numbers.given_in(directory)
     with database.draft_of(backup, directory, seal=_sealing(directory)) as connection:
         # First of all: what is written here needs numbers, too.
         last = numbers.go_on(connection, given)
-        write(Book(connection, actor=current_actor()))
+        write(Transaction(connection, actor=current_actor()))
     with database.sqlite_errors(str(directory)):
         numbers.keep(directory, last)
         aside = f"ledger-before-{now:%Y%m%dT%H%M%SZ}.db"

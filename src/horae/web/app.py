@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from horae.config import Config
     from horae.core.ports import Clock
-    from horae.store.book import BookLedger
+    from horae.store.ledger import SqlLedger
 
     Nodes: TypeAlias = Callable[[], Awaitable[list[dict[str, Any]]]]
 
@@ -43,7 +43,7 @@ async def open_server(
     return WebServer(app, keys, made if around is None else around(made))
 
 
-def keys_of(config: Config, data: Path, *, clock: Clock, ledger: BookLedger, **parts: Any) -> Keys:
+def keys_of(config: Config, data: Path, *, clock: Clock, ledger: SqlLedger, **parts: Any) -> Keys:
     outside = (config.server_url or "").rstrip("/")
     proxied = [*(config.server_names or ()), *filter(None, [urlsplit(outside).hostname])]
     return Keys(

@@ -29,7 +29,7 @@ from horae.store.sql import theme
 if TYPE_CHECKING:
     import sqlite3
 
-    from horae.store.book import Book, BookLedger
+    from horae.store.ledger import SqlLedger, Transaction
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def dispatch_id(trigger: str, key: str) -> str:
 
 
 class TriggerStore:
-    def __init__(self, ledger: BookLedger, *, term: int = 1) -> None:
+    def __init__(self, ledger: SqlLedger, *, term: int = 1) -> None:
         self._ledger = ledger
         self._term = term
         self._kinds: dict[str, list[Trigger]] = {}  # by type, since the last change
@@ -83,9 +83,9 @@ class TriggerStore:
     async def page(self, *, limit: int, offset: int) -> tuple[list[Trigger], int]:
         """Return some triggers, newest first, and how many there are in all."""
 
-        def look(book: Book) -> tuple[list[Trigger], int]:
-            rows = book.execute(_SQL["page"], {"limit": limit, "offset": offset})
-            return [_trigger(row) for row in rows], _count(book, "count")
+        def look(tx: Transaction) -> tuple[list[Trigger], int]:
+            rows = tx.execute(_SQL["page"], {"limit": limit, "offset": offset})
+            return [_trigger(row) for row in rows], _count(tx, "count")
 
         return await self._ledger.read(look)
 
@@ -143,16 +143,16 @@ class TriggerStore:
         return await self._put("change", was.id, facts, now=now)
 
     async def remove(self, trigger: str, *, now: datetime) -> bool:
-        def drop(book: Book) -> bool:
-            if not book.execute(_SQL["remove"], {"id": trigger}).rowcount:
+        def drop(tx: Transaction) -> bool:
+            if not tx.execute(_SQL["remove"], {"id": trigger}).rowcount:
                 return False
-            was = _entry_of(book, trigger)
+            was = _entry_of(tx, trigger)
             if was is not None and was.gone_at is None:
                 reason = Reason(ReasonCode.ENTRY_REMOVED, "the workflow was removed")
-                end_rule(book, was, now=now, reason=reason)
-                book.mark_gone(was.number, now=now)
+                end_rule(tx, was, now=now, reason=reason)
+                tx.mark_gone(was.number, now=now)
                 facts = {"address": was.mark.address, "title": was.mark.title}
-                book.tell("entry_gone", now=now, entry=was.number, facts=facts)
+                tx.tell("entry_gone", now=now, entry=was.number, facts=facts)
             return True
 
         return await self._write(drop)
@@ -173,10 +173,10 @@ class TriggerStore:
             "now": micros(now),
         }
 
-        def put(book: Book) -> bool:
-            is_done = book.execute(_SQL[_EDITS[what]], facts).rowcount > 0
+        def put(tx: Transaction) -> bool:
+            is_done = tx.execute(_SQL[_EDITS[what]], facts).rowcount > 0
             if is_done:
-                book.tell("edited", now=now, facts={"agent": card.name, "what": what})
+                tx.tell("edited", now=now, facts={"agent": card.name, "what": what})
             return is_done
 
         return await self._write(put)
@@ -186,17 +186,17 @@ class TriggerStore:
     ) -> tuple[Filed, bool] | None:
         """Return the receipt of a key, and whether it is new; None: the trigger is not armed."""
 
-        def put(book: Book) -> tuple[Filed, bool] | None:
-            listed = _entry_of(book, trigger.id)
+        def put(tx: Transaction) -> tuple[Filed, bool] | None:
+            listed = _entry_of(tx, trigger.id)
             if listed is None:
                 return None
-            known = book.receipt_of(listed.number, receipt.key)
+            known = tx.receipt_of(listed.number, receipt.key)
             if known is not None:
                 return known, False
-            filed = book.add(listed.number, [receipt], now=now, parent=None)
+            filed = tx.add(listed.number, [receipt], now=now, parent=None)
             if not filed:
                 return None
-            digest = _carry(book, filed[0].number, text, now=now)
+            digest = _carry(tx, filed[0].number, text, now=now)
             return structs.replace(filed[0], digest=digest), True
 
         return await self._ledger.write(self._term, put)
@@ -206,40 +206,40 @@ class TriggerStore:
     ) -> bool:
         """Give a receipt that has not started another order, and let it wait or hold it."""
 
-        def put(book: Book) -> bool:
-            filed = book.receipt(receipt)
+        def put(tx: Transaction) -> bool:
+            filed = tx.receipt(receipt)
             if filed is None or filed.status not in {Status.WAITING, Status.HELD}:
                 return False
-            is_moved = book.move(filed, status, reason=reason, now=now)
+            is_moved = tx.move(filed, status, reason=reason, now=now)
             if is_moved:
-                _carry(book, receipt, text, now=now)
+                _carry(tx, receipt, text, now=now)
             return is_moved
 
         return await self._ledger.write(self._term, put)
 
     async def entry(self, trigger: str) -> Listed | None:
-        return await self._ledger.read(lambda book: _entry_of(book, trigger))
+        return await self._ledger.read(lambda tx: _entry_of(tx, trigger))
 
     async def dispatches(
         self, trigger: str, *, limit: int, offset: int
     ) -> tuple[list[tuple[Filed, datetime | None]], int]:
         """Return some receipts, newest first, with their starts, and how many there are in all."""
 
-        def look(book: Book) -> tuple[list[tuple[Filed, datetime | None]], int]:
-            listed = _entry_of(book, trigger)
+        def look(tx: Transaction) -> tuple[list[tuple[Filed, datetime | None]], int]:
+            listed = _entry_of(tx, trigger)
             if listed is None:
                 return [], 0
             asked = {"entry": listed.number, "limit": limit, "offset": offset}
-            rows = book.execute(_SQL["dispatches"], asked)
+            rows = tx.execute(_SQL["dispatches"], asked)
             found = [(filed_of(row), moment(row["started_at"])) for row in rows]
-            return found, _count(book, "count_dispatches", **asked)
+            return found, _count(tx, "count_dispatches", **asked)
 
         return await self._ledger.read(look)
 
     async def skip(self, receipt: int, *, reason: Reason, now: datetime) -> bool:
-        def end(book: Book) -> bool:
-            filed = book.receipt(receipt)
-            return filed is not None and book.finish(filed, Status.SKIPPED, reason=reason, now=now)
+        def end(tx: Transaction) -> bool:
+            filed = tx.receipt(receipt)
+            return filed is not None and tx.finish(filed, Status.SKIPPED, reason=reason, now=now)
 
         return await self._ledger.write(self._term, end)
 
@@ -253,12 +253,12 @@ class TriggerStore:
         """Change a trigger and arm it as it is then; None: nothing was changed."""
         facts = {"id": plain(trigger), "now": micros(now), **given}
 
-        def put(book: Book) -> Trigger | None:
-            if not book.execute(_SQL[query], facts).rowcount:
+        def put(tx: Transaction) -> Trigger | None:
+            if not tx.execute(_SQL[query], facts).rowcount:
                 return None
             if query == "change":
-                book.tell("edited", now=now, facts={"trigger": facts["name"], "what": "changed"})
-            return _arm(book, trigger, now=now)
+                tx.tell("edited", now=now, facts={"trigger": facts["name"], "what": "changed"})
+            return _arm(tx, trigger, now=now)
 
         return await self._write(put)
 
@@ -268,13 +268,13 @@ class TriggerStore:
         To return all would undo changes that are made while this scan is on its way.
         """
 
-        def look(book: Book) -> Scan:
+        def look(tx: Transaction) -> Scan:
             broken, every = self.broken_files, []
-            for row in book.execute(_SQL["all"]).fetchall():
+            for row in tx.execute(_SQL["all"]).fetchall():
                 is_broken = broken is None or row["known_file"] in broken  # its file, still
                 known = row["known_broken"] if is_broken else None
                 every.append((_scanned(row, known=known or ""), row))
-            if _count(book, "count_orphans"):  # these are missed
+            if _count(tx, "count_orphans"):  # these are missed
                 return Scan(tuple(found for found, _ in every), broken=broken or {})
             new = (found for found, row in every if not _is_known(found, row))
             return Scan(tuple(new), standing=("",), broken=broken or {})
@@ -285,13 +285,13 @@ class TriggerStore:
         self, query: str, make: Callable[[sqlite3.Row], T], **facts: object
     ) -> list[T]:
         return await self._ledger.read(
-            lambda book: [make(row) for row in book.execute(_SQL[query], facts)]
+            lambda tx: [make(row) for row in tx.execute(_SQL[query], facts)]
         )
 
     async def _first(self, query: str, make: Callable[[sqlite3.Row], T], **facts: str) -> T | None:
         return next(iter(await self._found(query, make, **facts)), None)
 
-    async def _write(self, work: Callable[[Book], T]) -> T:
+    async def _write(self, work: Callable[[Transaction], T]) -> T:
         """Change definitions; those that are cached are forgotten, before and after."""
         self._kinds.clear()
         try:
@@ -323,27 +323,27 @@ def _scanned(row: sqlite3.Row, *, known: str = "") -> Scanned:
         return Scanned(Mark(address, name, "", ""), item)
 
 
-def _arm(book: Book, trigger: str, *, now: datetime) -> Trigger:
-    row = book.execute(_SQL["one"], {"id": trigger}).fetchone()
+def _arm(tx: Transaction, trigger: str, *, now: datetime) -> Trigger:
+    row = tx.execute(_SQL["one"], {"id": trigger}).fetchone()
     scan = Scan((_scanned(row),), standing=("",))  # no other trigger is looked at
-    scanning.scan(book, NAME, scan, now=now, revision=None, patience=PATIENCE)
+    scanning.scan(tx, NAME, scan, now=now, revision=None, patience=PATIENCE)
     return _trigger(row)
 
 
-def _carry(book: Book, receipt: int, text: str, *, now: datetime) -> str:
+def _carry(tx: Transaction, receipt: int, text: str, *, now: datetime) -> str:
     digest = digest_of(text)
-    book.keep_text(digest, text, now=now)
-    book.execute(_SQL["carry"], {"number": receipt, "digest": digest})
+    tx.keep_text(digest, text, now=now)
+    tx.execute(_SQL["carry"], {"number": receipt, "digest": digest})
     return digest
 
 
-def _entry_of(book: Book, trigger: str) -> Listed | None:
-    rows = book.rows_at(NAME, [f"trigger:{plain(trigger)}"])
-    return book.entry(rows[0]["number"]) if rows else None
+def _entry_of(tx: Transaction, trigger: str) -> Listed | None:
+    rows = tx.rows_at(NAME, [f"trigger:{plain(trigger)}"])
+    return tx.entry(rows[0]["number"]) if rows else None
 
 
-def _count(book: Book, query: str, **facts: int) -> int:
-    return int(book.execute(_SQL[query], facts).fetchone()[0])
+def _count(tx: Transaction, query: str, **facts: int) -> int:
+    return int(tx.execute(_SQL[query], facts).fetchone()[0])
 
 
 def _trigger(row: sqlite3.Row) -> Trigger:

@@ -44,7 +44,7 @@ def theme(name: str) -> dict[str, str]:
 
 @cache
 def named(dialect: str) -> dict[str, str]:
-    """Return the queries of a book as a dialect says them, such as `entry.one`.
+    """Return the queries of a transaction as a dialect says them, such as `entry.one`.
 
     PostgreSQL has some of its own; `entry.insert_many` is `entry.insert` of many rows, which
     come as one JSON text called `rows`.

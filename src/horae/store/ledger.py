@@ -114,14 +114,14 @@ class ReceiptOver(NamedTuple):
 
 
 class NodeJoin(NamedTuple):
-    """A member of a cluster, since it last joined, in whose name a book is written."""
+    """A member of a cluster, since it last joined, in whose name a transaction is written."""
 
     name: str
     generation: int
 
 
-class Book:
-    """The pages of one ledger, through one connection; a *worker* writes of its own runs.
+class Transaction:
+    """What is read and written through one connection; a *worker* writes of its own runs.
 
     Each event is the *actor*'s: of the caller, not of the thread that writes. A query goes by its
     name in the dialect of the connection, and takes moments as they are.
@@ -1010,27 +1010,27 @@ def _answer(calls: Sequence[QueuedCall[Any]]) -> None:
             call.future.set_result(call.result)
 
 
-def _do_all(calls: Sequence[QueuedCall[Any]], book: Book) -> None:
+def _do_all(calls: Sequence[QueuedCall[Any]], tx: Transaction) -> None:
     for call in calls:
-        book.act_as(call.actor, call.worker)
-        call.result = call.work(book, *call.args, **call.named)
+        tx.act_as(call.actor, call.worker)
+        call.result = call.work(tx, *call.args, **call.named)
 
 
 def _reading(
-    work: Callable[Concatenate[Book, P], T],
-) -> Callable[Concatenate[BookLedger, P], _Answer[T]]:
-    """Return the method of a ledger that reads what a method of its book returns."""
+    work: Callable[Concatenate[Transaction, P], T],
+) -> Callable[Concatenate[SqlLedger, P], _Answer[T]]:
+    """Return the method of a ledger that reads what a method of a transaction returns."""
 
-    async def read(self: BookLedger, /, *args: P.args, **named: P.kwargs) -> T:
+    async def read(self: SqlLedger, /, *args: P.args, **named: P.kwargs) -> T:
         return await self._read_queue.put(QueuedCall(work, args, named), self._look)
 
     return read
 
 
 def _writing(work: Callable[..., T]) -> Callable[..., _Answer[T]]:
-    """Return the method of a ledger that does what a method of its book does, in a term."""
+    """Return the method of a ledger that does what a method of a transaction does, in a term."""
 
-    async def write(self: BookLedger, *args: Any, term: int, **named: Any) -> T:
+    async def write(self: SqlLedger, *args: Any, term: int, **named: Any) -> T:
         call = QueuedCall(work, args, named, term, worker=self.worker)
         try:
             return await self._write_queue.put(call, self._commit)
@@ -1040,8 +1040,8 @@ def _writing(work: Callable[..., T]) -> Callable[..., _Answer[T]]:
     return write
 
 
-class BookLedger(ABC):
-    """A ledger that is kept in a book; `core.ports.Ledger` says what each method promises.
+class SqlLedger(ABC):
+    """A ledger in SQL; `core.ports.Ledger` says what each method promises.
 
     Work is done all or not at all, fenced by the writer's term; calls that wait at the same time
     share one transaction. A store says how one begins and ends, and what its errors mean.
@@ -1083,14 +1083,14 @@ class BookLedger(ABC):
     def _give_up(self, error: BaseException) -> None:
         """Leave a transaction that cannot be kept."""
 
-    async def read(self, work: Callable[[Book], T]) -> T:
+    async def read(self, work: Callable[[Transaction], T]) -> T:
         """Read without waiting for a writer."""
         return await self._read_queue.put(QueuedCall(work), self._look)
 
     async def write(
         self,
         term: int,
-        work: Callable[[Book], T],
+        work: Callable[[Transaction], T],
         *,
         keep: bool = True,
         is_alone: bool = False,
@@ -1114,9 +1114,9 @@ class BookLedger(ABC):
 
     def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:
         """Read what several asked for; what one cannot be told keeps nothing from the others."""
-        book = Book(self._reader)
+        tx = Transaction(self._reader)
         try:
-            self._ask(lambda: _do_all(calls, book))
+            self._ask(lambda: _do_all(calls, tx))
         except Exception as error:
             known = self._meaning(error)
             for call in calls:
@@ -1125,7 +1125,7 @@ class BookLedger(ABC):
                     continue
                 # Each is done again by itself, and told its own error.
                 try:
-                    self._ask(partial(_do_all, [call], book))
+                    self._ask(partial(_do_all, [call], tx))
                 except Exception as own:  # the caller raises it
                     call.error = self._meaning(own)
 
@@ -1154,7 +1154,7 @@ class BookLedger(ABC):
         try:
             for call in calls:
                 check(call)
-            _do_all(calls, Book(self._writer))
+            _do_all(calls, Transaction(self._writer))
         except Exception as error:  # each is done again by itself, and told its own error
             self._undone(error)
             self._say("ROLLBACK")
@@ -1163,13 +1163,13 @@ class BookLedger(ABC):
         return True
 
     def _do_apart(self, calls: Sequence[QueuedCall[Any]]) -> None:
-        check, book = self._begin(calls), Book(self._writer)
+        check, tx = self._begin(calls), Transaction(self._writer)
         for call in calls:
             self._say("SAVEPOINT call")
             is_kept = call.keep
             try:
                 check(call)
-                _do_all([call], book)
+                _do_all([call], tx)
             except Exception as error:  # the caller raises it
                 call.error, is_kept = self._undone(error), False
             if not is_kept:
@@ -1177,43 +1177,43 @@ class BookLedger(ABC):
             self._say("RELEASE call")
         self._say("COMMIT")
 
-    knows = _reading(Book.knows)
-    loose = _reading(Book.loose)
-    index = _reading(Book.known_files)
-    entry = _reading(Book.entry)
-    find = _reading(Book.find)
-    entries = _reading(Book.entries)
-    coming = _reading(Book.coming)
-    count_entries = _reading(Book.count_entries)
-    entries_that_are = _reading(Book.entries_that_are)
-    followers = _reading(Book.followers)
-    due = _reading(Book.due)
-    wake_at = _reading(Book.wake_at)
-    receipt = _reading(Book.receipt)
-    receipts = _reading(Book.receipts)
-    unsettled = _reading(Book.unsettled)
-    late = _reading(Book.late)
-    run = _reading(Book.run)
-    runs_of = _reading(Book.runs_of)
-    newest_event = _reading(Book.newest_event)
-    events_after = _reading(Book.events_after)
-    fresh_at = _reading(Book.fresh_at)
-    text = _reading(Book.text)
+    knows = _reading(Transaction.knows)
+    loose = _reading(Transaction.loose)
+    index = _reading(Transaction.known_files)
+    entry = _reading(Transaction.entry)
+    find = _reading(Transaction.find)
+    entries = _reading(Transaction.entries)
+    coming = _reading(Transaction.coming)
+    count_entries = _reading(Transaction.count_entries)
+    entries_that_are = _reading(Transaction.entries_that_are)
+    followers = _reading(Transaction.followers)
+    due = _reading(Transaction.due)
+    wake_at = _reading(Transaction.wake_at)
+    receipt = _reading(Transaction.receipt)
+    receipts = _reading(Transaction.receipts)
+    unsettled = _reading(Transaction.unsettled)
+    late = _reading(Transaction.late)
+    run = _reading(Transaction.run)
+    runs_of = _reading(Transaction.runs_of)
+    newest_event = _reading(Transaction.newest_event)
+    events_after = _reading(Transaction.events_after)
+    fresh_at = _reading(Transaction.fresh_at)
+    text = _reading(Transaction.text)
 
-    decide = _writing(Book.decide)
-    add = _writing(Book.add)
-    give_back = _writing(Book.give_back)
-    start_many = _writing(Book.start_many)
-    running_many = _writing(Book.running_many)
-    end_many = _writing(Book.end_many)
-    hold = _writing(Book.hold)
-    release = _writing(Book.release)
-    settle = _writing(Book.settle)
+    decide = _writing(Transaction.decide)
+    add = _writing(Transaction.add)
+    give_back = _writing(Transaction.give_back)
+    start_many = _writing(Transaction.start_many)
+    running_many = _writing(Transaction.running_many)
+    end_many = _writing(Transaction.end_many)
+    hold = _writing(Transaction.hold)
+    release = _writing(Transaction.release)
+    settle = _writing(Transaction.settle)
     pause = _writing(arming.pause)
     resume = _writing(arming.resume)
     set_back = _writing(arming.set_back)
-    remember = _writing(Book.remember)
-    note = _writing(Book.tell)
+    remember = _writing(Transaction.remember)
+    note = _writing(Transaction.tell)
 
     async def scan(
         self,
@@ -1227,29 +1227,29 @@ class BookLedger(ABC):
     ) -> datetime | None:
         is_long = len(scan.entries) > _LONG
 
-        def work(book: Book) -> datetime | None:
+        def work(tx: Transaction) -> datetime | None:
             with collector_paused(when=is_long):
                 return scanning.scan(
-                    book, source, scan, now=now, revision=revision, patience=patience
+                    tx, source, scan, now=now, revision=revision, patience=patience
                 )
 
         return await self.write(term, work, is_alone=is_long)
 
     async def open_runs(self) -> list[tuple[Filed, Run]]:
-        return await self.read(Book.open_runs)
+        return await self.read(Transaction.open_runs)
 
     async def wake(self, *, now: datetime, term: int) -> list[int]:
         # Hardly ever is there one, and to look keeps nobody from writing.
-        if not await self.read(lambda book: book.term() != term or book.rested(now=now)):
+        if not await self.read(lambda tx: tx.term() != term or tx.rested(now=now)):
             return []
-        return await self.write(term, lambda book: arming.wake(book, now=now))
+        return await self.write(term, lambda tx: arming.wake(tx, now=now))
 
     async def prune(
         self, *, before: datetime, now: datetime, term: int, dry_run: bool = False
     ) -> Pruned:
         return await self.write(
             term,
-            lambda book: book.prune(before=before, now=now),
+            lambda tx: tx.prune(before=before, now=now),
             keep=not dry_run,
             is_alone=True,
         )
