@@ -110,3 +110,12 @@ def test_what_cannot_be_simulated_is_said(
     code, _, err = call(capsys, plan, *args)
     assert code == 2
     assert said in err
+
+
+def test_what_has_the_name_of_another_is_counted_as_not_armed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = "* Twin :workflow:\n:PROPERTIES:\n:ID: d\n:SCHEDULE: 0 5 * * *\n:END:\n"
+    (tmp_path / "twice.org").write_text(one * 2)
+    _, _, err = call(capsys, str(tmp_path / "twice.org"), "--days", "1", "--table")
+    assert "1 entry is not armed because of errors; see `horae check`" in err

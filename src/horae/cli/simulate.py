@@ -33,7 +33,7 @@ from horae.core.source import Scan, Scanned
 from horae.core.text import clock_text, moment_text, wall_text
 from horae.errors import Exit
 from horae.extras.simulate import Outage, Simulation
-from horae.sources.plans.arming import scan_plan
+from horae.sources.plans.arming import doubles, scan_plan
 from horae.store import arming, sqlite
 from horae.store.ledger import SqlLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
@@ -228,7 +228,8 @@ def simulate(
             echo("\n".join(lines))
     if simulation.broken is not None and output.form is not Form.JSON:
         echo(f"horae: {simulation.broken}", err=True)
-    if broken := sum(bool(one.broken) for one in items):
+    twice = sum(len([*doubles(found)]) for found in plans.values())
+    if broken := sum(bool(one.broken) for one in items) + twice:
         count = "1 entry is" if broken == 1 else f"{broken} entries are"
         echo(f"horae: {count} not armed because of errors; see `horae check`", err=True)
     if simulation.broken is not None:

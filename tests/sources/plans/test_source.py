@@ -70,6 +70,18 @@ def test_what_cannot_fire_is_there_with_its_reason(tmp_path: Path) -> None:
     assert "hour 25" in found.item.reason
 
 
+def test_what_has_the_name_of_another_is_a_problem_of_every_scan(tmp_path: Path) -> None:
+    (tmp_path / "a.org").write_text(workflow("Twin") * 2 + workflow("Other"))
+    (tmp_path / "b.org").write_text(workflow("Twin"))
+    scan = looked(OrgSource(tmp_path), times=3)
+    assert list(map(str, scan.problems)) == [
+        "a.org:7: 'Twin' is not armed: a.org:1 has the same name; give one of the two an :ID:"
+    ]
+    assert (scan.standing, [*scan.index]) == (("b.org",), ["b.org"])
+    (tmp_path / "a.org").write_text(workflow("Twin") + workflow("Other"))
+    assert scanned(OrgSource(tmp_path), scan.index).problems == ()
+
+
 def test_a_plan_is_read_in_the_zone_it_is_given(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(workflow("Digest"))
     [found] = scanned(OrgSource(tmp_path, zone_name="Europe/Berlin")).entries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -113,15 +113,20 @@ def _lost(headline: Headline, line: int) -> _Lost | None:
 
 
 def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Unarmed]:
+    found = scan_plan(plan, file=file, zone_name=zone_name)
+    behind = {each.origin: each for each in doubles(found)}
+    for each in found:
+        yield behind.get(each.item.origin, each.item)
+
+
+def doubles(found: Iterable[Scanned]) -> Iterator[Unarmed]:
+    """Yield what is not armed as something before it in the plan has the same address."""
     seen: dict[str, Origin] = {}
-    for scanned in scan_plan(plan, file=file, zone_name=zone_name):
-        item = scanned.item
+    for item in (each.item for each in found):
         if not isinstance(item, Entry):
-            yield item
             continue
         first = seen.setdefault(item.address, item.origin)
         if first == item.origin:
-            yield item
             continue
         name = item.address.removeprefix("id:")
         reason = f"{first} has the same name; give one of the two an :ID:"

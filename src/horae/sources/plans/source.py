@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from horae.files.cache import FileCache
-from horae.files.read import LIMIT, MOST, Content, StrPath
+from horae.files.read import LIMIT, MOST, Content, PlanFileError, StrPath
 from horae.org.collector import collector_paused
 from horae.org.document import read
-from horae.sources.plans.arming import scan_plan
+from horae.sources.plans.arming import doubles, scan_plan
 
 if TYPE_CHECKING:
     from horae.core.source import Scan, Scanned
+    from horae.errors import HoraeError
 
 # To be raised when the same plan would give other entries: what was read before is read again.
 READER: Final = 2
@@ -32,8 +35,16 @@ class OrgSource:
     def __init__(
         self, root: StrPath, *, zone_name: str = "UTC", limit: int = LIMIT, most: int = MOST
     ) -> None:
+        self._doubles: dict[str, list[HoraeError]] = {}  # of the last look, by file
+
         def understand(content: Content, file: str) -> list[Scanned]:
-            return scan_plan(read(content.text), file=file, zone_name=zone_name)
+            found = scan_plan(read(content.text), file=file, zone_name=zone_name)
+            if len({each.mark.address for each in found}) < len(found):
+                self._doubles[file] = [
+                    PlanFileError(each.origin.place, f"{each.title!r} is not armed: {each.reason}")
+                    for each in doubles(found)
+                ]
+            return found
 
         reader = f"org-{READER} {zone_name}"
         self._shelf = FileCache(root, reader=reader, understand=understand, limit=limit, most=most)
@@ -42,5 +53,13 @@ class OrgSource:
         return await asyncio.to_thread(self._look, index)
 
     def _look(self, index: Mapping[str, str]) -> Scan:
+        self._doubles.clear()
         with collector_paused(when=True):  # what is read is kept
-            return self._shelf.look(index)
+            scan = self._shelf.look(index)
+        told = {file: problems for file, problems in self._doubles.items() if problems}
+        if not told:
+            return scan
+        # Such a file is read again by every scan, or the next one would not tell of it.
+        known = {file: known_as for file, known_as in scan.index.items() if file not in told}
+        problems = (*scan.problems, *chain.from_iterable(told.values()))
+        return replace(scan, problems=problems, index=known)
