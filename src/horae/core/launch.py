@@ -154,7 +154,7 @@ class Launch:
             try:
                 receipts = [story.filed for story in some]
                 jobs = await self.ledger.start_many(receipts, **self._stamp())
-            except Exception as error:
+            except Exception as error:  # logged for each of them
                 for story in some:
                     self._note(error, story)
                     self._leave(story, None)
@@ -176,7 +176,7 @@ class Launch:
                 then = await self._write_end(job.run, Ended(Status.FAILED, refused))
             if isinstance(then, RunOver) and then.status is Status.WAITING:
                 then = await self.ledger.receipt(story.filed.number)
-        except Exception as error:
+        except Exception as error:  # logged there
             self._note(error, story)
         finally:
             self._leave(story, then)

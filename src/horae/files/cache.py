@@ -28,8 +28,7 @@ class FileCache:
 
     *reader* names the code and the zone that a file was understood by; what *understand* raises is
     a problem of that file. A file is known by its bytes and its stamp, and by its stamp alone once
-    that is sure to stand for these bytes: then it is not even read. All this is in the index, and
-    nothing stays in memory.
+    that is sure to stand for these bytes: then it is not even read. All this is in the index.
     """
 
     root: StrPath
@@ -44,6 +43,7 @@ class FileCache:
     def __post_init__(self) -> None:
         self._root = os.fspath(self.root).rstrip("/") or "/"
         self._top = f"{self._root.rstrip('/')}/"
+        self._hidden: set[str] = set()  # files that something stood in the way of, at the last look
 
     def look(self, index: Mapping[str, str]) -> Scan:
         """Return what stands in the files, save those that *index* knows as they are."""
@@ -108,11 +108,14 @@ class FileCache:
 
     def _obstacles(self, index: Mapping[str, str], found: PlanFiles) -> Iterable[PlanFileError]:
         """Return what stands in the way to files known so far, to which no directory leads."""
-        gone = set(index).difference(map(self._file, found.plans))
-        paths = (f"{self._top}{name.removeprefix(self.prefix)}" for name in sorted(gone))
-        above = dict.fromkeys(map(os.path.dirname, paths))
-        ways = (read.obstacle(each, root=self._root) for each in above)
-        return {each.raw_path: each for each in ways if each is not None}.values()
+        gone = {*self._hidden, *index}.difference(map(self._file, found.plans))
+        above = {
+            name: os.path.dirname(f"{self._top}{name.removeprefix(self.prefix)}") for name in gone
+        }
+        ways = {path: read.obstacle(path, root=self._root) for path in sorted({*above.values()})}
+        # The next index has none of these, and they are to be told of again.
+        self._hidden = {name for name, path in above.items() if ways[path] is not None}
+        return {each.raw_path: each for each in ways.values() if each is not None}.values()
 
     def _file(self, path: str) -> str:
         return f"{self.prefix}{path.removeprefix(self._top)}"

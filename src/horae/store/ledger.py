@@ -1117,7 +1117,7 @@ class SqlLedger(ABC):
         tx = Transaction(self._reader)
         try:
             self._ask(lambda: _do_all(calls, tx))
-        except Exception as error:
+        except Exception as error:  # the callers raise it
             known = self._meaning(error)
             for call in calls:
                 if isinstance(known, LedgerWriteError):  # the database cannot be reached
