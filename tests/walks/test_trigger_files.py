@@ -12,7 +12,8 @@ from horae.app import read_again
 from horae.core.explain import WhyQuestion
 from horae.core.receipt import Status
 from horae.process.processes import can_kill_trees
-from horae.sources.triggers.apply import judge_files
+from horae.sources.triggers.apply import apply_changes, judge_files
+from horae.sources.triggers.source import read_folder
 from walks.stage import DAY, EIGHT, HOUR, MINUTE, engine, story, type_, typed
 
 if TYPE_CHECKING:
@@ -178,6 +179,18 @@ async def test_files_that_are_read_twice_at_once_are_applied_once(
         assert sorted(
             each.definition.name for each in await here.app.context.trigger_store.of_files()
         ) == ["daily", "hook"]
+
+
+@story
+async def test_what_the_engine_has_read_meanwhile_is_no_conflict_for_apply(ground: Ground) -> None:
+    async with engine(ground) as here:
+        ground.write(".agentd/workflows/hook.yml", HOOK)
+        folder = read_folder(f"{ground.root}/.agentd", environ={}, base=str(ground.root))
+        changes, wrong = await judge_files(here.app.triggers, folder.definitions)
+        assert (changes[-1].verb, changes[-1].name, wrong) == ("create", "hook", [])
+        await read_again(here.app)
+        await apply_changes(here.app.triggers, changes)
+        assert (await here.app.triggers.find("hook")).definition.is_enabled
 
 
 @story

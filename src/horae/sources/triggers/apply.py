@@ -13,7 +13,7 @@ from horae.errors import HoraeError
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.triggers import kinds
 from horae.sources.triggers.rules import AGENT_FIELDS, TriggerDefinition
-from horae.sources.triggers.service import TriggerNotFoundError, Triggers
+from horae.sources.triggers.service import TriggerConflictError, TriggerNotFoundError, Triggers
 
 if TYPE_CHECKING:
     from horae.core.command import Unready
@@ -98,12 +98,18 @@ async def judge_files(
 async def apply_changes(triggers: Triggers, changes: Sequence[FileChange]) -> None:
     for change in changes:
         file, is_agent = change.place.rpartition(":")[0], change.what == "agent"
+        update = triggers.update_agent if is_agent else triggers.update
         match change.verb:
             case "create":
-                create = triggers.create_agent if is_agent else triggers.create
-                await create(change.said, file=file)
+                try:
+                    create = triggers.create_agent if is_agent else triggers.create
+                    await create(change.said, file=file)
+                except HoraeError as error:
+                    if error.code != TriggerConflictError.code:  # also of an engine that is asked
+                        raise
+                    # The engine has read the same file meanwhile.
+                    await update(change.name, change.said, file=file)
             case "update" | "disable":
-                update = triggers.update_agent if is_agent else triggers.update
                 await update(change.name, change.said, file=file)
             case "delete":
                 await (triggers.delete_agent if is_agent else triggers.delete)(change.name)
