@@ -96,7 +96,7 @@ def parts(headline: Headline) -> Parts:
     text = headline.text
     line = text.partition("\n")[0].rstrip()
     stop = max(len(line), headline.level + 1)  # a bare headline keeps its blank
-    at = _skip(text, headline.level, stop)
+    at = _skip(text, headline.level, stop, blanks=" \t")  # a state behind other space is none
     state = Span(at, at + len(headline.state or ""))
     at = _skip(text, state.end, stop)
     priority = Span(at, at + (4 if headline.priority is not None else 0))
@@ -106,7 +106,7 @@ def parts(headline: Headline) -> Parts:
     return Parts(Span(0, headline.level), state, priority, title, Span(at, stop))
 
 
-def _skip(text: str, at: int, stop: int) -> int:
-    while at < stop and text[at].isspace():
+def _skip(text: str, at: int, stop: int, *, blanks: str = "") -> int:
+    while at < stop and (text[at] in blanks if blanks else text[at].isspace()):
         at += 1
     return at

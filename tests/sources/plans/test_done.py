@@ -297,6 +297,11 @@ def test_a_file_is_completed_on_disk(tmp_path: Path) -> None:
     )
 
 
+def test_a_state_is_written_before_a_space_that_is_no_blank() -> None:
+    here = PlanHeadline(read("* \v Sow"), 0, "x")
+    assert spliced(b"* \v Sow", here.splices(here.state_edits("DONE"))) == b"* DONE \v Sow"
+
+
 @given(texts, st.data())
 def test_completing_touches_no_other_headline_and_can_be_read_back(
     text: str, data: st.DataObject
