@@ -54,6 +54,8 @@ class Porter:
             elif path.startswith("/login/") or path in _ENTRY:
                 await own(scope, receive, send)
             else:
+                if member.leader is None:
+                    await member.look_for_leader()
                 await to_leader(scope, receive, send)
 
         return answer

@@ -261,6 +261,11 @@ class ClusterNode:
             else:
                 await asyncio.sleep(self.lease.total_seconds() / 3)
 
+    async def look_for_leader(self) -> None:
+        """Look at who leads now: the last look was up to a third of a lease ago."""
+        with suppress(LedgerError):  # then nobody is known to lead
+            self.leader = await self.ledger.leases.leader()
+
     def _trust(self, began: timedelta) -> timedelta:
         until = trusted_until(began, self.lease, margin=self.lease / 5)
         self._trusted = until
