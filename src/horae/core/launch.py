@@ -78,8 +78,8 @@ class Launch:
         return tuple(self._stories)
 
     def __post_init__(self) -> None:
-        self._running = _Together(self._note_running, self.beside)
-        self._ends = _Together(self._write_ends, self.beside)
+        self._running = _WriteBatch(self._note_running, self.beside)
+        self._ends = _WriteBatch(self._write_ends, self.beside)
 
     def start(self, receipts: Iterable[Filed], refused: Reason | None = None) -> None:
         """Make the runs of receipts; *refused* is why none ever can be, which is its end."""
@@ -331,7 +331,7 @@ def with_call(job: Job) -> Job:
         raise RunError(str(error)) from None
 
 
-class _Together(Generic[T, R]):
+class _WriteBatch(Generic[T, R]):
     """Does at once what is asked for in one iteration of the loop, or while others are served."""
 
     def __init__(

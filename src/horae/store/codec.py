@@ -98,7 +98,7 @@ def compact_words(**words: str) -> str:
     return f"{{{','.join(pairs)}}}"
 
 
-class _Spec(Struct, frozen=True, omit_defaults=True, gc=False):
+class _EntrySpec(Struct, frozen=True, omit_defaults=True, gc=False):
     """What an entry is: the text of one is what is written of this."""
 
     rule: Rule
@@ -120,7 +120,7 @@ def _cron(text: str, zone: str) -> Cron:
 
 
 _WRITER: Final = Encoder(enc_hook=_cron_data)
-_SPECS: Final = Decoder(_Spec, dec_hook=lambda _, pair: _cron(*pair))
+_SPECS: Final = Decoder(_EntrySpec, dec_hook=lambda _, pair: _cron(*pair))
 _POLICIES: Final = Decoder(Policy)
 
 
@@ -150,7 +150,7 @@ def write_entry(entry: Entry) -> str:
     if isinstance(rule, CadenceRule):
         rule = CadenceRule(rule.base, rule.first_at)
     policy = DEFAULT if entry.policy == DEFAULT else entry.policy
-    spec = _Spec(rule, entry.zone, entry.work, entry.agents, policy, entry.deadline)
+    spec = _EntrySpec(rule, entry.zone, entry.work, entry.agents, policy, entry.deadline)
     return as_text(spec)
 
 
