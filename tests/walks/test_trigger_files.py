@@ -194,6 +194,31 @@ async def test_what_the_engine_has_read_meanwhile_is_no_conflict_for_apply(groun
 
 
 @story
+async def test_a_file_that_comes_while_the_folder_is_read_is_not_taken_for_one_that_is_gone(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine(ground) as here:
+
+        def read_and_apply(*args: Any, **named: Any) -> Any:
+            found = read_folder(*args, **named)
+            ground.write(".agentd/workflows/hook.yml", HOOK)
+            folder = read_folder(f"{ground.root}/.agentd", environ={}, base=str(ground.root))
+
+            async def apply() -> None:
+                changes, _ = await judge_files(here.app.triggers, folder.definitions)
+                await apply_changes(here.app.triggers, changes)
+
+            asyncio.run_coroutine_threadsafe(apply(), loop).result(30)
+            return found
+
+        loop = asyncio.get_running_loop()
+        with monkeypatch.context() as patch:
+            patch.setattr("horae.sources.triggers.source.read_folder", read_and_apply)
+            await read_again(here.app)
+        assert (await here.app.triggers.find("hook")).definition.is_enabled
+
+
+@story
 async def test_a_variable_with_a_default_or_inside_a_text_changes_nothing_when_read_again(
     ground: Ground,
 ) -> None:

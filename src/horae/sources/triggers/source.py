@@ -242,6 +242,9 @@ async def sync(
     known = {each.definition.file for each in await triggers.store.of_files()}
     behind = {file for file in known for name in folder.unread if file.startswith(f"{name}/")}
     names: dict[str, str | None] = dict.fromkeys([*folder.files, *behind])
+    # One that came after the folder was read may be applied already, and is read again soon.
+    paths = {file: f"{root}/{file}" for file in known if file not in names}
+    names |= {f: None for f, at in paths.items() if os.path.isfile(at) and not os.path.islink(at)}
     names |= {each.file: each.name for each in folder.workflows}
     removed = await apply.plan_removed(triggers.store, names, f"{FOLDER}/")
     await apply.apply_changes(triggers, removed)
