@@ -124,7 +124,7 @@ def test_output_is_followed_while_an_agent_runs(home: Home, tmp_path: Path) -> N
     life.until(lambda: home.count("status = 'running'"))
     again = orchestrator(home, "send-message", "slow", "And again.")
     assert again.code == 1
-    assert "has an unfinished dispatch" in again.err
+    assert "has not ended" in again.err
     start = [sys.executable, "-m", "horae.sources.triggers.agent_cli", "--root", str(home.plans)]
     line = [*start, "--data", str(home.data), "orchestrator", "stream", "slow"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as follower:

@@ -732,7 +732,7 @@ def test_asking_approving_and_refusing_in_these_words(call: Call) -> None:
     out = words(call, "trigger-workflow", "free", "--title", "Tea").out
     assert out.startswith("Workflow triggered!\n\nID:           ")
     assert words(call, "trigger-workflow", "free").err.startswith(
-        "Error: Failed to trigger workflow: conflict: workflow 'free' has an unfinished dispatch"
+        "Error: Failed to trigger workflow: conflict: the last run of 'free' has not ended"
     )
     assert words(call, "list-approvals").out == "No approvals found.\n"
     words(call, "trigger-workflow", "asked", "--title", "Tea")

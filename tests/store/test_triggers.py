@@ -596,7 +596,7 @@ async def test_a_deleted_workflow_starts_nothing_and_its_receipts_stay(
     await stage.triggers.delete("report")
     kept = await ledger.receipt(filed.number)
     assert kept is not None
-    assert (kept.status, kept.receipt.reason) == (Status.SKIPPED, "the workflow was removed")
+    assert (kept.status, kept.receipt.reason) == (Status.SKIPPED, "the trigger was removed")
     assert await stage.come(now=NINE + DAY) == []
     again = await stage.workflow()
     assert await stage.history() == []
@@ -795,12 +795,12 @@ async def test_somebody_asks_and_the_same_key_gives_the_same_dispatch(
     first = await stage.triggers.trigger_now("report", said, key="k-1")
     assert first == await stage.triggers.trigger_now("report", said, key="k-1")
     assert (first["source_id"], first["prompt_sent"]) == ("idem:k-1", "{{body}}: Do it. garden")
-    with pytest.raises(TriggerConflictError, match="has an unfinished dispatch"):
+    with pytest.raises(TriggerConflictError, match="the last run of 'report' has not ended"):
         await stage.triggers.trigger_now("report")
     with pytest.raises(TriggerError, match="Idempotency-Key"):
         await stage.triggers.trigger_now("report", key="\n")
     await stage.triggers.update("report", {"enabled": False})
-    with pytest.raises(TriggerError, match="is not enabled"):
+    with pytest.raises(TriggerError, match="'report' is disabled"):
         await stage.triggers.trigger_now("report")
     await stage.triggers.update("report", {"enabled": True})
     await stage.triggers.update_agent("worker", {"enabled": False})
@@ -1094,7 +1094,7 @@ async def test_of_a_workflow_that_rests_nothing_is_asked_and_nothing_else_stops(
     [filed] = await stage.come(now=NINE)
     await stage.end(filed, now=NINE)
     assert await stage.history("after") == []
-    with pytest.raises(TriggerConflictError, match="is paused; resume it with horae resume"):
+    with pytest.raises(TriggerConflictError, match="is paused; resume it with `horae resume"):
         await stage.triggers.trigger_now("after")
 
 

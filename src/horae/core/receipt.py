@@ -87,7 +87,7 @@ class ReasonCode(StrEnum):
     APPROVED = "approved"  # the run was approved
     REJECTED = "rejected"  # the run was rejected
     APPROVAL_EXPIRED = "approval_expired"  # the run was not approved in time
-    POLICY_CHANGED = "policy_changed"  # the tool policy of the workflow was changed
+    POLICY_CHANGED = "policy_changed"  # the tool policy of the trigger was changed
     AGENT_AVAILABLE = "agent_available"  # the agent is available again
     ENGINE_RESTARTED = "engine_restarted"  # the engine was restarted, and tries a held run again
     READY = "ready"  # the cause of the hold is resolved

@@ -261,8 +261,8 @@ class Triggers:
             reason = f"source_workflow_id '{source[:100]}': there is no such workflow"
             if followed is not None:
                 reason = (
-                    f"workflow '{followed.definition.name}' itself follows a workflow; chains of "
-                    "such workflows are not allowed, as they could form a cycle"
+                    f"'{followed.definition.name}' itself starts after the end of another run; "
+                    "such chains are not allowed, as they could form a cycle"
                 )
             if followed is None or followed.definition.kind.is_follower:
                 raise TriggerError(reason, field="source_workflow_id")
@@ -510,18 +510,17 @@ class Triggers:
     ) -> dict[str, Any]:
         """Run a workflow now; the same *key* returns the same dispatch."""
         trigger = await self.find(word)
-        task = rules.checked_task(data)
+        task, title = rules.checked_task(data), trigger.definition.name
         if not trigger.definition.is_enabled:
-            enable = f"enable it with `horae trigger enable {trigger.definition.name}`"
-            raise TriggerError(f"Workflow {trigger.id} is not enabled; {enable}")
+            enable = f"enable it with `horae trigger enable {title}`"
+            raise TriggerError(f"'{title}' is disabled; {enable}")
         if key is not None and not (0 < len(key) <= 200 and key.isprintable()):
             raise TriggerError("an Idempotency-Key must have 1 to 200 printable characters")
         if trigger.definition.kind.is_exclusive and key is None:
             found, _ = await self.store.dispatches(trigger.id, limit=1, offset=0)
             if found and found[0][0].status in OPEN:
-                name = trigger.definition.name
-                hint = f"(receipt {found[0][0].number}); see `horae why {name}`"
-                raise TriggerConflictError(f"workflow '{name}' has an unfinished dispatch {hint}")
+                hint = f"(receipt {found[0][0].number}); see `horae why {title}`"
+                raise TriggerConflictError(f"the last run of '{title}' has not ended {hint}")
         agent = trigger.definition.agent
         if (why := (await self._obstacles(agent))[0]) is not None:
             raise AgentUnavailableError(agent, why)
@@ -549,7 +548,7 @@ class Triggers:
             self._log_refusal(word, check.refusal, now)
             raise UnsignedError
         if not trigger.definition.is_enabled:
-            raise TriggerError(f"Workflow {trigger.id} is not enabled")
+            raise TriggerError(f"'{trigger.definition.name}' is disabled")
         event, delivery = "", check.key.removeprefix("webhook:")
         if config["scheme"] == Scheme.GITHUB:
             said = {name: value[:200] for name, value in given}
@@ -615,7 +614,7 @@ class Triggers:
         asked = await self.store.file(trigger, receipt, text=order.text(), now=now)
         if asked is None:
             name = trigger.definition.name
-            raise TriggerConflictError(f"workflow '{name}' is paused; resume it with horae resume")
+            raise TriggerConflictError(f"'{name}' is paused; resume it with `horae resume {name}`")
         filed, is_new = asked
         if is_new:
             self.poke()
@@ -759,7 +758,7 @@ class Triggers:
     async def _refit(self, trigger: Trigger) -> None:
         """Let receipts that are held for a tool policy wait under the present one, if it fits."""
         entry, definition = await self.store.entry(trigger.id), trigger.definition
-        words = "the tool policy of the workflow has changed"
+        words = "the tool policy of the trigger has changed"
         for filed, order in await self._held():
             fit = replace(order, tools=definition.tools)
             is_own = entry is not None and filed.entry == entry.number

@@ -148,7 +148,7 @@ class TriggerStore:
                 return False
             was = _entry_of(tx, trigger)
             if was is not None and was.gone_at is None:
-                reason = Reason(ReasonCode.ENTRY_REMOVED, "the workflow was removed")
+                reason = Reason(ReasonCode.ENTRY_REMOVED, "the trigger was removed")
                 end_rule(tx, was, now=now, reason=reason)
                 tx.mark_gone(was.number, now=now)
                 facts = {"address": was.mark.address, "title": was.mark.title}
