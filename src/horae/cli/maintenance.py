@@ -296,9 +296,9 @@ def _ask_shared(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
 def migrate(*, target: str | None, data: str | None, root: str, output: Output) -> None:
     """Move the local ledger to PostgreSQL.
 
-    The whole history is copied and verified. The engine must be stopped. The database must not
-    contain a ledger; its tables are created. The SQLite ledger is only read, and is kept.
-    Without one, only the tables are created.
+    The whole history is copied and verified. The engine must be stopped, and the database must
+    not contain a ledger. The SQLite ledger is only read, and is kept. Without one, the tables are
+    created, or the schema of an existing ledger is upgraded.
     """
     from horae.store.carrier import prepare
     from horae.store.moving import move
@@ -317,7 +317,7 @@ def migrate(*, target: str | None, data: str | None, root: str, output: Output) 
 
     moved = ask_shared(url, moving)
     rows = [{"table": each.table, "rows": each.rows, "digest": each.digest} for each in moved]
-    end = f"the tables are created; there is no ledger in {settings.data} to move"
+    end = f"the tables are up to date; there is no ledger in {settings.data} to move"
     if moved:
         end = f"the ledger of {settings.data} is in the database now; set `store` to use it"
     lines = [f"{each.table:<12} {each.rows:>9,} rows, equal ({each.digest[:12]})" for each in moved]

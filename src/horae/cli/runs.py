@@ -211,8 +211,8 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
     """Show the output of a run.
 
     Name the run by its number, or an entry for its last run. The numbers in `horae history` are
-    receipt numbers; `horae why ENTRY` shows the run numbers. Into a pipe the output is written
-    unchanged; on a terminal control characters are shown as text.
+    receipt numbers; `horae why ENTRY` shows the run numbers. If stdout is not a terminal, the
+    output is unchanged; on a terminal control characters are shown as text.
     """
     found = read(place, lambda service: _meant(service, what))
     number = found.run.number

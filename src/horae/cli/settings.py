@@ -88,8 +88,9 @@ def trust(*, yes: bool, place: connection.Place, output: Output) -> int:
     """Trust changed settings that start programs.
 
     While an engine is running, a change in horae.toml to a setting that starts programs or names
-    a path outside the plan root is used only after `horae config trust` or a restart of the
-    engine. This shows the changes that are not used yet.
+    a path outside the plan root is used only after `horae config trust`, or, for your own edit,
+    after a restart of the engine. A change that came with a pull always needs
+    `horae config trust`. This shows the changes that are not used yet.
     """
     far = connection.engine_at(place)
     found = untrusted(place.config).data() if far is None else far.get("settings", "waiting")

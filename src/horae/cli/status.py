@@ -320,8 +320,9 @@ def list_(
 ) -> None:
     """List all entries: state, rule, last and next.
 
-    The states: armed (has a valid schedule), running, paused, unarmed (cannot run; `horae why`
-    says why), new (no engine has read the entry yet), gone (no longer in the plan files).
+    The states: armed (the engine runs the entry when it is due, requested, or started by another
+    entry or an event), running, paused, unarmed (cannot run; `horae why` says why), new (no engine
+    has read the entry yet), gone (no longer in the plan files).
 
     With a ledger these are its entries, with the last run and the next time of each. Without a
     ledger they are read from the plan files.

@@ -140,7 +140,7 @@ def agenda(paths: tuple[str, ...], *, days: int, output: Output, **when: Any) ->
 def due(paths: tuple[str, ...], *, days: int, output: Output, **when: Any) -> int:
     """Show what is overdue, due and coming.
 
-    Show also what is not armed, and why. For a directory this includes its board, its triggers
+    Also show what is not armed, and why. For a directory this includes its board, its triggers
     and its crew.
     """
     return _show_due(paths, When.of(**when, paths=paths), days=days, output=output)

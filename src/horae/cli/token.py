@@ -97,7 +97,7 @@ def revoke(name: str, *, place: Place, output: Output) -> None:
 def sessions(*, place: Place, output: Output) -> None:
     """List the browser sessions.
 
-    A session lasts 12 hours since its last use and allows what its token allows.
+    A session lasts 12 hours after its last use and allows what its token allows.
     """
     _refuse_no_data(place)
     found = ask(place, lambda ledger: BookSessions(ledger).all(now=CommandClock().now()))

@@ -73,7 +73,7 @@ def agents(*, root: str, data: str | None, output: out.Output) -> int:
 def show(name: str, *, root: str, data: str | None, output: out.Output) -> int:
     """Show the definition and the tools of an agent.
 
-    Show also what prevents the agent from running.
+    Also show what prevents the agent from running.
     """
     everybody = Everybody(root, data, output)
     shown = _shown(everybody.registry, everybody.get(name))
