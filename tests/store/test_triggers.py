@@ -800,7 +800,7 @@ async def test_somebody_asks_and_the_same_key_gives_the_same_dispatch(
     with pytest.raises(TriggerError, match="Idempotency-Key"):
         await stage.triggers.trigger_now("report", key="\n")
     await stage.triggers.update("report", {"enabled": False})
-    with pytest.raises(TriggerError, match="'report' is disabled"):
+    with pytest.raises(TriggerError, match="'report' is not enabled"):
         await stage.triggers.trigger_now("report")
     await stage.triggers.update("report", {"enabled": True})
     await stage.triggers.update_agent("worker", {"enabled": False})

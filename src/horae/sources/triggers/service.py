@@ -513,7 +513,7 @@ class Triggers:
         task, title = rules.checked_task(data), trigger.definition.name
         if not trigger.definition.is_enabled:
             enable = f"enable it with `horae trigger enable {title}`"
-            raise TriggerError(f"'{title}' is disabled; {enable}")
+            raise TriggerError(f"'{title}' is not enabled; {enable}")
         if key is not None and not (0 < len(key) <= 200 and key.isprintable()):
             raise TriggerError("an Idempotency-Key must have 1 to 200 printable characters")
         if trigger.definition.kind.is_exclusive and key is None:
@@ -548,7 +548,7 @@ class Triggers:
             self._log_refusal(word, check.refusal, now)
             raise UnsignedError
         if not trigger.definition.is_enabled:
-            raise TriggerError(f"'{trigger.definition.name}' is disabled")
+            raise TriggerError(f"'{trigger.definition.name}' is not enabled")
         event, delivery = "", check.key.removeprefix("webhook:")
         if config["scheme"] == Scheme.GITHUB:
             said = {name: value[:200] for name, value in given}
