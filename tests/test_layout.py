@@ -50,7 +50,6 @@ IMPURE_CORE = {
 }  # fmt: skip
 PURE_FILES = {
     "files": {"yaml"},
-    "sources/agents": {"rules"},
     "sources/board": {"rules", "task", "dispatch", "recycle"},
     "sources/crew": {"rules", "lifecycle", "briefing", "diary", "tick"},
     "sources/plans": {"arming", "check"},

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from horae.config import Config, secrets_of, settings_hint
+from horae.core.agent import AgentDefinition, AgentError, parse_agent
 from horae.core.clock import machine_zone
 from horae.core.command import Unready, call_in
 from horae.core.entry import KEEPER, REQUEST, Entry, Origin, Work
@@ -24,7 +25,6 @@ from horae.files.read import PlanFileError, PlanMissingError, StrPath, find_plan
 from horae.org.document import read
 from horae.process.ready import unread, why_unready
 from horae.sources.agents import runner
-from horae.sources.agents.rules import AgentDefinition, AgentError, parse_agent
 from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.source import CrewCadence, CrewSource, Roster, SingleKeeper

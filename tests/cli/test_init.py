@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from horae import check
 from horae.cli.init import init
 from horae.config import load
+from horae.core.agent import parse_agent
 from horae.org.world import tangle
-from horae.sources.agents.rules import parse_agent
 from horae.sources.crew.rules import parse_crew
 from horae.sources.plans.arming import entries
 from horae.sources.triggers.source import read_folder

@@ -16,9 +16,9 @@ from core.world import story
 from horae.app import App, build, keep, run_once
 from horae.config import load
 from horae.core.access import RunTokens
+from horae.core.agent import AgentError, parse_agent
 from horae.core.entry import Policy, PolicyError, policy_of
 from horae.core.receipt import Status
-from horae.sources.agents.rules import AgentError, parse_agent
 from horae.sources.board.rules import complaints
 from horae.sources.board.task import parse
 from horae.store.codec import read_policy, write_policy

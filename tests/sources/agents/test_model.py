@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from horae.core.agent import AgentDefinition, RunnerKind
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Run
 from horae.core.receipt import Status
@@ -23,7 +24,6 @@ from horae.process.run_settings import RunSettings
 from horae.process.secrets import NamedSecrets
 from horae.sources.agents import model
 from horae.sources.agents.model import MissingExtraError, ModelOrder, Report, is_offered, work
-from horae.sources.agents.rules import AgentDefinition, RunnerKind
 from horae.sources.agents.runner import (
     RESULT_NAME,
     Agent,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from horae.core.agent import parse_agent
 from horae.core.entry import Origin
 from horae.core.receipt import Status
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
@@ -28,7 +29,6 @@ from horae.sources.agents.programs import (
     program_of,
     read_answer,
 )
-from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import Agent, AgentHost, Part, Registry
 from provider import Provider, Reply, fails, says, uses
 from scale import scaled

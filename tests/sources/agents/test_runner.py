@@ -17,13 +17,13 @@ from msgspec.structs import replace
 import horae
 from horae.app import build, run_once
 from horae.config import load
+from horae.core.agent import parse_agent
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError, Unreleased
 from horae.core.receipt import Status
 from horae.core.tool_policy import ToolPolicy, parse_policy
 from horae.process.processes import Processes, can_kill_trees
 from horae.process.run_settings import RunSettings
-from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import (
     LONGEST_TEXT,
     PROMPT_NAME,

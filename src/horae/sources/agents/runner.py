@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from msgspec import structs
 
+from horae.core.agent import AgentDefinition, RunnerKind
 from horae.core.command import Unready
 from horae.core.headline import agent_blocks
 from horae.core.ports import Ended, Given, RunError, SecretError, Unreleased
@@ -27,7 +28,6 @@ from horae.process.ready import allowed_environment, unread, why_unready
 from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
 from horae.sources.agents import programs
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
-from horae.sources.agents.rules import AgentDefinition, RunnerKind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping

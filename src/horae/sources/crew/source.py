@@ -13,6 +13,7 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from horae.core.agent import AgentError, agent_name, check_agent, parse_agent
 from horae.core.entry import KEEPER, CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.core.identity import Mark
 from horae.core.ports import RunError
@@ -20,7 +21,6 @@ from horae.core.source import Scan, Scanned
 from horae.errors import HoraeError
 from horae.files.read import PlanFileError, PlanMissingError, StrPath, read_plan
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.agents.rules import AgentError, agent_name, check_agent, parse_agent
 from horae.sources.agents.runner import Agent
 from horae.sources.crew import rules
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from horae.core.agent import AgentDefinition
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, HeldBackError, Job, Run, Unreleased
 from horae.core.prompt import read_order
 from horae.core.scope import api_scopes
-from horae.sources.agents.rules import AgentDefinition
 from horae.sources.agents.runner import Agent, AgentHost, AgentNotFoundError
 from horae.sources.agents.source import NAME
 from horae.sources.triggers.rules import parse_tools

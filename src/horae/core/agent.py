@@ -76,7 +76,7 @@ def parse_agent(text: str, file: str = "-") -> AgentDefinition:
     'You write.'
     >>> parse_agent("* wren :agent:\n", "wren.org")
     Traceback (most recent call last):
-    horae.sources.agents.rules.AgentError: wren.org:1:1: the agent has no system prompt; write it
+    horae.core.agent.AgentError: wren.org:1:1: the agent has no system prompt; write it
     under a heading called System prompt
     """
     plan = read(text)

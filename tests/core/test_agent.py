@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.entry import Wake
-from horae.sources.agents.rules import (
+from horae.core.agent import (
     AgentDefinition,
     AgentError,
     RunnerKind,
     check_agent,
     parse_agent,
 )
+from horae.core.entry import Wake
 from scale import scaled
 
-TEXT = (Path(__file__).parents[2] / "data" / "agent-writer.org").read_text()
+TEXT = (Path(__file__).parents[1] / "data" / "agent-writer.org").read_text()
 
 
 def agent(*lines: str, prompt: str = "You write.") -> str:
