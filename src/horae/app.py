@@ -319,10 +319,11 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
     context.poke = poke
     crew = _crew_of(context, host, lambda: busy_at(engine.gate))
     triggers = Triggers(**context.trigger_parts(secrets=host.place.secrets))
-    card = context.trigger_store.agent
-    agents = block_agents(context.agents, host.processes, host.place, card=card)
+    store = context.trigger_store
+    agents = block_agents(context.agents, host.processes, host.place, card=store.agent)
     workflows = WorkflowRunner(host.processes, host.place, clock=context.clock, agent=agents)
-    runners = _runners(context, host, workflows, crew)
+    prompts = PromptRunner(agents.find, store, context.ledger.text)
+    runners = _runners(context, host, workflows, prompts, crew)
     sources = _sources(context, host, triggers, crew)
     engine = Engine(
         **common,
@@ -367,18 +368,15 @@ class _CrewParts(NamedTuple):
 def _crew_of(context: Context, host: Host, busy: Callable[[], frozenset[str]]) -> _CrewParts:
     config, common = context.config, context.common
     agents = AgentHost(settings_registry(config), host.processes, host.place)
-    roster = None if config.crew_def is None else Roster(config.crew_def.absolute())
+    crew = None if config.crew_def is None else Roster(config.crew_def.absolute()).agents
     board = CommittedBoard(context.board)
     dispatcher = keeper = None
-    if roster is not None and config.board_auto_dispatch:
-        known = agents.registry
-        dispatcher = Dispatcher(
-            board, roster, registry=known, environ=os.environ, busy=busy, **common
-        )
+    if crew is not None and config.board_auto_dispatch:
+        dispatcher = Dispatcher(board, crew, agents=agents, busy=busy, **common)
     timeout, heard = config.keeper_timeout, None if dispatcher is None else dispatcher.note_change
     ledger, clock, trees = context.ledger, context.clock, host.trees
     dispatches = DispatchRunner(
-        agents, board, roster, ledger=ledger, clock=clock, trees=trees, timeout=timeout, heard=heard
+        agents, board, crew, ledger=ledger, clock=clock, trees=trees, timeout=timeout, heard=heard
     )
     manifest = config.crew_def or config.keeper_def
     if manifest is not None:
@@ -391,8 +389,8 @@ def _crew_of(context: Context, host: Host, busy: Callable[[], frozenset[str]]) -
             is_single=config.crew_def is None,
             has_files=config.store is None,
         )
-        gone = host.is_gone
-        keeper = KeeperRunner(agents, keeping, **common, trees=trees, board=board, is_gone=gone)
+        tasks, gone = board.told_to, host.is_gone
+        keeper = KeeperRunner(agents, keeping, **common, trees=trees, tasks=tasks, is_gone=gone)
     return _CrewParts(dispatcher, dispatches, keeper)
 
 
@@ -427,14 +425,15 @@ def _sources(
     )
 
 
-def _runners(context: Context, host: Host, workflows: WorkflowRunner, crew: _CrewParts) -> Runners:
+def _runners(
+    context: Context,
+    host: Host,
+    workflows: WorkflowRunner,
+    prompts: PromptRunner,
+    crew: _CrewParts,
+) -> Runners:
     text = context.ledger.text
     commands = CommandRunner(host.processes, host.place)
-
-    def agents() -> AgentHost:
-        return AgentHost(context.agents(), host.processes, host.place)
-
-    prompts = PromptRunner(agents, context.trigger_store, text)
     recycling = RecycleRunner(crew.dispatches.board, clock=context.clock)
 
     def by_text(asked: Callable[[str], Awaitable[str | None]]) -> AskObstacle:

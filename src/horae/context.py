@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from horae.config import Config, secrets_of, settings_hint
-from horae.core.agent import AgentDefinition, AgentError, parse_agent
+from horae.core.agent import Agent, AgentDefinition, AgentError, AgentNotFoundError, parse_agent
 from horae.core.clock import machine_zone
 from horae.core.command import Unready, call_in
-from horae.core.entry import KEEPER, REQUEST, Entry, Origin, Work
+from horae.core.entry import KEEPER, Entry, Origin, Work
 from horae.core.ports import Clock, Listed, RunError
 from horae.core.prompt import read_order
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
@@ -172,7 +172,7 @@ class Readiness:
             plans.append(await asyncio.to_thread(self._context.agents))
         try:
             agent = plans[0].get(name)
-        except runner.AgentNotFoundError as error:
+        except AgentNotFoundError as error:
             return Unready(error.reason, error.fix)
         return self._of_agent(plans[0], agent, tools)
 
@@ -187,10 +187,10 @@ class Readiness:
         return self._of_agent(self._settings, agent_of(card), policy)
 
     def of_nobody(self) -> Unready | None:
-        return self._of_agent(self._settings, unnamed(Origin(REQUEST, 1)), None)
+        return self._of_agent(self._settings, unnamed(), None)
 
     def _of_agent(
-        self, registry: runner.Registry, agent: runner.Agent, tools: ToolPolicy | None
+        self, registry: runner.Registry, agent: Agent, tools: ToolPolicy | None
     ) -> Unready | None:
         if self._is_elsewhere and registry.command_of(agent):
             return None  # as above
@@ -246,7 +246,7 @@ class AgentLookup:
     report: Say  # gets what is wrong with definitions
     keeper: str = ""  # the name of the single keeper, if there is one
     exit_code: int = Exit.OK
-    unread: list[tuple[runner.Agent, Unready]] = field(default_factory=list)  # without a definition
+    unread: list[tuple[Agent, Unready]] = field(default_factory=list)  # without a definition
     root: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -257,13 +257,13 @@ class AgentLookup:
         if isinstance(problem, HoraeError):
             self.exit_code = self.exit_code or problem.exit_code
 
-    def add(self, agent: runner.Agent) -> None:
+    def add(self, agent: Agent) -> None:
         try:
             self.registry.add(agent, environ=os.environ)
         except HoraeError as error:
             self.say(error)
 
-    def ticking(self) -> Iterator[runner.Agent]:
+    def ticking(self) -> Iterator[Agent]:
         config = self.config
         if config.crew_def is not None:
             yield from self._crew(os.path.abspath(config.crew_def))
@@ -272,7 +272,7 @@ class AgentLookup:
                 self.keeper = self.keeper or each.name
                 yield each
 
-    def beneath(self) -> Iterator[runner.Agent]:
+    def beneath(self) -> Iterator[Agent]:
         try:
             found = find_plans(self.root, most=self.config.plan_max_files)
         except HoraeError as error:
@@ -281,7 +281,7 @@ class AgentLookup:
         for path in found.plans:
             yield from self._defined(path, root=self.root)
 
-    def _crew(self, manifest: str) -> Iterator[runner.Agent]:
+    def _crew(self, manifest: str) -> Iterator[Agent]:
         text = self._text(manifest)
         if text is None:
             return
@@ -297,9 +297,7 @@ class AgentLookup:
                 origin, why = Origin(crew_file, member.line), f"{self._short(path)} {error.reason}"
                 kind = PlanMissingError if isinstance(error, PlanMissingError) else PlanFileError
                 self.say(kind(str(origin), f"the :DEF: of {member.name} cannot be read: {why}"))
-                stub = runner.Agent(
-                    member.name, AgentDefinition(member.name, member.name, ""), origin
-                )
+                stub = Agent(member.name, AgentDefinition(member.name, member.name, ""), origin)
                 fix = f"write the file, or correct :DEF: at {origin}"
                 self.unread.append((stub, Unready(why, fix)))
                 continue
@@ -310,7 +308,7 @@ class AgentLookup:
 
     def _defined(
         self, path: str, *, otherwise: str = "", root: str | None = None
-    ) -> Iterator[runner.Agent]:
+    ) -> Iterator[Agent]:
         text = self._text(path, root=root)
         if text is None or (root is not None and _TAG not in text):
             return
@@ -330,7 +328,7 @@ class AgentLookup:
                     fix = "add :ID: with a name"
                     self.say(AgentError(file, line, 1, reason="the agent has no name", fix=fix))
                     return
-                yield runner.Agent(name, definition, Origin(file, line))
+                yield Agent(name, definition, Origin(file, line))
         except AgentError as error:
             self.say(error)
 
@@ -352,10 +350,13 @@ def block_agents(
     *,
     card: Callable[[str], Awaitable[AgentCard | None]] | None = None,
 ) -> runner.BlockAgents:
-    async def find(name: str) -> tuple[runner.AgentHost, runner.Agent]:
-        known = None if card is None else await card(name)
+    async def find(name: str | None) -> tuple[runner.AgentHost, Agent]:
+        known = None if card is None or name is None else await card(name)
         registry = await asyncio.to_thread(agents)
-        agent = registry.get(name) if known is None else agent_of(known)
+        if known is not None:
+            agent = agent_of(known)
+        else:
+            agent = unnamed() if name is None else registry.get(name)
         return runner.AgentHost(registry, processes, place), agent
 
     return runner.BlockAgents(find)

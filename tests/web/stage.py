@@ -16,6 +16,7 @@ import httpx
 from starlette.applications import Starlette
 
 from horae.app import Runners
+from horae.context import block_agents
 from horae.core.actor import local_actor
 from horae.core.clock import SystemClock
 from horae.core.engine import Engine
@@ -25,7 +26,7 @@ from horae.core.service import Service
 from horae.core.views import EngineFacts
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
-from horae.sources.agents.runner import AgentHost, Registry
+from horae.sources.agents.runner import Registry
 from horae.sources.agents.source import AgentRequests
 from horae.sources.board.routes import BoardRequests
 from horae.sources.board.tasks import Board
@@ -233,6 +234,7 @@ async def engine(
     async with Processes(data) as processes:
         place = RunSettings(root, data, os.environ, timedelta(seconds=60))
         registry, store = Registry(command=lambda: ("cat",)), TriggerStore(ledger)
+        agents = block_agents(lambda: registry, processes, place, card=store.agent)
         engine = Engine(
             clock=clock,
             ledger=ledger,
@@ -240,9 +242,7 @@ async def engine(
                 {
                     Work.COMMAND: (CommandRunner(processes, place), None),
                     Work.PROMPT: (
-                        PromptRunner(
-                            lambda: AgentHost(registry, processes, place), store, ledger.text
-                        ),
+                        PromptRunner(agents.find, store, ledger.text),
                         None,
                     ),
                 }

@@ -1,16 +1,18 @@
-"""The definition of an agent: a headline tagged `:agent:`, and its system prompt."""
+"""Agents, and their definitions: a headline tagged `:agent:`, and its system prompt."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from horae.core.command import CommandError, call_of
+from horae.core.command import CommandError, Unready, call_of
 from horae.core.entry import Wake
+from horae.core.receipt import shown as one_line
 from horae.core.scope import API_FIX, api_scopes
-from horae.errors import HoraeError
+from horae.core.tool_policy import ToolPolicy, policy_of
+from horae.errors import Exit, HoraeError
 from horae.org.check.finding import shown
 from horae.org.document import read
 from horae.org.page import NAME_FIX, Heading, choices, heading_of
@@ -18,8 +20,10 @@ from horae.org.plan import Diagnostic, Plan, Severity, is_id
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import timedelta
+
+    from horae.core.entry import Origin
 
 
 PROMPT: Final = "System prompt"  # the title of the heading above it
@@ -54,6 +58,51 @@ class AgentDefinition:
     variables: tuple[str, ...] = ()  # names of the environment's that it may see
     wake: Wake | None = None
     api: tuple[str, ...] = ()  # scopes of the token that its runs get
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent; values of its `environment` may name secrets and are never shown."""
+
+    name: str
+    definition: AgentDefinition
+    origin: Origin
+    directory: str = ""  # where it works, from the plan root
+    variables: tuple[str, ...] = ()  # those of ours that it asks for
+    environment: Mapping[str, str] = field(default_factory=dict)
+    remedy: str | None = None  # how to name its command, if not with :COMMAND: at its origin
+
+    @property
+    def runner(self) -> RunnerKind:
+        return self.definition.runner or RunnerKind.COMMAND
+
+    @property
+    def policy(self) -> ToolPolicy:
+        return policy_of(self.definition.tools)
+
+
+class AgentNotFoundError(HoraeError):
+    code = "no_agent"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, name: str, *, near: str | None = None, why: Unready | None = None) -> None:
+        self.name, self.near = name, near
+        called = repr(one_line(name))
+        self.reason = f"there is no agent {called}"
+        self.fix = f"did you mean {near}?" if near else "`horae agent list` lists the agents"
+        if why is not None:
+            self.reason, self.fix = (
+                f"the agent {called} cannot run: {why.reason}",
+                why.fix,
+            )
+        super().__init__(f"{self.reason}; {self.fix}")
+
+    @classmethod
+    def among(cls, name: str, known: Iterable[str]) -> Self:
+        from difflib import get_close_matches  # only for the message
+
+        near = get_close_matches(name[:64], list(known)[:1000], n=1)
+        return cls(name, near=near[0] if near else None)
 
 
 class AgentError(HoraeError):

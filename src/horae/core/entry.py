@@ -352,6 +352,7 @@ class AfterRule(_TaggedRule, frozen=True, tag="after"):
 Rule: TypeAlias = CronRule | RepeaterRule | OnceRule | CadenceRule | OnDemandRule | AfterRule
 
 REQUEST: Final = "request"  # the file that stands for a request over HTTP
+ASKED: Final = "asked"  # the source of entries that such requests make
 _TRIGGERS: Final = "triggers"  # the directory that stands for the ledger
 _SUFFIXES: Final = (".org", ".md", ".yaml", ".yml")  # of files in a directory of this name
 

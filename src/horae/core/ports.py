@@ -9,15 +9,16 @@ by `StaleTermError`, because it must stop, not try again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
 from horae.core.actor import ENGINE
-from horae.core.command import Call
+from horae.core.command import Call, Unready
 from horae.core.decide import Decision
 from horae.core.entry import Entry, Occasion, Pause, Unarmed
 from horae.core.identity import Mark
@@ -26,10 +27,12 @@ from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
+    from horae.core.agent import Agent
     from horae.core.source import Revision, Scan
+    from horae.core.tool_policy import ToolPolicy
     from horae.org.plan import Plan
 
 
@@ -442,6 +445,66 @@ class Runner(Protocol):
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         """Return how an earlier engine's run ended (None: unknown), once none of it is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlace:
+    """Where runs work and leave what they print."""
+
+    root: Path
+    data: Path
+    environ: Mapping[str, str]
+    timeout: timedelta
+
+    def directory_of(self, run: Run) -> Path:
+        return self.data / f"runs/{run.started_at:%Y-%m-%d}/{run.number}"
+
+
+# The members of the crew by name, each with the function that reads its agent or raises RunError.
+Crew: TypeAlias = "Callable[[], Mapping[str, Callable[[], Agent]]]"
+
+
+@dataclass(frozen=True, slots=True)
+class BoardTask:
+    """A task of the board, as an agent is told of it."""
+
+    id: int
+    title: str
+    status: str = "backlog"
+    depends_on: tuple[int, ...] = ()
+    scheduled_for: datetime | None = None
+    blocked: str = ""  # the reason, if it is
+    claimed_by: str = ""
+    done_at: datetime | None = None
+
+
+class AgentRunner(Protocol):
+    @property
+    def place(self) -> RunPlace: ...
+    def obstacle(self, agent: Agent) -> Unready | None: ...
+
+    async def why_unable(self, agent: Agent, tools: ToolPolicy | None = None) -> Reason | None:
+        """Return why an agent cannot run now: what it lacks, or a secret that cannot be read."""
+
+    async def hold(
+        self,
+        agent: Agent,
+        prompt: str,
+        *,
+        run: Job,
+        timeout: timedelta,
+        facts: Mapping[str, str] | None = None,
+        tools: ToolPolicy | None = None,
+        model: str | None = None,
+    ) -> Held:
+        """Make a run of an agent that waits for its go, or raise RunError.
+
+        *tools* and *model* count instead of the definition's; a program that cannot keep *tools* is
+        not started. *facts* are more variables about the run.
+        """
+
+    async def look_back(self, run: Run, agent: Agent | None = None) -> Ended | Unreleased | None:
+        """Return how a run of an earlier engine ended; *agent* is whose secrets are masked."""
 
 
 class AgentAnswers(Protocol):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from horae.core.actor import run_actor
 from horae.core.entry import key_time
-from horae.core.ports import SecretError
+from horae.core.ports import RunPlace, SecretError
 from horae.process.processes import LOG_NAME, TOKEN
 from horae.process.secrets import NamedSecrets
 
@@ -18,18 +18,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.access import RunTokens
-    from horae.core.ports import Followed, Given, Job, Run
+    from horae.core.ports import Followed, Given, Job
     from horae.core.receipt import Filed, Reason
 
 
 @dataclass(frozen=True, slots=True)
-class RunSettings:
-    """Where runs work and leave what they print, and what they may know."""
-
-    root: Path
-    data: Path
-    environ: Mapping[str, str]
-    timeout: timedelta
+class RunSettings(RunPlace):
     signature: bytes = b""  # of what is posted
     local: tuple[Path, ...] = ()  # origins on this machine that may be asked
     named: NamedSecrets | None = None  # unset, only those of the environment are known
@@ -38,9 +32,6 @@ class RunSettings:
     @property
     def secrets(self) -> NamedSecrets:
         return self.named or NamedSecrets({}, self.environ, root=self.root, data=self.data)
-
-    def directory_of(self, run: Run) -> Path:
-        return self.data / f"runs/{run.started_at:%Y-%m-%d}/{run.number}"
 
     def work_of(self, filed: Filed) -> Path:
         beside = (self.root / filed.origin.file).parent

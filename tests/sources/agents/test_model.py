@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.core.agent import AgentDefinition, RunnerKind
+from horae.core.agent import Agent, AgentDefinition, RunnerKind
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Run
 from horae.core.receipt import Status
@@ -26,7 +26,6 @@ from horae.sources.agents import model
 from horae.sources.agents.model import MissingExtraError, ModelOrder, Report, is_offered, work
 from horae.sources.agents.runner import (
     RESULT_NAME,
-    Agent,
     AgentHost,
     Part,
     Provider as Where,

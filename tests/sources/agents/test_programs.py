@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.core.agent import parse_agent
+from horae.core.agent import Agent, parse_agent
 from horae.core.entry import Origin
 from horae.core.receipt import Status
 from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
@@ -29,7 +29,7 @@ from horae.sources.agents.programs import (
     program_of,
     read_answer,
 )
-from horae.sources.agents.runner import Agent, AgentHost, Part, Registry
+from horae.sources.agents.runner import AgentHost, Part, Registry
 from provider import Provider, Reply, fails, says, uses
 from scale import scaled
 from store.ledger_suite import story
@@ -402,7 +402,8 @@ async def asked(program: str, home: Path, *replies: Reply, command: str = "") ->
     text = f"* Gardener :agent:\n:PROPERTIES:\n{words}:END:\nYou look after a garden.\n"
     with Provider(*replies) as provider:
         environ = settings_of(program, provider, home / "home")
-        who = Agent("wren", parse_agent(text, "wren.org"), Origin("wren.org", 1), work, (*environ,))
+        definition, origin = parse_agent(text, "wren.org"), Origin("wren.org", 1)
+        who = Agent("wren", definition, origin, str(work), (*environ,))
         place = RunSettings(
             work, data, {**environ, "PATH": os.environ["PATH"]}, timedelta(minutes=3)
         )

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import horae
 from horae.app import build, run_once
 from horae.config import load
-from horae.core.agent import parse_agent
+from horae.core.agent import Agent, AgentNotFoundError, parse_agent
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError, Unreleased
 from horae.core.receipt import Status
@@ -27,9 +27,7 @@ from horae.process.run_settings import RunSettings
 from horae.sources.agents.runner import (
     LONGEST_TEXT,
     PROMPT_NAME,
-    Agent,
     AgentHost,
-    AgentNotFoundError,
     AgentTwiceError,
     BlockAgents,
     Part,
@@ -241,7 +239,7 @@ async def test_it_works_in_its_directory_with_only_what_it_may_know(stage: Stage
         ":ENV: REGION",
         ":MODEL: small-1",
         ":TOOLS: git",
-        directory=home,
+        directory=str(home),
         environment={"OWN": "mine"},
     )
     ended = await stage.told(who, facts={"HORAE_RUN": "7"})
@@ -399,8 +397,8 @@ async def asking(home: Path, **options: Any) -> AsyncIterator[Yard]:
     async with yard(home, **options) as place:
         host = AgentHost(registry, place.processes, place.place)
 
-        async def find(name: str) -> tuple[AgentHost, Agent]:
-            return host, registry.get(name)
+        async def find(name: str | None) -> tuple[AgentHost, Agent]:
+            return host, registry.get(name or "")
 
         place.agent = BlockAgents(find)
         yield place

@@ -174,21 +174,20 @@ async def open_hall(
     async with Processes(home.data) as processes:
         place = RunSettings(home.root, home.data, os.environ, timedelta(minutes=10))
         board = CommittedBoard(Board.below(home.root))
-        roster, registry = Roster(home.manifest), Registry()
+        agents, members = AgentHost(Registry(), processes, place), Roster(home.manifest).agents
         dispatcher = Dispatcher(
             board,
-            roster,
-            registry=registry,
-            environ=os.environ,
+            members,
+            agents=agents,
             ledger=ledger,
             clock=clock,
             busy=lambda: busy_at(engine.gate),
             rest=rest,
         )
         runner = DispatchRunner(
-            AgentHost(registry, processes, place),
+            agents,
             board,
-            roster,
+            members,
             ledger=ledger,
             clock=clock,
             trees=Trees(place.root, place.data),
@@ -632,15 +631,19 @@ class DispatchStage:
             await one_run.end(self.ledger, run.number, outcome, reason=because("so"), **stamp)
 
 
+def host_of(home: Home, processes: Processes) -> AgentHost:
+    place = RunSettings(home.root, home.data, os.environ, MINUTE)
+    return AgentHost(Registry(), processes, place)
+
+
 @asynccontextmanager
 async def dispatch_stage(home: Home) -> AsyncIterator[DispatchStage]:
     clock, busy = ManualClock(NOW), set[str]()
     ledger = await SqliteLedger.in_memory()
     dispatcher = Dispatcher(
         CommittedBoard(Board.below(home.root)),
-        Roster(home.manifest),
-        registry=Registry(),
-        environ=os.environ,
+        Roster(home.manifest).agents,
+        agents=host_of(home, Processes(home.data)),
         ledger=ledger,
         clock=clock,
         busy=lambda: busy,
@@ -653,9 +656,9 @@ async def dispatch_stage(home: Home) -> AsyncIterator[DispatchStage]:
 def runner_of(stage: DispatchStage, processes: Processes) -> DispatchRunner:
     home = stage.home
     return DispatchRunner(
-        AgentHost(Registry(), processes, RunSettings(home.root, home.data, os.environ, MINUTE)),
+        host_of(home, processes),
         CommittedBoard(Board.below(home.root)),
-        Roster(home.manifest),
+        Roster(home.manifest).agents,
         ledger=stage.ledger,
         clock=stage.clock,
         trees=Trees(home.root, home.data),
@@ -672,9 +675,8 @@ async def test_to_look_twice_files_once_also_for_another_engine(home: Home) -> N
         assert await stage.look() == []
         later = Dispatcher(
             CommittedBoard(Board.below(home.root)),
-            Roster(home.manifest),
-            registry=Registry(),
-            environ=os.environ,
+            Roster(home.manifest).agents,
+            agents=host_of(home, Processes(home.data)),
             ledger=stage.ledger,
             clock=stage.clock,
             busy=tuple,

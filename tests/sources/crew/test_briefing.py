@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 
 from horae.core.entry import Origin
+from horae.core.ports import BoardTask
 from horae.org.document import read
 from horae.sources.crew.briefing import (
     MOST_SHOWN,
     Appointment,
-    BoardTask,
     Handed,
     Item,
     hand,

@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings
 
+from horae.core.ports import BoardTask
 from horae.core.receipt import ENDS, Status
 from horae.files.git.repository import Logged
 from horae.org.document import read
-from horae.sources.crew.briefing import BoardTask, hand, survey
+from horae.sources.crew.briefing import hand, survey
 from horae.sources.crew.diary import (
     MOST_LISTED,
     DiaryEntry,

@@ -19,6 +19,7 @@ from horae.cli.options import data_option, root_option
 from horae.cli.trigger_access import TriggerAccess
 from horae.config import load, secrets_of
 from horae.context import find_agents
+from horae.core.agent import Agent, AgentNotFoundError
 from horae.core.entry import KEEPER
 from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit, HoraeError
@@ -120,11 +121,11 @@ def run(
     known = everybody.get(name)
     agent = known.agent
     if known.card is None and known.why is not None:
-        raise runner.AgentNotFoundError(name, why=known.why)
+        raise AgentNotFoundError(name, why=known.why)
     if directory is not None:
         if not os.path.isdir(directory):
             raise click.UsageError(f"--dir: {directory!r} is not a directory.")
-        agent = replace(agent, directory=Path(directory).resolve())
+        agent = replace(agent, directory=os.path.realpath(directory))
     try:
         limit = None if timeout is None else parse_duration(timeout)
     except DurationError as error:
@@ -168,7 +169,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class KnownAgent:
-    agent: runner.Agent
+    agent: Agent
     card: AgentCard | None = None
     why: Unready | None = None  # why a card, or a member without a definition, cannot run
 
@@ -217,7 +218,7 @@ class Everybody:
             for each in self.known:
                 if each.agent.name == asked:
                     return each
-        raise runner.AgentNotFoundError.among(name, (each.agent.name for each in self.known))
+        raise AgentNotFoundError.among(name, (each.agent.name for each in self.known))
 
 
 async def _cards(triggers: Triggers) -> list[tuple[AgentCard, Unready | None]]:

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from horae.core.agent import AgentDefinition, RunnerKind
+from horae.core.agent import Agent, AgentNotFoundError, RunnerKind
 from horae.core.command import Unready
 from horae.core.headline import agent_blocks
 from horae.core.ports import Ended, Given, RunError, SecretError, Unreleased
@@ -30,7 +30,7 @@ from horae.sources.agents import programs
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, ModelOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
     from datetime import timedelta
 
     from horae.core.entry import Origin
@@ -59,47 +59,6 @@ class AgentTwiceError(HoraeError):
         super().__init__(
             f"the agent {name} is defined twice, at {first} and at {second}; rename one of them"
         )
-
-
-class AgentNotFoundError(HoraeError):
-    code = "no_agent"
-    exit_code = Exit.NOT_FOUND
-
-    def __init__(self, name: str, *, near: str | None = None, why: Unready | None = None) -> None:
-        self.name, self.near = name, near
-        self.reason = f"there is no agent {shown(name)!r}"
-        self.fix = f"did you mean {near}?" if near else "`horae agent list` lists the agents"
-        if why is not None:
-            self.reason, self.fix = f"the agent {shown(name)!r} cannot run: {why.reason}", why.fix
-        super().__init__(f"{self.reason}; {self.fix}")
-
-    @classmethod
-    def among(cls, name: str, known: Iterable[str]) -> Self:
-        from difflib import get_close_matches  # only for the message
-
-        near = get_close_matches(name[:64], list(known)[:1000], n=1)
-        return cls(name, near=near[0] if near else None)
-
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """An agent; values of its `environment` may name secrets and are never shown."""
-
-    name: str
-    definition: AgentDefinition
-    origin: Origin
-    directory: Path | None = None  # where it works, from the plan root; None is there
-    variables: tuple[str, ...] = ()  # those of ours that it asks for
-    environment: Mapping[str, str] = field(default_factory=dict)
-    remedy: str | None = None  # how to name its command, if not with :COMMAND: at its origin
-
-    @property
-    def runner(self) -> RunnerKind:
-        return self.definition.runner or RunnerKind.COMMAND
-
-    @property
-    def policy(self) -> ToolPolicy:
-        return policy_of(self.definition.tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +165,7 @@ class Registry:
             return Unready(reason, "use claude or :RUNNER: model, or allow all tools")
         why = why_unready(
             command,
-            directory=self.root / (agent.directory or ""),
+            directory=self.root / agent.directory,
             environ={**environ, **agent.environment},
             variables=(*agent.variables, *agent.definition.variables),
         )
@@ -228,9 +187,11 @@ class AgentHost:
     processes: Processes
     place: RunSettings
 
+    def obstacle(self, agent: Agent, tools: ToolPolicy | None = None) -> Unready | None:
+        return self.registry.obstacle(agent, environ=self.place.environ, tools=tools)
+
     async def why_unable(self, agent: Agent, tools: ToolPolicy | None = None) -> Reason | None:
-        """Return why an agent cannot run now: what it lacks, or a secret that cannot be read."""
-        obstacle = self.registry.obstacle(agent, environ=self.place.environ, tools=tools)
+        obstacle = self.obstacle(agent, tools)
         return obstacle.why() if obstacle is not None else await self.why_held(agent)
 
     async def why_held(self, agent: Agent) -> Reason | None:
@@ -247,13 +208,8 @@ class AgentHost:
         tools: ToolPolicy | None = None,
         model: str | None = None,
     ) -> AgentRun:
-        """Make a run of an agent that waits for its go, or raise RunError.
-
-        *tools* and *model* count instead of the definition's; a program that cannot keep *tools* is
-        not started. *facts* are more variables about the run.
-        """
         registry, place, facts = self.registry, self.place, dict(facts or {})
-        obstacle = registry.obstacle(agent, environ=place.environ, tools=tools)
+        obstacle = self.obstacle(agent, tools)
         if obstacle is not None:
             raise RunError(str(obstacle))
         given = await place.secrets.given(registry.asked_for(agent), agent.environment)
@@ -267,7 +223,7 @@ class AgentHost:
         spec = Spec(
             run=run.number,
             argv=(),
-            cwd=place.root / (agent.directory or ""),
+            cwd=place.root / agent.directory,
             environment={
                 **allowed_environment(place.environ),
                 **given.variables,
@@ -336,7 +292,6 @@ class AgentHost:
         return replace(spec, environment=environment, stdin=json.dumps(asdict(order)).encode())
 
     async def look_back(self, run: Run, agent: Agent | None = None) -> Ended | Unreleased | None:
-        """Return how a run of an earlier engine ended; *agent* is whose secrets are masked."""
         directory = self.place.directory_of(run)
         ended = await self.processes.look_back(directory, run.number)
         _remove(directory / PROMPT_NAME)
@@ -436,7 +391,8 @@ def _remove(path: Path) -> None:
 class BlockAgents:
     """Answers to the agent blocks of workflows: each block is a run of the agent it names."""
 
-    find: Callable[[str], Awaitable[tuple[AgentHost, Agent]]]  # an agent as it is defined now
+    # An agent as it is defined now; None is that of a request.
+    find: Callable[[str | None], Awaitable[tuple[AgentHost, Agent]]]
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def why_held(self, plan: Plan) -> str | None:

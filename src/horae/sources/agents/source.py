@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.actor import by_words
-from horae.core.entry import REQUEST, Entry, OnDemandRule, Origin, Overlap, Policy, Work
+from horae.core.entry import ASKED, REQUEST, Entry, OnDemandRule, Origin, Overlap, Policy, Work
 from horae.core.identity import Mark
 from horae.core.prompt import AgentUnavailableError, PromptOrder
 from horae.core.receipt import OPEN, Filed, Reason, ReasonCode, Receipt, Status
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Ledger, Run
 
-NAME: Final = "asked"  # what these entries are kept under
 MOST: Final = 100  # requests for one agent that wait or run
 _RUN: Final = "run-"
 _PROMPT: Final = "{{task}}"
@@ -50,7 +49,7 @@ class AgentRequests:
         receipt = Receipt(name, Status.WAITING, reason, now, now)
         async with self._turn:
             scan = Scan((self._scanned(agent, asked),), standing=("",))
-            await self.ledger.scan(NAME, scan, now=now, term=self.term)
+            await self.ledger.scan(ASKED, scan, now=now, term=self.term)
             [found] = await self.ledger.find(_address(agent))
             page = await self.ledger.receipts(entry=found.number, statuses=OPEN, limit=MOST)
             if len(page.receipts) >= MOST:
@@ -88,7 +87,7 @@ class AgentRequests:
         if not run.startswith(_RUN) or not is_number(number):
             return None
         filed = await self.ledger.receipt(int(number))
-        return filed if filed is not None and filed.source == NAME else None
+        return filed if filed is not None and filed.source == ASKED else None
 
     def _scanned(self, agent: str, asked: Mapping[str, Any]) -> Scanned:
         said = {name: str(asked[name]) for name in ("task", "system", "model") if asked.get(name)}
@@ -110,4 +109,4 @@ class AgentRequests:
 
 
 def _address(agent: str) -> str:
-    return f"{NAME}:{agent}"
+    return f"{ASKED}:{agent}"

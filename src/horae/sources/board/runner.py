@@ -29,12 +29,10 @@ from horae.sources.board.source import task_at, work_address
 from horae.sources.board.task import Task, parse
 
 if TYPE_CHECKING:
+    from horae.core.agent import Agent
     from horae.core.gate import Gate
     from horae.core.receipt import Filed
     from horae.files.git.trees import Trees
-    from horae.sources.agents.runner import Agent, AgentHost, Registry
-    from horae.sources.crew.rules import Member
-    from horae.sources.crew.source import Roster
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +54,9 @@ class Dispatcher:
     """Files a receipt for each open task that a free member gets; the gate does the rest."""
 
     board: tasks.CommittedBoard
-    roster: Roster
+    crew: ports.Crew
     _: KW_ONLY
-    registry: Registry
-    environ: Mapping[str, str]
+    agents: ports.AgentRunner
     ledger: ports.Ledger
     clock: ports.Clock
     busy: Callable[[], Collection[str]]
@@ -111,7 +108,7 @@ class Dispatcher:
         """Take back expired claims and dispatch; a second look files nothing twice."""
         self._is_stale = False
         self.problem = None
-        members = await asyncio.to_thread(self.roster.members)
+        members = await asyncio.to_thread(self.crew)
         if not members:
             self.next_at = None
             return []
@@ -139,7 +136,7 @@ class Dispatcher:
         coming = (dispatch.wakes_at(cards.tasks, now=now), *resting.values())
         self.next_at = min((at for at in coming if at is not None), default=None)
         taken = {member for _, member in out.values()} | {*self.busy()}
-        if all(each.name in taken for each in members):
+        if taken.issuperset(members):
             return []
         able = await asyncio.to_thread(self._able, members)
         entries = {name: await self._entry(f"agent:{name}") for name in able if name not in taken}
@@ -251,24 +248,23 @@ class Dispatcher:
                 del self._out[number]
         return self._out
 
-    def _able(self, members: Sequence[Member]) -> list[str]:
+    def _able(self, members: Mapping[str, Callable[[], Agent]]) -> list[str]:
         """Return the members that can run; if none can, all: the receipt says why."""
         able = []
-        for each in members:
+        for name, agent in members.items():
             with suppress(ports.RunError):  # the receipt says it, if no other member can run
-                agent = self.roster.agent(each)
-                if self.registry.obstacle(agent, environ=self.environ) is None:
-                    able.append(each.name)
-        return able or [each.name for each in members]
+                if self.agents.obstacle(agent()) is None:
+                    able.append(name)
+        return able or [*members]
 
 
 @dataclass(eq=False)
 class DispatchRunner:
     """Makes the runs of dispatched tasks; *heard* is called whenever one is over."""
 
-    agents: AgentHost
+    agents: ports.AgentRunner
     board: tasks.CommittedBoard
-    roster: Roster | None
+    crew: ports.Crew | None
     _: KW_ONLY
     ledger: ports.Ledger
     clock: ports.Clock
@@ -298,7 +294,7 @@ class DispatchRunner:
         try:
             tree = await self.trees.make(errand.member)
             run = await self.agents.hold(
-                replace(agent, directory=tree.path),
+                replace(agent, directory=str(tree.path)),
                 dispatch.prompt(card.task, file=file),
                 run=job,
                 timeout=timeout,
@@ -362,15 +358,13 @@ class DispatchRunner:
             assign = f"`horae task edit {errand.task} --assignee NAME`"
             raise ports.RunError(f"task #{errand.task} has no assignee; set one with {assign}")
         try:
-            members = () if self.roster is None else self.roster.members()
+            members = {} if self.crew is None else self.crew()
         except PlanFileError as error:
             raise ports.RunError(str(error)) from None
-        member = next((each for each in members if each.name == errand.member), None)
-        if self.roster is None or member is None:
+        if errand.member not in members:
             raise ports.RunError(f"{errand.member} is not a member of the crew")
-        agent = self.roster.agent(member)
-        own = member.timeout or agent.definition.timeout
-        return agent, own or self.timeout or self.agents.place.timeout
+        agent = members[errand.member]()
+        return agent, agent.definition.timeout or self.timeout or self.agents.place.timeout
 
     async def _claim(self, errand: Errand, run: ports.Run, timeout: timedelta) -> tasks.Card | str:
         """Claim a task in its file, or return why it is not to be done any more."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
+from horae.core.ports import BoardTask
 from horae.errors import Exit, HoraeError
 from horae.files import read as files
 from horae.files.cache import FileCache
@@ -25,6 +26,7 @@ from horae.files.edit import EditConflictError, Splice, create, edit, move, spli
 from horae.files.git.repository import edit_and_commit
 from horae.files.read import LIMIT, MOST, Content, PlanFileError, PlanMissingError, StrPath
 from horae.org.plan import Diagnostic, Severity, Span
+from horae.sources.board import rules
 from horae.sources.board.recycle import Recycled, Stays
 from horae.sources.board.rules import Changes, Resolution, TaskStatuses, Value, check_depends_on
 from horae.sources.board.task import Task, byte_span, id_of, lines_of, parse, value_of
@@ -363,6 +365,22 @@ class CommittedBoard:
                 return await asyncio.to_thread(self.files.read)
             except BoardMissingError:
                 return Cards((), (), frozenset())
+
+    async def told_to(self, name: str) -> list[BoardTask]:
+        """Return the tasks as a member is told of them; a board that cannot be read has none."""
+        try:
+            cards = await self.read()
+        except (HoraeError, OSError):
+            return []
+        found = [BoardTask(number, "", "archived") for number in sorted(cards.archived)]
+        for task in cards.tasks:
+            assignee = task.text("assignee")
+            other = "" if assignee is None or assignee == name else assignee
+            what = (task.id, task.title, task.status, task.numbers("depends_on"))
+            waits = (rules.moment(task.scheduled_for), rules.blocked_text(task) or "")
+            done_at = rules.moment(task.text("completed"))
+            found.append(BoardTask(*what, *waits, task.text("claimed_by") or other, done_at))
+        return found
 
     async def change(
         self, number: int, decide: Callable[[Task], Changes], *, message: Callable[[Task], str]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from horae.core.entry import Origin
+    from horae.core.ports import BoardTask
     from horae.org.plan import Plan
     from horae.org.timestamp import Timestamp
     from horae.sources.crew.lifecycle import State
@@ -43,18 +44,6 @@ _WORDS: Final = frozenset({NEXT}) | _WAITING | _AT_WORK | _CLOSED
 _OPEN_STATUSES: Final = frozenset({"backlog", "todo"})  # of tasks that anybody may take
 _CLOSED_STATUSES: Final = frozenset({"done", "archived"})
 _BLOCKER: Final = re.compile(r"(?:ids?[:(][ \t]*+)?(#?[A-Za-z0-9._-]+)", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class BoardTask:
-    id: int
-    title: str
-    status: str = "backlog"
-    depends_on: tuple[int, ...] = ()
-    scheduled_for: datetime | None = None
-    blocked: str = ""  # the reason, if it is
-    claimed_by: str = ""
-    done_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,18 +31,16 @@ from horae.files.git.repository import Git, Logged, UpdateRefusal, edit_and_comm
 from horae.files.git.trees import Trees, why_left
 from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read
-from horae.sources.board.rules import blocked_text, moment
 from horae.sources.crew import briefing, diary, rules, tick
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 from horae.sources.crew.source import Roster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from datetime import datetime, timedelta
 
+    from horae.core.agent import Agent
     from horae.org.plan import Plan
-    from horae.sources.agents.runner import Agent, AgentHost
-    from horae.sources.board.tasks import CommittedBoard
 
 log = logging.getLogger(__name__)
 
@@ -71,13 +69,13 @@ class Keeping:
 
 @dataclass(frozen=True, eq=False)
 class KeeperRunner:
-    agents: AgentHost
+    agents: ports.AgentRunner
     keeping: Keeping
     _: KW_ONLY
     ledger: ports.Ledger
     clock: ports.Clock
     trees: Trees
-    board: CommittedBoard | None = None
+    tasks: Callable[[str], Awaitable[list[ports.BoardTask]]]  # as a member is told of them
     term: int = 1
     is_gone: Callable[[str], bool] = lambda _: False  # whether a machine of a cluster is lost
 
@@ -121,12 +119,11 @@ class KeeperRunner:
         await asyncio.to_thread(self._note, job, story)
         known = tick.write_memory(tick.going(remembered, lifecycle, now=now))
         await self.ledger.remember(job.filed.entry, known, term=self.term)
-        timeout = member.timeout or agent.definition.timeout
-        timeout = timeout or self.keeping.timeout or self.agents.place.timeout
+        timeout = agent.definition.timeout or self.keeping.timeout or self.agents.place.timeout
         told_as = briefing.prompt(
             told, mode=member.mode or self.keeping.mode, state=story.made.state
         )
-        agent = replace(agent, directory=tree.path)
+        agent = replace(agent, directory=str(tree.path))
         story.run = await self.agents.hold(agent, told_as, run=job, timeout=timeout)
         return story
 
@@ -275,7 +272,7 @@ class KeeperRunner:
         plans = await asyncio.to_thread(self._plans)
         keeping = self.keeping
         return briefing.hand(
-            briefing.survey(plans, await self._tasks(member.name), zone_name=keeping.zone_name),
+            briefing.survey(plans, await self.tasks(member.name), zone_name=keeping.zone_name),
             agent=member.name,
             now=now,
             zone_name=keeping.zone_name,
@@ -283,23 +280,6 @@ class KeeperRunner:
             appointments=await self._appointments(),
             carry=memory.carry,
         )
-
-    async def _tasks(self, name: str) -> list[briefing.BoardTask]:
-        if self.board is None:
-            return []
-        try:
-            cards = await self.board.read()
-        except (HoraeError, OSError):
-            return []
-        found = [briefing.BoardTask(number, "", "archived") for number in sorted(cards.archived)]
-        for task in cards.tasks:
-            assignee = task.text("assignee")
-            other = "" if assignee is None or assignee == name else assignee
-            what = (task.id, task.title, task.status, task.numbers("depends_on"))
-            waits = (moment(task.scheduled_for), blocked_text(task) or "")
-            claimed_by, done_at = task.text("claimed_by") or other, moment(task.text("completed"))
-            found.append(briefing.BoardTask(*what, *waits, claimed_by, done_at))
-        return found
 
     def _plans(self) -> list[tuple[str, Plan]]:
         root = self.agents.place.root
@@ -351,8 +331,8 @@ class KeeperRunner:
             for each in await self.ledger.coming(limit=MOST)
             if each.next_at is not None
         ]
-        cards = None if self.board is None else await self.board.read()
-        counts = Counter(() if cards is None else (task.status for task in cards.tasks))
+        tasks = await self.tasks("")
+        counts = Counter(each.status for each in tasks if each.title)  # others are archived
         return diary.DiaryFacts(commits, runs, counts, coming, told)
 
     async def _write_page(self, name: str, text: str, message: str) -> str:

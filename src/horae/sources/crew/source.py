@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from horae.core.agent import AgentError, agent_name, check_agent, parse_agent
+from horae.core.agent import Agent, AgentError, agent_name, check_agent, parse_agent
 from horae.core.entry import KEEPER, CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.core.identity import Mark
 from horae.core.ports import RunError
@@ -21,7 +22,6 @@ from horae.core.source import Scan, Scanned
 from horae.errors import HoraeError
 from horae.files.read import PlanFileError, PlanMissingError, StrPath, read_plan
 from horae.org.plan import Diagnostic, Severity
-from horae.sources.agents.runner import Agent
 from horae.sources.crew import rules
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
 from horae.timing.backoff import first_delay
@@ -83,13 +83,18 @@ class Roster:
     def members(self) -> tuple[rules.Member, ...]:
         return rules.parse_crew(read_plan(self.manifest).text, str(self.manifest)).members
 
+    def agents(self) -> dict[str, Callable[[], Agent]]:
+        return {each.name: partial(self.agent, each) for each in self.members()}
+
     def agent(self, member: rules.Member) -> Agent:
         path = self.beside(member.definition)
         try:
             definition = parse_agent(read_plan(path).text, str(path))
         except (PlanFileError, AgentError) as error:
             raise RunError(str(error)) from None
-        return Agent(member.name, definition, Origin(str(path), 1), variables=definition.variables)
+        variables, timeout = definition.variables, member.timeout or definition.timeout
+        definition = replace(definition, timeout=timeout)
+        return Agent(member.name, definition, Origin(str(path), 1), variables=variables)
 
     def beside(self, path: str) -> Path:
         return self.manifest.parent / path

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horae.core.agent import AgentDefinition
-from horae.core.entry import Origin
-from horae.core.ports import Ended, Held, HeldBackError, Job, Run, Unreleased
+from horae.core.agent import Agent, AgentDefinition, AgentNotFoundError
+from horae.core.entry import ASKED, REQUEST, Origin
+from horae.core.ports import AgentRunner, Ended, Held, HeldBackError, Job, Run, Unreleased
 from horae.core.prompt import read_order
 from horae.core.scope import api_scopes
-from horae.sources.agents.runner import Agent, AgentHost, AgentNotFoundError
-from horae.sources.agents.source import NAME
 from horae.sources.triggers.rules import parse_tools
 from horae.timing.duration import parse_duration
 
@@ -27,20 +24,19 @@ if TYPE_CHECKING:
 class PromptRunner:
     """Makes runs of triggers and of requests: an agent that is told what its order says."""
 
-    host: Callable[[], AgentHost]  # as the plans define agents now
+    find: Callable[[str | None], Awaitable[tuple[AgentRunner, Agent]]]  # None: of a request
     triggers: TriggerStore
     text: Callable[[str], Awaitable[str | None]]  # what a digest stands for
 
     async def hold(self, job: Job) -> Held:
         filed, receipt = job.filed, job.filed.receipt
         order = read_order(job.text)
-        host = self.host()
         try:
-            agent = await self._agent(filed)
+            host, agent = await self._agent(filed)
         except AgentNotFoundError as error:
             raise HeldBackError(str(error)) from None
         # Only what a request said itself: values of a trigger may come from anybody's message.
-        said = order.values if filed.source == NAME else {}
+        said = order.values if filed.source == ASKED else {}
         if said.get("system"):
             agent = replace(agent, definition=replace(agent.definition, prompt=said["system"]))
         tools = policy_for(await self.triggers.agent(agent.name), order.enforced)
@@ -59,25 +55,23 @@ class PromptRunner:
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         """Return how a run ended that an engine before this one made; None is unknown."""
-        return await self.host().look_back(run, await self._agent(filed))
+        host, agent = await self._agent(filed)
+        return await host.look_back(run, agent)
 
     async def obstacle(self, filed: Filed) -> str | None:
         """Return why a prompt that is held back would be so again; None if it would not."""
-        agent = await self._agent(filed)
+        host, agent = await self._agent(filed)
         text = await self.text(filed.digest)
         tools = policy_for(await self.triggers.agent(agent.name), read_order(text or "").enforced)
-        return await self.host().why_unable(agent, tools)
+        return await host.why_unable(agent, tools)
 
-    async def _agent(self, filed: Filed) -> Agent:
-        if not filed.agents:  # made for one request
-            return unnamed(filed.origin)
-        [name] = filed.agents
-        card = await self.triggers.agent(name)
-        return self.host().registry.get(name) if card is None else agent_of(card)
+    async def _agent(self, filed: Filed) -> tuple[AgentRunner, Agent]:
+        return await self.find(filed.agents[0] if filed.agents else None)
 
 
-def unnamed(origin: Origin) -> Agent:
-    return Agent(NAME, AgentDefinition(NAME, NAME, ""), origin, remedy="")
+def unnamed() -> Agent:
+    """Return the agent of a request that names none."""
+    return Agent(ASKED, AgentDefinition(ASKED, ASKED, ""), Origin(REQUEST, 1), remedy="")
 
 
 def policy_for(card: AgentCard | None, tools: ToolPolicy | None) -> ToolPolicy | None:
@@ -99,12 +93,11 @@ def agent_of(card: AgentCard) -> Agent:
         api=api_scopes(said["api"]) if "api" in said else (),
     )
     origin = Origin(card.file or f"agents/{card.name}", 1)
-    where = Path(said["working_dir"])
     return Agent(
         card.name,
         definition,
         origin,
-        where,
+        said["working_dir"],
         environment=said.get("env", {}),
         remedy=f"write command: in {card.file}" if card.file else "",
     )
