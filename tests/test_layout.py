@@ -81,7 +81,6 @@ NOT_YET = {
     ("cluster.node", "sources.crew"),
     ("cluster.node", "store"),
     ("cluster.node", "web"),
-    ("files.git.trees", "config"),
     ("sources.agents.commands", "sources.triggers"),
     ("sources.board.commands", "sources.crew"),
     ("sources.crew.commands", "sources.agents"),
@@ -89,7 +88,6 @@ NOT_YET = {
     ("sources.workflows.routes", "sources.agents"),
     ("store.leases", "cluster"),
     ("store.postgres", "cluster"),
-    ("web.app", "store"),
 }
 
 

@@ -30,6 +30,7 @@ from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.source import CrewCadence, CrewSource, Roster, SingleKeeper
 from horae.sources.triggers.runner import agent_of, policy_for, unnamed
 from horae.sources.triggers.store import AgentCard, TriggerStore
+from horae.store.access import BookSessions, BookTokens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -59,6 +60,10 @@ class Context:
     @property
     def common(self) -> dict[str, Any]:
         return {"ledger": self.ledger, "clock": self.clock, "term": self.term}
+
+    @property
+    def access(self) -> dict[str, Any]:
+        return {"tokens": BookTokens(self.ledger), "sessions": BookSessions(self.ledger)}
 
     @property
     def limits(self) -> dict[str, Any]:

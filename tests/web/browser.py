@@ -263,7 +263,7 @@ async def _main(root: Path, port: int) -> None:
     """Keep an app and answer on a port until the input ends."""
     stop = asyncio.Event()
     async with build(load(str(root))) as app:
-        keys = keys_of(app.config, app.data, clock=app.clock, ledger=app.ledger)
+        keys = keys_of(app.config, app.data, clock=app.clock, **app.context.access)
         front = front_of(app, keys)
         listener = listen_tcp("127.0.0.1", port)
         keys.url = f"http://127.0.0.1:{listener.getsockname()[1]}"

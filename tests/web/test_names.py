@@ -10,6 +10,7 @@ import httpx
 from core.world import story
 from horae.config import load
 from horae.core.clock import SystemClock
+from horae.store.access import BookSessions, BookTokens
 from horae.store.sqlite import SqliteLedger
 from horae.web.api import OPERATIONS
 from horae.web.app import keys_of
@@ -116,7 +117,8 @@ async def test_the_page_is_where_a_browser_finds_it(tmp_path: Path) -> None:
 
     def page(at: str, url: str | None = None) -> tuple[str, Names]:
         config = load(tmp_path, environ={}, flags={} if url is None else {"server.url": url})
-        keys = keys_of(config, tmp_path, clock=SystemClock(), ledger=ledger)
+        access = {"tokens": BookTokens(ledger), "sessions": BookSessions(ledger)}
+        keys = keys_of(config, tmp_path, clock=SystemClock(), **access)
         keys.url = at
         return keys.page.replace(keys.names.page, "PAGE"), keys.names
 

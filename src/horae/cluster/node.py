@@ -81,7 +81,8 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
     async with AsyncExitStack() as stack:
         lock = Lock.acquire(data, now=SystemClock().now())
         stack.callback(lock.release)
-        plan = await PlanTree.of(config, data)
+        root, local, branch = Path(config.root).resolve(), config.git_local, config.cluster_branch
+        plan = await PlanTree.of(root, data, local=local or (), branch=branch)
         trouble = await plan.update()
         if not is_repository(plan.path):
             raise ClusterError(f"the plan cannot be fetched from {plan.url}: {trouble}")
@@ -156,7 +157,7 @@ class ClusterNode:
             self.config,
             self.place.data,
             clock=self.clock,
-            ledger=self.ledger,
+            **own.context.access,
             node=await self.ledger.secret(NODE, new_token),
             share=lambda token: self.ledger.share_token(token, now=self.clock.now()),
         )

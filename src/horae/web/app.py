@@ -13,7 +13,6 @@ from horae.files.git.repository import Git, is_repository
 from horae.sources.agents.source import AgentRequests
 from horae.sources.board.routes import BoardRequests
 from horae.sources.workflows.routes import WorkflowRequests
-from horae.store.access import BookSessions, BookTokens
 from horae.web.api import asgi_app, operation_of
 from horae.web.guard import Guard, attended
 from horae.web.keys import Keys
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from horae.config import Config
-    from horae.core.ports import Clock
-    from horae.store.ledger import SqlLedger
 
     Nodes: TypeAlias = Callable[[], Awaitable[list[dict[str, Any]]]]
 
@@ -38,19 +35,16 @@ async def open_server(
     app: App, *, keys: Keys | None = None, around: Callable[[ASGIApp], ASGIApp] | None = None
 ) -> WebServer:
     """Return the server of an app; what is *around* it decides which machine answers."""
-    keys = keys or keys_of(app.config, app.data, clock=app.clock, ledger=app.ledger)
+    keys = keys or keys_of(app.config, app.data, clock=app.clock, **app.context.access)
     made = await web_app(app, keys)
     return WebServer(app, keys, made if around is None else around(made))
 
 
-def keys_of(config: Config, data: Path, *, clock: Clock, ledger: SqlLedger, **parts: Any) -> Keys:
+def keys_of(config: Config, data: Path, **parts: Any) -> Keys:
     outside = (config.server_url or "").rstrip("/")
     proxied = [*(config.server_names or ()), *filter(None, [urlsplit(outside).hostname])]
     return Keys(
         data,
-        clock=clock,
-        tokens=BookTokens(ledger),
-        sessions=BookSessions(ledger),
         hosts=[config.listen.host],
         proxied=proxied,
         outside=outside,

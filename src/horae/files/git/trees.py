@@ -21,7 +21,6 @@ from horae.files.git.repository import DeliveryResult, Git, is_repository
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
 
-    from horae.config import Config
     from horae.files.git.repository import Pull
     from horae.files.read import StrPath
 
@@ -201,8 +200,10 @@ class PlanTree:
     local: tuple[Path, ...] = ()
 
     @classmethod
-    async def of(cls, config: Config, data: Path) -> PlanTree:
-        root, local = Path(config.root).resolve(), config.git_local or ()
+    async def of(
+        cls, root: Path, data: Path, *, local: tuple[Path, ...], branch: str | None
+    ) -> PlanTree:
+        """Return the clone, in a data directory, of the origin of a plan root."""
         git = Git(root, local=local)
         url = await git.origin() if is_repository(root) else None
         if url is None:
@@ -210,7 +211,7 @@ class PlanTree:
                 f"{root}: nodes share a plan through git, and this directory has no origin;"
                 " add one that all nodes can reach: git remote add origin URL"
             )
-        return cls(data / _PLAN, url, config.cluster_branch or await git.branch(), local)
+        return cls(data / _PLAN, url, branch or await git.branch(), local)
 
     async def update(self) -> str | None:
         """Bring the clone up to date; return why that failed, if it did."""
