@@ -85,7 +85,6 @@ NOT_YET = {
     ("sources.board.commands", "sources.crew"),
     ("sources.crew.commands", "sources.agents"),
     ("sources.triggers.store", "store"),
-    ("sources.workflows.routes", "sources.agents"),
     ("store.leases", "cluster"),
     ("store.postgres", "cluster"),
 }

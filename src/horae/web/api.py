@@ -29,8 +29,9 @@ from horae.core.scope import Scope
 from horae.core.text import is_number
 from horae.core.views import AgentLine, RequestError
 from horae.errors import HoraeError
+from horae.sources.agents import routes as agents
 from horae.sources.board import routes as board
-from horae.sources.crew import routes as agents
+from horae.sources.crew import routes as crew
 from horae.sources.triggers import routes as triggers
 from horae.sources.workflows import routes as workflows
 from horae.web import answer, calendar, login, metrics, router
@@ -388,7 +389,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     with_tag(_entry_tag, asks(_ENTRY, _READ, call("entry", "Show one entry.",
          lambda front, request, _: front.service.entry(request.path_params["entry"])), "Entry")),
     *calendar.OPERATIONS,
-    *agents.OPERATIONS,
+    *crew.OPERATIONS,
     *board.OPERATIONS,
     asks("/api/v1/receipts", _READ, call("receipts", "List receipts, newest first.",
          lambda front, _, asked: front.service.history(
@@ -457,6 +458,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *(with_tag(_written_tag if each.path in _WRITTEN else None, each)
       for each in triggers.OPERATIONS),
     *workflows.OPERATIONS,
+    *agents.OPERATIONS,
     asks("/_activity", router.Access.PUBLIC, activity, "public_one or public_crew", also=(404,)),
     asks("/_changes", router.Access.PUBLIC, changes, "changes:object[] agent:public_status?",
          also=(404,)),
