@@ -12,7 +12,7 @@ import click
 
 from horae.cli import moments, options
 from horae.cli.output import Output, console, form_options, print_rows, safe
-from horae.cli.plan_root import TRIGGERS, find_boards, roots_of
+from horae.cli.plan_root import TRIGGERS, find_boards, member_names, roots_of
 from horae.cli.sources import Sources, plan_root
 from horae.config import Config, known_names, load, secrets_of
 from horae.core import command, decide, secret
@@ -66,9 +66,8 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
     found += _check_crew(config)
     for each, board in boards.items():
         from horae.sources.board.source import check_board
-        from horae.sources.crew.source import member_names
 
-        crew = member_names(load(each).crew_def)
+        crew = member_names(each)
         found += _seen_from(each, check_board(board, now=now, crew=crew))
     for each in triggers:
         found += _seen_from(each, _check_triggers(each))
@@ -113,12 +112,11 @@ def _check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> It
 def _names_beside(paths: Sequence[str]) -> set[str]:
     """Return what goes by a name beside the plans of directories, or is known to their ledgers."""
     from horae.cli.connection import Place, ask
-    from horae.sources.crew.source import member_names
     from horae.sources.triggers.source import read_folder
 
     names: set[str] = set()
     for root in roots_of(paths):
-        names.update(member_names(load(root).crew_def))
+        names.update(member_names(root))
         with suppress(HoraeError):  # what cannot be read is no suggestion
             folder = read_folder(f"{root}/{TRIGGERS}", environ=os.environ, base=root)
             names.update(each.name for each in folder.workflows)

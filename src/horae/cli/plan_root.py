@@ -22,6 +22,7 @@ from horae.config import Config, known_names, load
 from horae.core import clock, entry as rules, explain, guarded, ports, project, text, views
 from horae.core.entry import Entry, Origin, Pause, Task, Unarmed
 from horae.errors import Exit, HoraeError
+from horae.files.read import PlanFileError
 from horae.sources.plans.arming import entries_of, scan_plan, tasks_of, unfired
 
 if TYPE_CHECKING:
@@ -473,3 +474,14 @@ def _called(source: PlanText, word: str, place: Place) -> Iterator[Entry | Unarm
     # A headline with a void drawer is an entry by what was meant, and none by what is read.
     others = unfired(source.plan, wanted, file=source.name)
     yield from (each for each in others if each.origin not in told)
+
+
+def member_names(root: str) -> tuple[str, ...]:
+    """Return the names in the crew manifest of a plan root, if it has one that can be read."""
+    from horae.sources.crew.source import Roster
+
+    manifest = load(root).crew_def
+    try:
+        return () if manifest is None else tuple(each.name for each in Roster(manifest).members())
+    except PlanFileError:
+        return ()

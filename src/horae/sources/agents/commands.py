@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -15,30 +15,22 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.cli import output as out
+from horae.cli.agents import Everybody, KnownAgent
 from horae.cli.options import data_option, root_option
-from horae.cli.trigger_access import TriggerAccess
 from horae.config import load, secrets_of
-from horae.context import find_agents
-from horae.core.agent import Agent, AgentNotFoundError
-from horae.core.entry import KEEPER
+from horae.core.agent import AgentNotFoundError
 from horae.core.receipt import ReasonCode, Status
-from horae.errors import Exit, HoraeError
+from horae.errors import Exit
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
 from horae.sources.agents import runner
 from horae.sources.agents.programs import Answers, can_keep, program_of
-from horae.sources.triggers.rules import parse_tools
-from horae.sources.triggers.runner import agent_of
-from horae.sources.triggers.service import TriggerConflictError, Triggers
 from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from horae.core.command import Unready
     from horae.core.ports import Ended
-    from horae.core.tool_policy import ToolPolicy
-    from horae.sources.triggers.store import AgentCard
 
 LOOK: Final = 0.1  # seconds between two looks at the output
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and say why."
@@ -62,7 +54,7 @@ def agents(*, root: str, data: str | None, output: out.Output) -> int:
     """
     everybody = Everybody(root, data, output)
     rows = [_row(everybody.registry, known) for known in everybody.known]
-    out.print_rows(output, rows, lambda: _print_table(rows, root))
+    out.print_rows(output, rows, lambda: _print_table(rows, everybody.hint))
     return everybody.exit_code
 
 
@@ -167,64 +159,6 @@ def run(
     return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS
 
 
-@dataclass(frozen=True, slots=True)
-class KnownAgent:
-    agent: Agent
-    card: AgentCard | None = None
-    why: Unready | None = None  # why a card, or a member without a definition, cannot run
-
-    @property
-    def where(self) -> str | None:
-        return self.agent.origin.place if self.card is None else self.card.file or None
-
-    @property
-    def policy(self) -> ToolPolicy:
-        card = self.card
-        return self.agent.policy if card is None else parse_tools(card.config.get("tool_policy"))
-
-    def obstacle(self, registry: runner.Registry) -> Unready | None:
-        if self.card is not None or self.why is not None:
-            return self.why
-        return registry.obstacle(self.agent, environ=os.environ)
-
-
-class Everybody:
-    def __init__(self, root: str, data: str | None, output: out.Output) -> None:
-        config = load(root, flags={"data": data})
-        found = find_agents(config, say=output.say)
-        self.registry, self._keeper = found.registry, found.keeper
-        unread = (KnownAgent(each, why=why) for each, why in found.unread)
-        self.known = [*map(KnownAgent, found.registry), *unread]
-        if config.store is not None or config.data.exists():  # else nobody ever asked for one
-            try:
-                for card, why in TriggerAccess(root=root, data=data).read(_cards):
-                    made = KnownAgent(agent_of(card), card, why)
-                    for other in self.known:
-                        if other.agent.name == card.name:
-                            reason = (
-                                f"the agent {card.name} is defined twice, at {other.where} and by "
-                                f"{made.where or 'a request'}; rename one of them"
-                            )
-                            found.say(TriggerConflictError(reason))
-                    self.known.append(made)
-            except HoraeError as error:
-                found.say(error)
-        self.known.sort(key=lambda known: known.agent.name)
-        self.exit_code = found.exit_code
-
-    def get(self, name: str) -> KnownAgent:
-        """Return the agent of a name, or the single keeper; of two of one name that of the plan."""
-        for asked in [name, self._keeper] if name == KEEPER else [name]:
-            for each in self.known:
-                if each.agent.name == asked:
-                    return each
-        raise AgentNotFoundError.among(name, (each.agent.name for each in self.known))
-
-
-async def _cards(triggers: Triggers) -> list[tuple[AgentCard, Unready | None]]:
-    return [(each, triggers.why_unready(each)) for each in await triggers.store.agents()]
-
-
 async def _follow(held: runner.AgentRun, ending: asyncio.Future[Ended], log: Path) -> None:
     """Show what a run puts out as it comes; an answer in JSON is shown as its text, at the end."""
     if held.called.answers in {Answers.CLAUDE, Answers.CODEX, Answers.GEMINI}:
@@ -294,9 +228,7 @@ def _said(key: str, value: Any) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _print_table(rows: list[dict[str, Any]], root: str) -> None:
-    from horae.sources.triggers.source import unread_hint
-
+def _print_table(rows: list[dict[str, Any]], hint: str) -> None:
     cells = []
     for row in rows:
         called = shlex.join(row["command"] or ()) or f"({row['runner']})"
@@ -305,8 +237,8 @@ def _print_table(rows: list[dict[str, Any]], root: str) -> None:
         )
         where = row["where"] or "by request"
         cells.append((row["agent"], called, row["model"] or "", where, can_run))
-    empty = f"no agents{'' if rows else unread_hint(root)}"
-    out.print_table(("agent", "command", "model", "where", "can run"), cells, empty=empty)
+    names = ("agent", "command", "model", "where", "can run")
+    out.print_table(names, cells, empty=f"no agents{hint}")
 
 
 def _spent(facts: Mapping[str, object]) -> str:

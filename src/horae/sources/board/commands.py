@@ -19,7 +19,7 @@ from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone
 from horae.cli.options import at_option, choice_option, flag, number_option, option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
-from horae.cli.plan_root import pauses_of
+from horae.cli.plan_root import member_names, pauses_of
 from horae.config import load
 from horae.core.clock import SystemClock
 from horae.core.entry import Pause, cron_rule, key_time, policy_of
@@ -30,7 +30,6 @@ from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of
 from horae.sources.board.source import EventLog, events_path
 from horae.sources.board.task import FIELDS, LARGEST_ID, TASK_PROPERTIES, Task, TaskFieldKind
 from horae.sources.board.tasks import Board, Card, Cards, card_data
-from horae.sources.crew.source import member_names
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
 
@@ -422,10 +421,8 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
     The exit code is 1 if there are problems.
     """
     cards = board_at(root).read()
-    crew = member_names(load(root).crew_def)
-    found = rules.complaints(
-        cards.tasks, now=moment_and_zone(at, tz="UTC")[0], archived=cards.archived, crew=crew
-    )
+    now, crew = moment_and_zone(at, tz="UTC")[0], member_names(root)
+    found = rules.complaints(cards.tasks, now=now, archived=cards.archived, crew=crew)
     odd = [odd for card in cards.cards for odd in card.oddities]
     data: list[dict[str, object]] = [error.data() | {"task": None} for error in cards.problems]
     data += [{"task": None, "message": str(each), "fix": each.fix} for each in odd]

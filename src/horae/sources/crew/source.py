@@ -200,13 +200,6 @@ class CrewSource:
             return None
 
 
-def member_names(manifest: Path | None) -> tuple[str, ...]:
-    try:
-        return () if manifest is None else tuple(each.name for each in Roster(manifest).members())
-    except PlanFileError:
-        return ()
-
-
 def check_manifest(
     manifest: Path, *, continuous: bool = False, breather: timedelta = timedelta(seconds=45)
 ) -> list[Diagnostic]:
