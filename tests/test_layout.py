@@ -81,7 +81,6 @@ NOT_YET = {
     ("cluster.node", "sources.crew"),
     ("cluster.node", "store"),
     ("cluster.node", "web"),
-    ("sources.triggers.store", "store"),
     ("store.leases", "cluster"),
     ("store.postgres", "cluster"),
 }

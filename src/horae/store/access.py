@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from horae.core import access
 from horae.core.access import Session, Token
 from horae.core.scope import OPERATOR, Scope, parse_scopes, scope_words
-from horae.store.codec import moment, plain
+from horae.core.stored import moment, plain
 from horae.store.database import looking_into
 from horae.store.ledger import ANYBODY
 from horae.store.sql import theme

@@ -14,7 +14,8 @@ from horae.core.actor import ENGINE, by_words
 from horae.core.decide import Decision, begin, close
 from horae.core.entry import CadenceRule, Entry, OnceRule, key_time
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.store.codec import filed_of, item_of, micros, next_at, plain, run_of
+from horae.core.stored import micros, plain
+from horae.store.codec import filed_of, item_of, next_at, run_of
 
 if TYPE_CHECKING:
     import sqlite3

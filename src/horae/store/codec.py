@@ -1,18 +1,16 @@
-"""How moments, rules and policies are written down in a ledger, and how its rows are read.
+"""How rules and policies are written down in a ledger, and how its rows are read.
 
-A moment is a whole number of microseconds since 1970 in UTC: exact, small, and in
-order. A rule and a policy are their structs as JSON, with only what differs from the
-default, so that the same entry always gives the same text.
+A rule and a policy are their structs as JSON, with only what differs from the default, so that
+the same entry always gives the same text.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache, wraps
-from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import MsgspecError, Struct, to_builtins
 from msgspec.json import Decoder, Encoder
@@ -35,12 +33,13 @@ from horae.core.identity import Mark
 from horae.core.ports import DueEntry, Event, LedgerDamagedError, Listed, Process, Run
 from horae.core.project import next_time, unpaused
 from horae.core.receipt import Filed, Reason, Receipt, Status
+from horae.core.stored import compact, micros, moment
 from horae.timing.cron import Cron
 from horae.timing.repeater import RepeaterKind
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 _Read = TypeVar("_Read")
 _UNREADABLE: Final = (
@@ -51,51 +50,7 @@ _UNREADABLE: Final = (
     AttributeError,
     ArithmeticError,
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TINY: Final = timedelta(microseconds=1)
 _HALF: Final = re.compile("[\ud800-\udfff]")
-_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
-
-
-@overload
-def micros(moment: datetime) -> int: ...
-@overload
-def micros(moment: datetime | None) -> int | None: ...
-def micros(moment: datetime | None) -> int | None:
-    return None if moment is None else (moment - _EPOCH) // _TINY
-
-
-@overload
-def moment(number: int) -> datetime: ...
-@overload
-def moment(number: int | None) -> datetime | None: ...
-def moment(number: int | None) -> datetime | None:
-    return None if number is None else _EPOCH + timedelta(microseconds=number)
-
-
-def plain(text: str) -> str:
-    r"""Return a text that any store takes: half a surrogate pair and a null are spelled out.
-
-    >>> plain("Digest \ud800\0")
-    'Digest \\ud800\\x00'
-    """
-    if "\0" in text:
-        text = text.replace("\0", r"\x00")
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-def compact(data: Mapping[str, object]) -> str:
-    return _ENCODER.encode(data) if data else "{}"
-
-
-def compact_words(**words: str) -> str:
-    """Return words as `compact` does, if they are given in the order of their names.
-
-    >>> compact_words(reason="it rains", status="skipped")
-    '{"reason":"it rains","status":"skipped"}'
-    """
-    pairs = [f'"{name}":{encode_basestring_ascii(word)}' for name, word in words.items()]
-    return f"{{{','.join(pairs)}}}"
 
 
 class _EntrySpec(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -159,7 +114,7 @@ def read_rule(text: str) -> Rule:
 
 
 def write_agents(agents: tuple[str, ...]) -> str:
-    return _ENCODER.encode(agents) if agents else "[]"
+    return compact(agents) if agents else "[]"
 
 
 def read_agents(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from horae.cluster.lease import Leader, Membership, NodeDescription
 from horae.core.ports import LedgerError, StaleTermError
-from horae.store.codec import plain
+from horae.core.stored import plain
 from horae.store.ledger import CallQueue, Transaction
 
 if TYPE_CHECKING:

@@ -59,9 +59,10 @@ from horae.core.receipt import (
     is_planned,
     may_become,
 )
+from horae.core.stored import compact, compact_words, micros, moment, plain
 from horae.org.collector import collector_paused
 from horae.store import arming, codec, scanning
-from horae.store.codec import compact, compact_words, filed_of, listed, micros, moment, plain
+from horae.store.codec import filed_of, listed
 from horae.store.sql import by_place, named
 
 if TYPE_CHECKING:
@@ -317,6 +318,17 @@ class Transaction:
 
     def mark_gone(self, number: int, *, now: datetime) -> None:
         self.change("entry.gone", number=number, now=now)
+
+    def scan(self, source: str, scan: Scan, *, now: datetime) -> datetime | None:
+        return scanning.scan(self, source, scan, now=now, revision=None, patience=MISSING)
+
+    def remove_entry(self, was: Listed, *, reason: Reason, now: datetime) -> None:
+        arming.end_rule(self, was, now=now, reason=reason)
+        self.mark_gone(was.number, now=now)
+        facts = {"address": was.mark.address, "title": was.mark.title}
+        self.tell("entry_gone", now=now, entry=was.number, facts=facts)
+
+    spec_of = staticmethod(codec.write_entry)
 
     def remember(self, number: int, memory: str) -> None:
         self.change("entry.remember", number=number, memory=memory)

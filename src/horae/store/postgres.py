@@ -20,7 +20,8 @@ from horae.core.gate import Machine
 from horae.core.ports import Ended, LedgerError, RunEnd
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
-from horae.store.codec import filed_of, plain
+from horae.core.stored import plain
+from horae.store.codec import filed_of
 from horae.store.leases import LeaseOverError, Leases
 from horae.store.ledger import ANYBODY, CallQueue, NodeJoin, SqlLedger, Transaction
 from horae.store.pg_wire import (

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.ports import LedgerError
 from horae.core.secret import FOLDER, WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, kept_in
+from horae.core.stored import compact
 from horae.store import database
-from horae.store.codec import compact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
@@ -16,25 +16,18 @@ from msgspec import structs
 
 from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark
-from horae.core.ports import PATIENCE, Listed
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
+from horae.core.stored import compact, moment, plain
 from horae.sources.triggers.kinds import WebhookKind
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, digest_of, scanned
-from horae.store import scanning
-from horae.store.arming import end_rule
-from horae.store.codec import compact, filed_of, micros, moment, plain, write_entry
-from horae.store.sql import theme
 
 if TYPE_CHECKING:
-    import sqlite3
-
-    from horae.store.ledger import SqlLedger, Transaction
+    from horae.core.ports import LedgerRow, LedgerTransaction, Listed, SourceLedger
 
 T = TypeVar("T")
 
 NAME: Final = "trigger"
-_SQL: Final = theme("trigger")
 _EDITS: Final = {"added": "add", "changed": "change_agent", "removed": "remove_agent"}
 _AGENT: Final = "agent:"
 
@@ -73,7 +66,7 @@ def dispatch_id(trigger: str, key: str) -> str:
 
 
 class TriggerStore:
-    def __init__(self, ledger: SqlLedger, *, term: int = 1) -> None:
+    def __init__(self, ledger: SourceLedger, *, term: int = 1) -> None:
         self._ledger = ledger
         self._term = term
         self._kinds: dict[str, list[Trigger]] = {}  # by type, since the last change
@@ -83,9 +76,9 @@ class TriggerStore:
     async def page(self, *, limit: int, offset: int) -> tuple[list[Trigger], int]:
         """Return some triggers, newest first, and how many there are in all."""
 
-        def look(tx: Transaction) -> tuple[list[Trigger], int]:
-            rows = tx.execute(_SQL["page"], {"limit": limit, "offset": offset})
-            return [_trigger(row) for row in rows], _count(tx, "count")
+        def look(tx: LedgerTransaction) -> tuple[list[Trigger], int]:
+            found = tx.every(_trigger, "trigger.page", limit=limit, offset=offset)
+            return found, _count(tx, "count")
 
         return await self._ledger.read(look)
 
@@ -135,24 +128,21 @@ class TriggerStore:
             **_facts(definition),
             "times": was.times + is_again,
             # Never the same stamp twice, so that two changes in one instant are told apart.
-            "now": max(micros(now), micros(was.updated_at) + 1),
-            "was_updated_at": micros(was.updated_at),
+            "now": max(now, was.updated_at + timedelta(microseconds=1)),
+            "was_updated_at": was.updated_at,
             "was_times": was.times,
             "was_enabled": int(was.definition.is_enabled),
         }
         return await self._put("change", was.id, facts, now=now)
 
     async def remove(self, trigger: str, *, now: datetime) -> bool:
-        def drop(tx: Transaction) -> bool:
-            if not tx.execute(_SQL["remove"], {"id": trigger}).rowcount:
+        def drop(tx: LedgerTransaction) -> bool:
+            if not tx.change("trigger.remove", id=trigger):
                 return False
             was = _entry_of(tx, trigger)
             if was is not None and was.gone_at is None:
                 reason = Reason(ReasonCode.ENTRY_REMOVED, "the trigger was removed")
-                end_rule(tx, was, now=now, reason=reason)
-                tx.mark_gone(was.number, now=now)
-                facts = {"address": was.mark.address, "title": was.mark.title}
-                tx.tell("entry_gone", now=now, entry=was.number, facts=facts)
+                tx.remove_entry(was, reason=reason, now=now)
             return True
 
         return await self._write(drop)
@@ -170,11 +160,11 @@ class TriggerStore:
             "name": f"{_AGENT}{card.name}",
             "spec": compact(_plain({"config": card.config, "file": card.file})),
             "is_enabled": int(card.is_enabled),
-            "now": micros(now),
+            "now": now,
         }
 
-        def put(tx: Transaction) -> bool:
-            is_done = tx.execute(_SQL[_EDITS[what]], facts).rowcount > 0
+        def put(tx: LedgerTransaction) -> bool:
+            is_done = tx.change(f"trigger.{_EDITS[what]}", **facts) > 0
             if is_done:
                 tx.tell("edited", now=now, facts={"agent": card.name, "what": what})
             return is_done
@@ -186,14 +176,14 @@ class TriggerStore:
     ) -> tuple[Filed, bool] | None:
         """Return the receipt of a key, and whether it is new; None: the trigger is not armed."""
 
-        def put(tx: Transaction) -> tuple[Filed, bool] | None:
+        def put(tx: LedgerTransaction) -> tuple[Filed, bool] | None:
             listed = _entry_of(tx, trigger.id)
             if listed is None:
                 return None
             known = tx.receipt_of(listed.number, receipt.key)
             if known is not None:
                 return known, False
-            filed = tx.add(listed.number, [receipt], now=now, parent=None)
+            filed = tx.add(listed.number, [receipt], now=now)
             if not filed:
                 return None
             digest = _carry(tx, filed[0].number, text, now=now)
@@ -206,7 +196,7 @@ class TriggerStore:
     ) -> bool:
         """Give a receipt that has not started another order, and let it wait or hold it."""
 
-        def put(tx: Transaction) -> bool:
+        def put(tx: LedgerTransaction) -> bool:
             filed = tx.receipt(receipt)
             if filed is None or filed.status not in {Status.WAITING, Status.HELD}:
                 return False
@@ -225,19 +215,23 @@ class TriggerStore:
     ) -> tuple[list[tuple[Filed, datetime | None]], int]:
         """Return some receipts, newest first, with their starts, and how many there are in all."""
 
-        def look(tx: Transaction) -> tuple[list[tuple[Filed, datetime | None]], int]:
+        def look(tx: LedgerTransaction) -> tuple[list[tuple[Filed, datetime | None]], int]:
             listed = _entry_of(tx, trigger)
             if listed is None:
                 return [], 0
             asked = {"entry": listed.number, "limit": limit, "offset": offset}
-            rows = tx.execute(_SQL["dispatches"], asked)
-            found = [(filed_of(row), moment(row["started_at"])) for row in rows]
-            return found, _count(tx, "count_dispatches", **asked)
+            starts = tx.every(
+                lambda row: (int(row["number"]), moment(row["started_at"])),
+                "trigger.dispatches",
+                **asked,
+            )
+            found = [(filed, at) for n, at in starts if (filed := tx.receipt(n)) is not None]
+            return found, _count(tx, "count_dispatches", entry=listed.number)
 
         return await self._ledger.read(look)
 
     async def skip(self, receipt: int, *, reason: Reason, now: datetime) -> bool:
-        def end(tx: Transaction) -> bool:
+        def end(tx: LedgerTransaction) -> bool:
             filed = tx.receipt(receipt)
             return filed is not None and tx.finish(filed, Status.SKIPPED, reason=reason, now=now)
 
@@ -251,10 +245,10 @@ class TriggerStore:
         self, query: str, trigger: str, given: Mapping[str, object], *, now: datetime
     ) -> Trigger | None:
         """Change a trigger and arm it as it is then; None: nothing was changed."""
-        facts = {"id": plain(trigger), "now": micros(now), **given}
+        facts = {"id": plain(trigger), "now": now, **given}
 
-        def put(tx: Transaction) -> Trigger | None:
-            if not tx.execute(_SQL[query], facts).rowcount:
+        def put(tx: LedgerTransaction) -> Trigger | None:
+            if not tx.change(f"trigger.{query}", **facts):
                 return None
             if query == "change":
                 tx.tell("edited", now=now, facts={"trigger": facts["name"], "what": "changed"})
@@ -268,30 +262,30 @@ class TriggerStore:
         To return all would undo changes that are made while this scan is on its way.
         """
 
-        def look(tx: Transaction) -> Scan:
-            broken, every = self.broken_files, []
-            for row in tx.execute(_SQL["all"]).fetchall():
+        def look(tx: LedgerTransaction) -> Scan:
+            broken = self.broken_files
+
+            def read(row: LedgerRow) -> tuple[Scanned, bool]:
                 is_broken = broken is None or row["known_file"] in broken  # its file, still
                 known = row["known_broken"] if is_broken else None
-                every.append((_scanned(row, known=known or ""), row))
+                found = _scanned(row, known=known or "")
+                return found, _is_known(tx, found, row)
+
+            every = tx.every(read, "trigger.all")
             if _count(tx, "count_orphans"):  # these are missed
                 return Scan(tuple(found for found, _ in every), broken=broken or {})
-            new = (found for found, row in every if not _is_known(found, row))
+            new = (found for found, is_known in every if not is_known)
             return Scan(tuple(new), standing=("",), broken=broken or {})
 
         return await self._ledger.read(look)
 
-    async def _found(
-        self, query: str, make: Callable[[sqlite3.Row], T], **facts: object
-    ) -> list[T]:
-        return await self._ledger.read(
-            lambda tx: [make(row) for row in tx.execute(_SQL[query], facts)]
-        )
+    async def _found(self, query: str, make: Callable[[LedgerRow], T], **facts: object) -> list[T]:
+        return await self._ledger.read(lambda tx: tx.every(make, f"trigger.{query}", **facts))
 
-    async def _first(self, query: str, make: Callable[[sqlite3.Row], T], **facts: str) -> T | None:
+    async def _first(self, query: str, make: Callable[[LedgerRow], T], **facts: str) -> T | None:
         return next(iter(await self._found(query, make, **facts)), None)
 
-    async def _write(self, work: Callable[[Transaction], T]) -> T:
+    async def _write(self, work: Callable[[LedgerTransaction], T]) -> T:
         """Change definitions; those that are cached are forgotten, before and after."""
         self._kinds.clear()
         try:
@@ -300,19 +294,19 @@ class TriggerStore:
             self._kinds.clear()
 
 
-def _is_known(found: Scanned, row: sqlite3.Row) -> bool:
+def _is_known(tx: LedgerTransaction, found: Scanned, row: LedgerRow) -> bool:
     mark, item = found.mark, found.item
     known = {"title": mark.title, "rule": mark.rule, "body": mark.body}
     if isinstance(item, Unarmed):
         known |= {"unarmed": item.reason}
     else:
-        known |= {"digest": item.digest, "spec": write_entry(item)}
+        known |= {"digest": item.digest, "spec": tx.spec_of(item)}
     is_same = all(row[f"known_{name}"] == plain(value) for name, value in known.items())
     is_as_broken = found.broken == (row["known_broken"] or "")
     return is_same and is_as_broken and row["missing_at"] is None
 
 
-def _scanned(row: sqlite3.Row, *, known: str = "") -> Scanned:
+def _scanned(row: LedgerRow, *, known: str = "") -> Scanned:
     """Return a row as an entry; one that cannot be understood says so and stops no other."""
     try:
         return scanned(_trigger(row))._replace(broken=known)
@@ -323,42 +317,42 @@ def _scanned(row: sqlite3.Row, *, known: str = "") -> Scanned:
         return Scanned(Mark(address, name, "", ""), item)
 
 
-def _arm(tx: Transaction, trigger: str, *, now: datetime) -> Trigger:
-    row = tx.execute(_SQL["one"], {"id": trigger}).fetchone()
-    scan = Scan((_scanned(row),), standing=("",))  # no other trigger is looked at
-    scanning.scan(tx, NAME, scan, now=now, revision=None, patience=PATIENCE)
-    return _trigger(row)
+def _arm(tx: LedgerTransaction, trigger: str, *, now: datetime) -> Trigger:
+    armed = tx.one(lambda row: (_trigger(row), _scanned(row)), "trigger.one", id=trigger)
+    assert armed is not None, "it was just written"
+    tx.scan(NAME, Scan((armed[1],), standing=("",)), now=now)  # no other trigger is looked at
+    return armed[0]
 
 
-def _carry(tx: Transaction, receipt: int, text: str, *, now: datetime) -> str:
+def _carry(tx: LedgerTransaction, receipt: int, text: str, *, now: datetime) -> str:
     digest = digest_of(text)
     tx.keep_text(digest, text, now=now)
-    tx.execute(_SQL["carry"], {"number": receipt, "digest": digest})
+    tx.change("trigger.carry", number=receipt, digest=digest)
     return digest
 
 
-def _entry_of(tx: Transaction, trigger: str) -> Listed | None:
+def _entry_of(tx: LedgerTransaction, trigger: str) -> Listed | None:
     rows = tx.rows_at(NAME, [f"trigger:{plain(trigger)}"])
     return tx.entry(rows[0]["number"]) if rows else None
 
 
-def _count(tx: Transaction, query: str, **facts: int) -> int:
-    return int(tx.execute(_SQL[query], facts).fetchone()[0])
+def _count(tx: LedgerTransaction, query: str, **facts: int) -> int:
+    return tx.one(lambda row: int(row[0]), f"trigger.{query}", **facts) or 0
 
 
-def _trigger(row: sqlite3.Row) -> Trigger:
+def _trigger(row: LedgerRow) -> Trigger:
     data = json.loads(row["spec"])
     definition = TriggerDefinition.of(row["name"], data, is_enabled=bool(row["is_enabled"]))
     return Trigger(row["id"], definition, row["enabled_times"], **_stamps(row))
 
 
-def _card(row: sqlite3.Row) -> AgentCard:
+def _card(row: LedgerRow) -> AgentCard:
     data, name = json.loads(row["spec"]), row["name"].removeprefix(_AGENT)
     is_enabled = bool(row["is_enabled"])
     return AgentCard(name, data["config"], is_enabled, file=data["file"], **_stamps(row))
 
 
-def _stamps(row: sqlite3.Row) -> dict[str, datetime]:
+def _stamps(row: LedgerRow) -> dict[str, datetime]:
     return {name: moment(int(row[name])) for name in ("created_at", "updated_at")}
 
 
