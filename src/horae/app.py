@@ -426,11 +426,7 @@ def _sources(
 
 
 def _runners(
-    context: Context,
-    host: Host,
-    workflows: WorkflowRunner,
-    prompts: PromptRunner,
-    crew: _CrewParts,
+    context: Context, host: Host, workflows: WorkflowRunner, prompts: PromptRunner, crew: _CrewParts
 ) -> Runners:
     text = context.ledger.text
     commands = CommandRunner(host.processes, host.place)

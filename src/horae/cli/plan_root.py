@@ -20,7 +20,7 @@ from horae.cli.output import Output, echo
 from horae.cli.sources import PlanText, Sources, plan_root
 from horae.config import Config, known_names, load
 from horae.core import clock, entry as rules, explain, guarded, ports, project, text, views
-from horae.core.entry import Entry, Origin, Pause, Task, Unarmed
+from horae.core.entry import Entry, Origin, Pause, PlanTask, Unarmed
 from horae.errors import Exit, HoraeError
 from horae.files.read import PlanFileError
 from horae.sources.plans.arming import entries_of, scan_plan, tasks_of, unfired
@@ -59,7 +59,7 @@ class PlanView:
         self._paths, self._output, self._when, self._knows = paths, output, when, knows
         self._roots = {os.path.abspath(each): each for each in roots_of(paths)}
         self._known: dict[str, KnownEntries | None] = {}
-        self._tasks: list[Task] = []  # of boards, that wait for a time
+        self._tasks: list[PlanTask] = []  # of boards, that wait for a time
         self._beside_code = self.ledger_code = int(Exit.OK)
 
     @property
@@ -69,7 +69,7 @@ class PlanView:
     def entries(self) -> Iterator[Entry]:
         return (item for item in self.items(with_tasks=False) if isinstance(item, Entry))
 
-    def items(self, *, with_tasks: bool = True) -> Iterator[Entry | Task | Unarmed]:
+    def items(self, *, with_tasks: bool = True) -> Iterator[Entry | PlanTask | Unarmed]:
         for each in self.sources:
             yield from self.plan_items(each)
             if with_tasks:

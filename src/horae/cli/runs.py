@@ -22,6 +22,7 @@ from horae.cli import client, connection, options
 from horae.cli.connection import Place, read
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.core import actor, clock, prompt, views
+from horae.core.ports import RunPlace
 from horae.core.receipt import FINAL, HELD_BACK, OPEN, Filed, ReasonCode, Status, is_planned
 from horae.core.service import Service
 from horae.core.text import moment_text
@@ -223,10 +224,9 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
     screen = RunScreen(Output(Form.TABLE), raw=raw)
     if far is None or not far.answers():
         from horae.process.processes import LOG_NAME
-        from horae.process.run_settings import RunSettings
 
-        settings = RunSettings(place.directory, place.directory, {}, timedelta(0))
-        path = settings.directory_of(found.run) / LOG_NAME
+        at_home = RunPlace(place.directory, place.directory, {}, timedelta(0))
+        path = at_home.directory_of(found.run) / LOG_NAME
         at, last, is_going = 0, tail, True
         while is_going:
             is_going = follow and _goes_on(place, number)

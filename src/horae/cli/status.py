@@ -21,7 +21,7 @@ from horae.cli.options import option
 from horae.cli.output import Output, echo, print_answer, print_rows, print_table, safe
 from horae.config import untrusted
 from horae.core import clock, decide, explain, ports, views
-from horae.core.entry import Entry, Task
+from horae.core.entry import Entry, PlanTask
 from horae.core.explain import length_text
 from horae.core.receipt import FINAL, Reason, Status
 from horae.core.service import Service
@@ -370,7 +370,7 @@ def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRo
     from horae.cli.plan_root import PlanView, When, WrittenEntry
 
     for item in PlanView((place.root,), output, When(now, place.zone.key)).items(with_tasks=False):
-        assert not isinstance(item, Task), "without tasks"
+        assert not isinstance(item, PlanTask), "without tasks"
         zone_name = item.zone if isinstance(item, Entry) else place.zone.key
         each = WrittenEntry(item, zone_name, now)
         state = EntryState.NEW if isinstance(item, Entry) else EntryState.UNARMED

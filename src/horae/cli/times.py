@@ -20,7 +20,7 @@ from horae.cli.output import Form, Output, echo, form_options, print_answer, pri
 from horae.cli.plan_root import PlanView, When
 from horae.core import entry as rules
 from horae.core.due import due as due_lines
-from horae.core.entry import AfterRule, Entry, OnDemandRule, Task, Unarmed
+from horae.core.entry import AfterRule, Entry, OnDemandRule, PlanTask, Unarmed
 from horae.core.explain import entry_policy_words, stamp
 from horae.core.project import Moment, project, seams
 from horae.core.text import clock_text, moment_text, no_time_left, pause_words, wall_text, words
@@ -211,7 +211,7 @@ def _show_agenda(paths: Sequence[str], when: When, *, days: int, output: Output)
     for item in view.items():
         if isinstance(item, Entry):
             lines += _fire_lines(item, when, end, is_guess=view.is_guess(item))
-        elif isinstance(item, Task):
+        elif isinstance(item, PlanTask):
             origin = item.origin
             for what, at in (("scheduled", item.scheduled), ("deadline", item.deadline)):
                 if at is not None and when.now < at <= end:

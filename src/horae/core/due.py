@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from horae.core.entry import AfterRule, Entry, OnceRule, OnDemandRule, Origin, Task, Unarmed
+from horae.core.entry import AfterRule, Entry, OnceRule, OnDemandRule, Origin, PlanTask, Unarmed
 from horae.core.project import decided, next_moment, project
 from horae.core.text import pause_words
 
@@ -35,7 +35,7 @@ class DueLine:
 
 
 def due(
-    items: Iterable[Entry | Task | Unarmed], *, now: datetime, horizon: timedelta = HORIZON
+    items: Iterable[Entry | PlanTask | Unarmed], *, now: datetime, horizon: timedelta = HORIZON
 ) -> list[DueLine]:
     """Return what is overdue, due, upcoming and not armed, in that order, by time.
 
@@ -55,23 +55,23 @@ def due(
 
 
 def _line(
-    item: Entry | Task | Unarmed, standing: DueStatus, at: datetime | None, reason: str
+    item: Entry | PlanTask | Unarmed, standing: DueStatus, at: datetime | None, reason: str
 ) -> DueLine:
     return DueLine(standing, item.title, item.origin, at, reason)
 
 
-def _lines(item: Entry | Task | Unarmed, now: datetime, end: datetime) -> Iterator[DueLine]:
+def _lines(item: Entry | PlanTask | Unarmed, now: datetime, end: datetime) -> Iterator[DueLine]:
     match item:
         case Unarmed() if not item.is_hidden:
             yield _line(item, DueStatus.UNARMED, None, item.reason)
         # A deadline says more than a start.
-        case Task(deadline=datetime() as at) if at < now:
+        case PlanTask(deadline=datetime() as at) if at < now:
             yield _line(item, DueStatus.OVERDUE, at, "the DEADLINE is past")
-        case Task(scheduled=datetime() as at) if at <= now:
+        case PlanTask(scheduled=datetime() as at) if at <= now:
             yield _line(item, DueStatus.DUE, at, "the SCHEDULED time was reached")
-        case Task(scheduled=datetime() as at) if at <= end:
+        case PlanTask(scheduled=datetime() as at) if at <= end:
             yield _line(item, DueStatus.UPCOMING, at, "SCHEDULED")
-        case Task(deadline=datetime() as at) if at <= end:
+        case PlanTask(deadline=datetime() as at) if at <= end:
             yield _line(item, DueStatus.UPCOMING, at, "DEADLINE")
         case Entry():
             yield from _entry_lines(item, now, end)

@@ -422,7 +422,7 @@ class Entry(Struct, frozen=True, gc=False):
     pause: Pause | None = None
 
 
-class Task(Struct, frozen=True, gc=False):
+class PlanTask(Struct, frozen=True, gc=False):
     """An open headline with a date that fires nothing."""
 
     origin: Origin

@@ -318,7 +318,7 @@ class Launch:
                 found, is_last = replace(found, reason=Reason(ReasonCode.GAVE_UP, words)), True
         await self._write_end(run, found, is_last=is_last)
 
-    def _stamp(self) -> _Stamp:
+    def _stamp(self) -> _WriteStamp:
         return {"now": self.clock.now(), "term": self.term}
 
 
@@ -370,7 +370,7 @@ class _WriteBatch(Generic[T, R]):
             self._is_served = False
 
 
-class _Stamp(TypedDict):
+class _WriteStamp(TypedDict):
     now: datetime
     term: int
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from horae.files.read import Content, StrPath
 
 _SECOND: Final = 10**9  # in the unit of stamps
-Stamp: TypeAlias = "tuple[int, ...]"
+FileStamp: TypeAlias = "tuple[int, ...]"
 
 
 @dataclass
@@ -149,6 +149,6 @@ class _UnderstandError(Exception):
         super().__init__(str(cause))
 
 
-def _stamp(path: str) -> Stamp:
+def _stamp(path: str) -> FileStamp:
     with told(path):
         return stamp_of(os.lstat(path))

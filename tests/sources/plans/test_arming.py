@@ -14,11 +14,11 @@ from horae.core.entry import (
     OnceRule,
     OnDemandRule,
     Overlap,
+    PlanTask,
     Policy,
     PolicyError,
     RepeaterRule,
     Retry,
-    Task,
     Unarmed,
     Work,
     cron_rule,
@@ -696,7 +696,7 @@ def test_open_headlines_with_a_date_are_tasks_and_workflows_are_not() -> None:
     )
     found = list(tasks_of(read(text), file="plan.org", zone_name="UTC"))
     assert [(task.title, task.origin.line) for task in found] == [("Call", 1), ("Tax", 5)]
-    assert found[0] == Task(found[0].origin, "Call", at("2026-06-06T09:00Z"), None)
+    assert found[0] == PlanTask(found[0].origin, "Call", at("2026-06-06T09:00Z"), None)
     assert found[1].deadline == at("2026-07-01T00:00Z")
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.cli import output as out
-from horae.cli.agents import Everybody, KnownAgent
 from horae.cli.options import data_option, root_option
+from horae.cli.trigger_access import Everybody, KnownAgent
 from horae.config import load, secrets_of
 from horae.core.agent import AgentNotFoundError
 from horae.core.receipt import ReasonCode, Status

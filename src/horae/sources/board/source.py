@@ -139,13 +139,13 @@ class Hours(NamedTuple):
     """The entries of a board, gates that fire nothing, and what cannot be read."""
 
     items: tuple[Entry | Unarmed, ...]
-    gates: tuple[core.Task, ...]
+    gates: tuple[core.PlanTask, ...]
     problems: tuple[HoraeError, ...]
 
 
 def hours_of(board: Board, *, now: datetime) -> Hours:
     """Return what of a board has a time; a gate or net at a trigger to come is left out."""
-    gates: list[core.Task] = []
+    gates: list[core.PlanTask] = []
 
     def understand(content: Content, file: str) -> tuple[Scanned, ...]:
         task = card_of(content).task
@@ -157,7 +157,9 @@ def hours_of(board: Board, *, now: datetime) -> Hours:
                 is_told = False
             if not is_told:
                 line = task.fields.places["scheduled_for"].line
-                gates.append(core.Task(Origin(file, line), task.title, at.astimezone(UTC), None))
+                gates.append(
+                    core.PlanTask(Origin(file, line), task.title, at.astimezone(UTC), None)
+                )
         return tuple(_recurring(task, content, file, now))
 
     scan = board.cache(understand, "").look({})

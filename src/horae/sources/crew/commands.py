@@ -68,7 +68,7 @@ def tick_now(name: str, place: Place, screen: RunScreen, *, note: str) -> int:
     except HoraeError as error:
         if error.code != EntryNotFoundError.code:
             raise
-        from horae.cli.agents import Everybody
+        from horae.cli.trigger_access import Everybody
 
         # Raises an error unless there is such an agent.
         Everybody(place.root, str(place.directory), Output(Form.TABLE)).get(name)

@@ -145,7 +145,7 @@ def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
     return [item for item in found if isinstance(item, Entry)]
 
 
-def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[core.Task]:
+def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[core.PlanTask]:
     """Yield the open headlines with a date that nothing fires and nothing hides."""
     place = zone(zone_name)
     hidden: int | None = None  # the level of what is commented out or archived
@@ -162,7 +162,7 @@ def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[core.Task]:
                 scheduled = instant(parse_at(stamp.at).start, place)
         deadline = end_of(headline.deadline, zone=place)
         if scheduled or deadline:
-            yield core.Task(Origin(file, at.line), headline.title, scheduled, deadline)
+            yield core.PlanTask(Origin(file, at.line), headline.title, scheduled, deadline)
 
 
 def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarmed]:
