@@ -38,8 +38,9 @@ from horae.timing.cron import Cron
 from horae.timing.repeater import RepeaterKind
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
+
+    from horae.core.ports import LedgerRow
 
 _Read = TypeVar("_Read")
 _UNREADABLE: Final = (
@@ -129,12 +130,12 @@ def clock_of(entry: Entry) -> tuple[object, ...]:
 # Rows
 
 
-def _read(kind: str) -> Callable[[Callable[[sqlite3.Row], _Read]], Callable[[sqlite3.Row], _Read]]:
+def _read(kind: str) -> Callable[[Callable[[LedgerRow], _Read]], Callable[[LedgerRow], _Read]]:
     """Let a function that reads rows of a kind say which row it is that cannot be read."""
 
-    def reading(read: Callable[[sqlite3.Row], _Read]) -> Callable[[sqlite3.Row], _Read]:
+    def reading(read: Callable[[LedgerRow], _Read]) -> Callable[[LedgerRow], _Read]:
         @wraps(read)
-        def told(row: sqlite3.Row) -> _Read:
+        def told(row: LedgerRow) -> _Read:
             try:
                 return read(row)
             except _UNREADABLE as error:
@@ -148,7 +149,7 @@ def _read(kind: str) -> Callable[[Callable[[sqlite3.Row], _Read]], Callable[[sql
 
 
 @_read("entry")
-def listed(row: sqlite3.Row) -> Listed:
+def listed(row: LedgerRow) -> Listed:
     paused_at = moment(row["paused_at"])
     until, note, by = moment(row["paused_until"]), row["pause_note"], row["paused_by"]
     pause = paused_at and Pause(paused_at, until, note, by or "")
@@ -174,11 +175,11 @@ def listed(row: sqlite3.Row) -> Listed:
     )
 
 
-def mark_of(row: sqlite3.Row) -> Mark:
+def mark_of(row: LedgerRow) -> Mark:
     return Mark(row["address"], row["title"], row["rule"], row["body"])
 
 
-def item_of(row: sqlite3.Row) -> Entry | Unarmed:
+def item_of(row: LedgerRow) -> Entry | Unarmed:
     if row["spec"] is None:
         origin = Origin(row["file"], row["line"])
         return Unarmed(row["address"], origin, row["title"], row["unarmed"])
@@ -186,7 +187,7 @@ def item_of(row: sqlite3.Row) -> Entry | Unarmed:
 
 
 @_read("entry")
-def entry_of(row: sqlite3.Row) -> Entry:
+def entry_of(row: LedgerRow) -> Entry:
     spec = _SPECS.decode(row["spec"])
     rule = spec.rule
     if isinstance(rule, CadenceRule):
@@ -208,11 +209,11 @@ def entry_of(row: sqlite3.Row) -> Entry:
     )
 
 
-def _counts(row: sqlite3.Row) -> tuple[int, int, int]:
+def _counts(row: LedgerRow) -> tuple[int, int, int]:
     return row["ticks"], row["streak"], row["failures"]
 
 
-def numbered(entry: Entry, row: sqlite3.Row) -> Entry:
+def numbered(entry: Entry, row: LedgerRow) -> Entry:
     rule = entry.rule
     if isinstance(rule, CadenceRule):
         rule = CadenceRule(rule.base, rule.first_at, *_counts(row))
@@ -252,12 +253,12 @@ def counts_from_end(rule: Rule) -> bool:
     return False
 
 
-def due_of(row: sqlite3.Row) -> DueEntry:
+def due_of(row: LedgerRow) -> DueEntry:
     return DueEntry(entry_of(row), bool(row["is_busy"]))
 
 
 @_read("receipt")
-def filed_of(row: sqlite3.Row) -> Filed:
+def filed_of(row: LedgerRow) -> Filed:
     receipt = Receipt(
         row["key"],
         Status(row["status"]),
@@ -292,7 +293,7 @@ def filed_of(row: sqlite3.Row) -> Filed:
 
 
 @_read("run")
-def run_of(row: sqlite3.Row) -> Run:
+def run_of(row: LedgerRow) -> Run:
     outcome = row["outcome"]
     return Run(
         row["number"],
@@ -310,7 +311,7 @@ def run_of(row: sqlite3.Row) -> Run:
 
 
 @_read("event")
-def event_of(row: sqlite3.Row) -> Event:
+def event_of(row: LedgerRow) -> Event:
     return Event(
         row["number"],
         moment(int(row["at"])),

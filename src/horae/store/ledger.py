@@ -329,6 +329,7 @@ class Transaction:
         self.tell("entry_gone", now=now, entry=was.number, facts=facts)
 
     spec_of = staticmethod(codec.write_entry)
+    receipt_in = staticmethod(filed_of)
 
     def remember(self, number: int, memory: str) -> None:
         self.change("entry.remember", number=number, memory=memory)

@@ -250,10 +250,7 @@ class _Taking:
                 self.tx.change("entry.miss", number=row["number"], now=since)
             return since + patience
         was = listed(row)
-        end_rule(self.tx, was, now=self.now, reason=_unarmed(GONE))
-        self.tx.mark_gone(was.number, now=self.now)
-        facts = {"address": was.mark.address, "title": was.mark.title}
-        self.tx.tell("entry_gone", now=self.now, entry=was.number, facts=facts)
+        self.tx.remove_entry(was, reason=_unarmed(GONE), now=self.now)
         return None
 
     def break_with_file(self, row: sqlite3.Row, why: str) -> None:

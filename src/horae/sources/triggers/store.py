@@ -220,12 +220,11 @@ class TriggerStore:
             if listed is None:
                 return [], 0
             asked = {"entry": listed.number, "limit": limit, "offset": offset}
-            starts = tx.every(
-                lambda row: (int(row["number"]), moment(row["started_at"])),
-                "trigger.dispatches",
-                **asked,
-            )
-            found = [(filed, at) for n, at in starts if (filed := tx.receipt(n)) is not None]
+
+            def read(row: LedgerRow) -> tuple[Filed, datetime | None]:
+                return tx.receipt_in(row), moment(row["started_at"])
+
+            found = tx.every(read, "trigger.dispatches", **asked)
             return found, _count(tx, "count_dispatches", entry=listed.number)
 
         return await self._ledger.read(look)

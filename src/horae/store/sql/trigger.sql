@@ -82,8 +82,8 @@ DELETE FROM trigger WHERE name = :name;
 
 -- name: dispatches
 -- The receipts of an entry, newest first, each with the start of its first run.
-SELECT number, (SELECT min(started_at) FROM run WHERE run.receipt = receipt.number) AS started_at
-FROM receipt WHERE entry = :entry ORDER BY number DESC LIMIT :limit OFFSET :offset;
+SELECT filed.*, (SELECT min(started_at) FROM run WHERE run.receipt = filed.number) AS started_at
+FROM filed WHERE entry = :entry ORDER BY number DESC LIMIT :limit OFFSET :offset;
 
 -- name: count_dispatches
 -- How many receipts an entry has.
