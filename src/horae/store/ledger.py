@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
+from itertools import chain
 from threading import Lock
 from typing import (
     TYPE_CHECKING,
@@ -88,6 +89,7 @@ _Answer: TypeAlias = "Coroutine[Any, Any, T]"
 
 ANYBODY: Final = 0  # the term of what a person asks for, whoever decides
 _LONG: Final = 1000  # a scan of more entries is committed alone
+_TOGETHER: Final = 250  # rows in one statement
 _MOST_CALLS: Final = 256  # in one commit: the first is not to wait for an endless line
 
 _TICK: Final = "tick:"
@@ -161,12 +163,11 @@ class Transaction:
         """Do a query for each of some rows that have the same names in the same order."""
         many = self.sql.get(f"{query}_many")
         if many is not None and len(rows) > 1:
-            values = {"rows": json.dumps(rows, default=bytes.hex)}
+            values = {"rows": json.dumps(rows, default=bytearray.hex)}
             return max(0, self.execute(many, values).rowcount)
         text = self.sql[query]
         if len(rows) > 1 and isinstance(self.connection, sqlite3.Connection):
-            placed = by_place(text, tuple(rows[0]))
-            return self.connection.executemany(placed, [(*row.values(),) for row in rows]).rowcount
+            return _change_rows(self.connection, text, rows)
         return sum(max(0, self.execute(text, row).rowcount) for row in rows)
 
     def term(self) -> int:
@@ -785,6 +786,29 @@ class Transaction:
         return {values["number"] for values in waiting}
 
 
+def _change_rows(connection: sqlite3.Connection, query: str, rows: Sequence[dict[str, Any]]) -> int:
+    # A None takes ten times as long to bind as a number, so that a column of them is not bound.
+    nulls = frozenset(
+        name
+        for name, value in rows[0].items()
+        if value is None and all(row[name] is None for row in rows)
+    )
+    one = by_place(query, nulls)
+    values = [[row[name] for name in one.names] for row in rows]
+    count, together = 0, 0
+    if query.endswith(")") and "VALUES (" in query and len(rows) >= _TOGETHER:
+        # A statement opens each index of its table once, however many rows it has.
+        together = len(rows) - len(rows) % _TOGETHER
+        several = [
+            [*chain.from_iterable(values[first : first + _TOGETHER])]
+            for first in range(0, together, _TOGETHER)
+        ]
+        count = connection.executemany(by_place(query, nulls, _TOGETHER).text, several).rowcount
+    if together < len(rows):
+        count += connection.executemany(one.text, values[together:]).rowcount
+    return count
+
+
 def _written(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if type(value) is datetime:
@@ -917,9 +941,10 @@ def _text(body: bytes) -> str:
     return bytes(body).decode("utf-8", "surrogatepass")
 
 
-def _bytes(text: str) -> bytes:
+def _bytes(text: str) -> bytearray:
     """Return a text as it is kept: it may hold what no column of text takes."""
-    return text.encode("utf-8", "surrogatepass")
+    # Not bytes: to those the module for SQLite first looks for an adapter.
+    return bytearray(text, "utf-8", "surrogatepass")
 
 
 # The port: each call of it is work in a transaction, in the thread that owns the connection

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, NamedTuple
 
 _THEMES: Final = (
     "access", "entry", "event", "prune", "receipt", "run", "session", "several", "term", "text",
@@ -54,14 +54,26 @@ def named(dialect: str) -> dict[str, str]:
     return {f"{name}.{word}": text for name, at in places for word, text in theme(at).items()}
 
 
-@cache
-def by_place(query: str, names: tuple[str, ...]) -> str:
-    """Return a query whose values come in the order of their names: SQLite takes them sooner.
+class PlacedQuery(NamedTuple):
+    """A query whose values come in order: SQLite takes them sooner than by name."""
 
-    >>> by_place("UPDATE bed SET water = :water WHERE number = :number", ("number", "water"))
-    'UPDATE bed SET water = ?2 WHERE number = ?1'
+    text: str
+    names: tuple[str, ...]  # of the values, for each of its rows
+
+
+@cache
+def by_place(query: str, nulls: frozenset[str] = frozenset(), rows: int = 1) -> PlacedQuery:
+    """Return a query with places for its values, of which some are NULL; an INSERT of several rows.
+
+    >>> by_place("UPDATE bed SET water = :water WHERE number = :number")
+    PlacedQuery(text='UPDATE bed SET water = ? WHERE number = ?', names=('water', 'number'))
+    >>> by_place("INSERT INTO bed VALUES (:number, :water)", frozenset({"water"}), rows=2).text
+    'INSERT INTO bed VALUES (?, NULL), (?, NULL)'
     """
-    return _VALUE.sub(lambda found: f"?{names.index(found[1]) + 1}", query)
+    names = tuple(name for name in _VALUE.findall(query) if name not in nulls)
+    placed = _VALUE.sub(lambda found: "NULL" if found[1] in nulls else "?", query)
+    head, values, row = placed.rpartition("VALUES ")
+    return PlacedQuery(f"{head}{values}{', '.join([row] * rows)}", names)
 
 
 @cache
