@@ -255,16 +255,12 @@ class Transaction:
         wanted = json.dumps(list(addresses))
         return self.rows("entry.at_addresses", source=source, addresses=wanted) if addresses else []
 
-    def insert_entries(
-        self, rows: Sequence[dict[str, Any]], texts: Mapping[str, str], *, now: datetime
-    ) -> None:
-        """Give new entries their numbers, keep what they run, and tell of them."""
+    def insert_entries(self, rows: Sequence[dict[str, Any]], *, now: datetime) -> None:
+        """Give new entries their numbers, and tell of them."""
         at, first = micros(now), self._numbers("entry", len(rows))
         for number, row in enumerate(rows, start=first):
             row["number"], row["now"] = number, at
         self.change_all("entry.insert", rows)
-        bodies = [{"digest": each, "body": _bytes(texts[each]), "now": at} for each in texts]
-        self.change_all("text.keep", bodies)
         self.change("event.insert_new", first=first, last=first + len(rows) - 1, actor=self.actor)
 
     def update_entry(self, number: int, facts: Mapping[str, object], entry: Entry | None) -> None:
@@ -631,8 +627,11 @@ class Transaction:
     def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
         return self.every(codec.event_of, "event.after", number=number, limit=limit)
 
-    def keep_text(self, digest: str, text: str, *, now: datetime) -> None:
-        self.change("text.keep", digest=digest, body=_bytes(text), now=now)
+    def keep_texts(self, texts: Iterable[tuple[str, str]], *, now: datetime) -> None:
+        """Keep texts by their digests."""
+        at = micros(now)
+        rows = [{"digest": digest, "body": _bytes(text), "now": at} for digest, text in texts]
+        self.change_all("text.keep", rows)
 
     def text(self, digest: str) -> str | None:
         return self.one(lambda row: _text(row[0]), "text.one", digest=digest)
@@ -788,25 +787,21 @@ class Transaction:
 
 def _change_rows(connection: sqlite3.Connection, query: str, rows: Sequence[dict[str, Any]]) -> int:
     # A None takes ten times as long to bind as a number, so that a column of them is not bound.
-    nulls = frozenset(
-        name
-        for name, value in rows[0].items()
-        if value is None and all(row[name] is None for row in rows)
+    nulls = frozenset(name for name in rows[0] if all(row[name] is None for row in rows))
+    names = by_place(query, nulls).names
+    values = [[row[name] for name in names] for row in rows]
+    # A statement opens each index of its table once, however many rows it has.
+    is_row = query.endswith(")") and "VALUES (" in query
+    apart = len(rows) - len(rows) % _TOGETHER if is_row else 0
+    together = [
+        [*chain.from_iterable(values[first : first + _TOGETHER])]
+        for first in range(0, apart, _TOGETHER)
+    ]
+    return sum(
+        connection.executemany(by_place(query, nulls, count).text, some).rowcount
+        for count, some in ((_TOGETHER, together), (1, values[apart:]))
+        if some
     )
-    one = by_place(query, nulls)
-    values = [[row[name] for name in one.names] for row in rows]
-    count, together = 0, 0
-    if query.endswith(")") and "VALUES (" in query and len(rows) >= _TOGETHER:
-        # A statement opens each index of its table once, however many rows it has.
-        together = len(rows) - len(rows) % _TOGETHER
-        several = [
-            [*chain.from_iterable(values[first : first + _TOGETHER])]
-            for first in range(0, together, _TOGETHER)
-        ]
-        count = connection.executemany(by_place(query, nulls, _TOGETHER).text, several).rowcount
-    if together < len(rows):
-        count += connection.executemany(one.text, values[together:]).rowcount
-    return count
 
 
 def _written(values: dict[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def scan(
         else:
             taking.stay(rows[number], each, commit)
     taking.write()
+    taking.write_texts()
     for row in tx.rows_in(source, [plain(file) for file in scan.broken]):
         taking.break_with_file(row, plain(scan.broken[row["file"]]))
     if revision is not None and revision.files is not None:
@@ -176,15 +177,17 @@ class _Taking:
     source: str
     now: datetime
     new: list[dict[str, Any]] = field(default_factory=list)
-    texts: dict[str, str] = field(default_factory=dict)  # of what is new, by digest
+    texts: dict[str, str] = field(default_factory=dict)  # of what is new or changed, by digest
 
     def add(self, found: _ScannedEntry, commit: str | None) -> None:
         item, now = found.item, self.now
         row = _facts(found, commit)
-        row |= {"source": self.source, "accounted_to": micros(now), "ended_at": None}
-        row |= {"next_at": None, "ticks": 0, "streak": 0, "failures": 0}
+        row["source"] = self.source
+        row["ticks"] = row["streak"] = row["failures"] = 0
         self.new.append(row)
-        if isinstance(item, Entry):
+        if not isinstance(item, Entry):
+            row["accounted_to"], row["ended_at"], row["next_at"] = micros(now), None, None
+        else:
             entry, rule = item, item.rule
             if item.accounted_to is not None or item.ended_at is not None:
                 entry = replace(item, accounted_to=None, ended_at=None)
@@ -205,8 +208,14 @@ class _Taking:
 
     def write(self) -> None:
         if self.new:
-            self.tx.insert_entries(self.new, self.texts, now=self.now)
-            self.new, self.texts = [], {}
+            self.tx.insert_entries(self.new, now=self.now)
+            self.new = []
+
+    def write_texts(self) -> None:
+        # In the order of their digests: each page of their index is written once, however large.
+        texts = sorted(self.texts.items())
+        for first in range(0, len(texts), _AT_ONCE):
+            self.tx.keep_texts(texts[first : first + _AT_ONCE], now=self.now)
 
     def stay(self, row: sqlite3.Row, found: _ScannedEntry, commit: str | None) -> None:
         tx, now, mark, item = self.tx, self.now, found.mark, found.item
@@ -224,7 +233,7 @@ class _Taking:
         # One that is back may have outlived its text.
         is_other = row["digest"] != facts["digest"] or row["gone_at"] is not None
         if entry is not None and entry.digest and is_other:
-            tx.keep_text(entry.digest, found.text, now=now)
+            self.texts[entry.digest] = found.text
         tx.update_entry(row["number"], facts, entry)
         was = listed(row)
         names = ("address", "title", "rule")

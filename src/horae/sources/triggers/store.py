@@ -325,7 +325,7 @@ def _arm(tx: LedgerTransaction, trigger: str, *, now: datetime) -> Trigger:
 
 def _carry(tx: LedgerTransaction, receipt: int, text: str, *, now: datetime) -> str:
     digest = digest_of(text)
-    tx.keep_text(digest, text, now=now)
+    tx.keep_texts([(digest, text)], now=now)
     tx.change("trigger.carry", number=receipt, digest=digest)
     return digest
 
