@@ -307,6 +307,8 @@ class CronRule(_TaggedRule, frozen=True, tag="cron"):
 
 def cron_rule(text: str, *, zone_name: str) -> CronRule:
     """Return the rule of one expression, or of several divided by `;`."""
+    if ";" not in text:
+        return CronRule((Cron(text.strip(), zone=zone_name),))
     parts = text.split(";")
     if len(parts) > _MOST_EXPRESSIONS:
         reason = f"has {len(parts)} expressions; the limit is {_MOST_EXPRESSIONS}"

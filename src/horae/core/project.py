@@ -110,6 +110,9 @@ def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
 
 
 def _after_of_cron(crons: tuple[Cron, ...], after: datetime) -> datetime | None:
+    if len(crons) == 1:  # as most rules have
+        at = crons[0].next(after)
+        return None if at is None else _in_utc(at)
     found = [at.astimezone(UTC) for cron in crons if (at := cron.next(after)) is not None]
     return min(found, default=None)
 

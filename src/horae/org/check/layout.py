@@ -176,8 +176,11 @@ def _open_block(headline: Headline) -> Iterator[SectionFinding]:
 
 def unread(headline: Headline) -> SectionFinding | None:
     """Return why the planning line or the drawer of a headline is not read, if one is not."""
-    is_planned = headline.planning or not _PLANNING_ANY.match(headline.text, headline.below)
-    if is_planned and (headline.drawer or not _DRAWER.search(headline.text)):
+    text, below = headline.text, headline.below
+    if text.find(":", below) < 0:
+        return None
+    is_planned = headline.planning or not _PLANNING_ANY.match(text, below)
+    if is_planned and (headline.drawer or not _DRAWER.search(text)):
         return None  # so nearly all of them cost little
     for check in (_planning_line, _property_drawer):
         for found in check(headline):

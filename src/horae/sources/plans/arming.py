@@ -71,10 +71,8 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
         while over < len(headlines) and headlines[over].level > headline.level:
             over += 1
         text = "".join([each.text for each in headlines[index:over]])
-        address, place = (
-            _address(plan, path, file, names, lost),
-            headline.props.get("TZ", zone_name),
-        )
+        address = _address(plan, path, file, names, lost)
+        place = headline.props.get("TZ", zone_name)
         armed, broken = _armed(plan, path, place, lost)
         if isinstance(armed, str):
             item = Unarmed(address, origin, title, armed)
@@ -195,19 +193,19 @@ def _why_unfired(headline: Headline) -> str:
 
 
 def rule_text(headline: Headline) -> str:
+    props, planning = headline.props, headline.planning
     for key in ("AFTER", "SCHEDULE"):
-        if key in headline.props:
-            return headline.props[key]
-    planning = headline.planning
+        if key in props:
+            return props[key]
     return planning.scheduled.text if planning and planning.scheduled else ""
 
 
 def rule_of(headline: Headline, *, zone_name: str) -> Rule:
-    if "AFTER" in headline.props:
-        return parse_after(headline.props["AFTER"])
-    if "SCHEDULE" in headline.props:
-        return core.cron_rule(headline.props["SCHEDULE"], zone_name=zone_name)
-    planning = headline.planning
+    props, planning = headline.props, headline.planning
+    if "AFTER" in props:
+        return parse_after(props["AFTER"])
+    if "SCHEDULE" in props:
+        return core.cron_rule(props["SCHEDULE"], zone_name=zone_name)
     if planning and planning.scheduled and _RANGE.search(planning.scheduled.text):
         raise RangeError(planning.scheduled.text)
     stamp = _first_stamp(headline)
@@ -276,8 +274,9 @@ def _resting(plan: Plan, path: Sequence[int], stamp: Timestamp | None) -> str | 
 def _paths(plan: Plan) -> Iterator[tuple[int, list[int]]]:
     """Yield each headline's index with the indexes of the headlines around it, itself last."""
     around: list[int] = []
-    for index, headline in enumerate(plan.headlines):
-        while around and plan.headlines[around[-1]].level >= headline.level:
+    headlines = plan.headlines
+    for index, headline in enumerate(headlines):
+        while around and headlines[around[-1]].level >= headline.level:
             around.pop()
         around.append(index)
         yield index, around
@@ -294,7 +293,7 @@ def _address(
     for index in path:
         if index not in names:
             names[index] = _name(plan.headlines[index].title)
-    return f"{file}::{'/'.join(names[index] for index in path)}"
+    return f"{file}::{'/'.join([names[index] for index in path])}"
 
 
 def _name(title: str) -> str:
@@ -310,8 +309,10 @@ def _body(headline: Headline, text: str) -> str:
     if drawer is None:
         return text[line:].strip()
     kept = text[drawer.start : drawer.end]
-    if not drawer.props or ":id" in (words := kept.lower()) or words.count(":properties:") > 1:
-        kept = _EMPTY_DRAWER.sub("", _NAME_LINE.sub("", kept))
+    words = kept.lower()
+    if drawer.props and ":id" not in words and words.count(":properties:") == 1:
+        return text[line:].strip()
+    kept = _EMPTY_DRAWER.sub("", _NAME_LINE.sub("", kept))
     return f"{text[line : drawer.start]}{kept}{text[drawer.end :]}".strip()
 
 
