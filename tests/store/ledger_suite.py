@@ -187,6 +187,22 @@ class ScanSuite:
         assert await history(ledger, digest) == []
 
     @story
+    async def test_many_new_entries_are_each_what_was_found(self, ledger: Ledger) -> None:
+        # One in seven is not armed, so that no column is the same in all rows.
+        rules = ["0 9 30 2 *" if n % 7 == 0 else f"{n % 60} 9 * * *" for n in range(507)]
+        found = plan(*(workflow(f"Digest {n}", rule) for n, rule in enumerate(rules)))
+        await scanned(ledger, "org", found)
+        entries = await ledger.entries()
+        assert [each.mark for each in entries] == [each.mark for each in found]
+        assert [each.number for each in entries] == [*range(1, 508)]
+        for each, scanned_entry in zip(entries, found, strict=True):
+            assert type(each.item) is type(scanned_entry.item)
+            if isinstance(each.item, Entry):
+                assert await ledger.text(each.item.digest) == scanned_entry.text
+        told = [each.entry for each in await ledger.events_after(0)]
+        assert told == [*range(1, 508)]
+
+    @story
     async def test_what_is_known_can_be_armed_without_a_scan(self, ledger: Ledger) -> None:
         found = plan(
             workflow(
