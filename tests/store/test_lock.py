@@ -140,20 +140,20 @@ def test_a_lock_that_was_removed_is_taken_again_unless_another_has_it(
 ) -> None:
     lock = Lock.acquire(tmp_path, now=NOW)
     (tmp_path / "lock").unlink()
-    lock.keep(tmp_path)
+    lock.keep()
     late = started(tmp_path)
     starting.append(late)
     assert said(late) == f"refused {os.getpid()}"
 
     (tmp_path / "lock").unlink()
     (tmp_path / "lock").mkdir()
-    lock.keep(tmp_path)  # nobody can have it so
+    lock.keep()  # nobody can have it so
     (tmp_path / "lock").rmdir()
     other = started(tmp_path, AND_WAIT)
     starting.append(other)
     assert said(other) == "taken"
     with pytest.raises(DataLockedError, match=f"in use by process {other.pid}"):
-        lock.keep(tmp_path)
+        lock.keep()
     lock.release()
 
 

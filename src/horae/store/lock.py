@@ -106,8 +106,9 @@ class NetworkDiskError(HoraeError):
 class Lock:
     """A lock that is held until it is released or the process ends."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._path = path
+        self._hold(descriptor)
 
     @classmethod
     def acquire(
@@ -129,19 +130,18 @@ class Lock:
         said = {"pid": os.getpid(), "command": command, "since": since, "use": use}
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(said).encode() + b"\n", 0)
-        _HELD[_file(os.fstat(descriptor))] = os.getpid()
-        return cls(descriptor)
+        return cls(descriptor, path)
 
-    def keep(self, directory: Path) -> None:
+    def keep(self) -> None:
         """Take the lock again if its file was removed; raise an error if another has it by then.
 
         People remove a lock that they take for one that was left, and a second engine could start.
         """
-        path = directory / NAME
+        path = self._path
         if self._descriptor is None:
             return
         with suppress(OSError):  # it is not there
-            if _file(path.lstat()) == _file(os.fstat(self._descriptor)):
+            if _file(path.lstat()) == self._file:
                 return
         with suppress(OSError):  # something else stands there, which keeps others out as well
             descriptor = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600)
@@ -152,8 +152,12 @@ class Lock:
                 os.close(descriptor)
                 raise
             self.release()
-            self._descriptor = descriptor
-            _HELD[_file(os.fstat(descriptor))] = os.getpid()
+            self._hold(descriptor)
+
+    def _hold(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+        self._file = _file(os.fstat(descriptor))
+        _HELD[self._file] = os.getpid()
 
     def __enter__(self) -> Self:
         return self
@@ -165,7 +169,7 @@ class Lock:
         if self._descriptor is None:
             return
         descriptor, self._descriptor = self._descriptor, None
-        _HELD.pop(_file(os.fstat(descriptor)), None)
+        _HELD.pop(self._file, None)
         os.close(descriptor)
 
 

@@ -180,8 +180,8 @@ class SqliteLedger(SqlLedger):
         return database.meant(self.place, error)
 
     def _begin(self, _: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
-        if self._lock is not None and self._path is not None:
-            self._lock.keep(self._path.parent)
+        if self._lock is not None:
+            self._lock.keep()
         self._refuse_a_lost_file()  # first: what is opened anew must be the same file
         if self._checkup is not None and self._checkup.damage is not None:
             raise self._checkup.damage
