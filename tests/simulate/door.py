@@ -15,7 +15,7 @@ from horae.core.receipt import Reason, ReasonCode, Status
 from simulate.faults import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
     from horae.core.gate import Capacity
@@ -82,10 +82,15 @@ class WatchedGate(Gate):
         self._world = world
         self.refused: dict[int, None] = {}  # who holds nothing while that is being written down
 
-    def admit(self, *, now: datetime) -> tuple[list[Filed], list[tuple[Filed, Reason]]]:
+    def admit(
+        self, *, now: datetime, over: Collection[int] = ()
+    ) -> tuple[list[Filed], list[tuple[Filed, Reason]]]:
         """Return who may start now, and who never can."""
-        before = {each.ask.number: each.slot for each in self.holders}
-        admitted, refused = super().admit(now=now)
+        held = {each.ask.number: each.slot for each in self.holders}
+        before = {number: slot for number, slot in held.items() if number not in over}
+        admitted, refused = super().admit(now=now, over=over)
+        if admitted and over:
+            self._world.watch.seen["started beside an end"] += 1
         if admitted:
             self._judge(before, admitted, [filed.number for filed, _ in refused], now)
         for filed, _ in refused:

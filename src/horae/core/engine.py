@@ -107,6 +107,7 @@ class Engine:
                 ledger=ledger,
                 runner=runner,
                 left=self._leave,
+                following=self._next,
                 term=term,
                 settled={each.name for each in sources if each.settle is None},
             )
@@ -412,16 +413,23 @@ class Engine:
         return behind_words(planned[-1].status, planned[-1].receipt.reason) if planned else None
 
     def _start_all(self, now: datetime) -> None:
-        if not self._is_admitting:
-            return
-        admitted, refused = self.gate.admit(now=now)
+        if self._is_admitting and (admitted := self._let_in(now)):
+            self.launch.start(admitted)
+
+    def _next(self, over: Collection[int]) -> Sequence[Filed]:
+        """Return what gets the slots of runs that are over, while their ends are recorded."""
+        is_sure = self.trouble is None and not self.launch.is_unsure
+        if not is_sure or not self._is_admitting or self.is_blank or not self.gate.has_line:
+            return ()
+        return self._let_in(self._clock.now(), over=over)
+
+    def _let_in(self, now: datetime, *, over: Collection[int] = ()) -> Sequence[Filed]:
+        admitted, refused = self.gate.admit(now=now, over=over)
         if admitted or refused:
             self._moved_at = self._clock.elapsed()
         for filed, reason in refused:
             log.debug("receipt %d cannot start: %s", filed.number, reason, extra=_fields(filed))
             self.launch.start([filed], refused=reason)
-        if admitted:
-            self.launch.start(admitted)
         if log.isEnabledFor(logging.DEBUG):
             for filed in admitted:
                 log.debug("receipt %d (%s) starts", filed.number, filed.title, extra=_fields(filed))
@@ -431,6 +439,7 @@ class Engine:
                     extra = {"entry": ask.entry, "receipt": ask.number}
                     log.debug("receipt %d waits: %s", ask.number, why, extra=extra)
             self._logged = {ask.number: why for ask, why in waits.items()}
+        return admitted
 
     async def _settle_all(self, now: datetime) -> None:
         """Let the sources follow up final receipts, some per turn; failed ones come again."""

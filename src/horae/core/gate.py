@@ -218,8 +218,13 @@ def withdraw(state: GateState, *numbers: int) -> GateState:
     return replace(state, queue=queue) if len(queue) < len(state.queue) else state
 
 
-def admit(state: GateState, capacity: Capacity, *, now: datetime) -> GateTurn:
+def admit(
+    state: GateState, capacity: Capacity, *, now: datetime, over: Collection[int] = ()
+) -> GateTurn:
     """Let in everyone who may start now, in the order of the line.
+
+    The slots of those who are *over* are free, and what else they hold is not yet: the line is
+    followed up to the first who might wait for that.
 
     >>> at = datetime(2026, 4, 1, 9)
     >>> agents = ("wren",), ("wren",), ("moss",)
@@ -232,7 +237,9 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> GateTurn:
     """
     if not state.queue:
         return GateTurn(state)
-    room = _Room(state.holders, capacity)
+    leaving = [each for each in state.holders if each.ask.number in over] if over else []
+    kept = {need for each in leaving for need in (*each.ask.agents, each.ask.entry)}
+    room = _Room((each for each in state.holders if each.ask.number not in over), capacity)
     admitted: list[SlotRequest] = []
     refused: list[Obstacle] = []
     rest: list[Waiting] = []
@@ -241,6 +248,8 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> GateTurn:
         ask = waiting.ask
         if room.is_full and ask.parent is None:
             break  # those who could ride stand before all others
+        if leaving and (ask.parent is not None or not kept.isdisjoint(ask.needs)):
+            break
         seen += 1
         if lack is None:
             room.let_in(ask, now=now)
@@ -259,7 +268,7 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> GateTurn:
         # A clock set back does not make it wait longer.
         if each.passed_at is None or each.passed_at > now:
             rest[place] = replace(each, passed_at=now)
-    after = GateState(tuple(room.holders), state.queue.without(seen, rest))
+    after = GateState((*leaving, *room.holders), state.queue.without(seen, rest))
     return GateTurn(after, tuple(admitted), tuple(refused))
 
 
@@ -449,13 +458,15 @@ class Gate:
                 self._known[filed.number] = filed
                 heappush(self._later, (filed.receipt.start_at, filed.number))
 
-    def admit(self, *, now: datetime) -> tuple[list[Filed], list[tuple[Filed, Reason]]]:
+    def admit(
+        self, *, now: datetime, over: Collection[int] = ()
+    ) -> tuple[list[Filed], list[tuple[Filed, Reason]]]:
         due = []
         while self._later and self._later[0][0] <= now:
             _, number = heappop(self._later)
             if number in self._known:
                 due.append(self._ask(self._known[number]))
-        turn = admit(offer(self._released(), due), self.capacity, now=now)
+        turn = admit(offer(self._released(), due), self.capacity, now=now, over=over)
         self._state = turn.state
         for ask in turn.admitted if self.capacity.machines is not None else ():
             self.homes.update(dict.fromkeys(ask.agents, self.machine_of(ask.number)))

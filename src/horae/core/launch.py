@@ -54,13 +54,15 @@ POISON: Final = 3  # engines that may die over one receipt before it is set asid
 class Launch:
     """Every run that is being made or goes on; *left* hears of each that no longer does.
 
-    It hears how the run is over, or gets the receipt if that may wait again.
+    It hears how the run is over, or gets the receipt if that may wait again. *following* says
+    what gets the slots of receipts whose runs are over, before that is recorded.
     """
 
     clock: Clock
     ledger: Ledger
     runner: Runner
     left: Callable[[int, Filed | RunOver | None], None]
+    following: Callable[[Collection[int]], Sequence[Filed]] = lambda _: ()
     term: int = 1
     settled: Collection[str] = ()  # sources that have nothing to do when a run of theirs ends
     give_up_at: timedelta | None = None  # from when ends that cannot be written wait
@@ -79,7 +81,7 @@ class Launch:
 
     def __post_init__(self) -> None:
         self._running = _WriteBatch(self._note_running, self.beside)
-        self._ends = _WriteBatch(self._write_ends, self.beside)
+        self._ends = _WriteBatch(self._end_all, self.beside)
 
     def start(self, receipts: Iterable[Filed], refused: Reason | None = None) -> None:
         """Make the runs of receipts; *refused* is why none ever can be, which is its end."""
@@ -269,6 +271,17 @@ class Launch:
 
     async def _note_running(self, made: Sequence[tuple[int, Process]]) -> Sequence[bool]:
         return await self.ledger.running_many(made, **self._stamp())
+
+    async def _end_all(
+        self, ends: Sequence[tuple[Run, RunEnd]]
+    ) -> Sequence[Filed | RunOver | None]:
+        following = self.following({run.receipt for run, _ in ends})
+        if not following:
+            return await self._write_ends(ends)
+        # Both ask the ledger in the next iteration of the loop: so they share a commit.
+        writing = asyncio.create_task(self._write_ends(ends))
+        self.start(following)
+        return await writing
 
     async def _write_end(
         self, run: Run, ended: Ended, *, is_last: bool = False
