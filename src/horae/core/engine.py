@@ -329,6 +329,7 @@ class Engine:
 
     async def _keep_up(self, now: datetime) -> datetime:
         await self._compare_clocks(now)
+        had_news = self._has_news
         if self.trouble is not None or self.launch.is_unsure:
             await self.launch.reconcile()  # what a ledger that failed has kept after all
             await self._offer_waiting()
@@ -343,8 +344,10 @@ class Engine:
                     self._forget_followers()
                 self._has_news = True
                 await self._decide_all(now)
-            if self._approvals is not None:
-                self._has_news |= self._lapse_at is not None and self._lapse_at <= now
+            has_lapsed = self._lapse_at is not None and self._lapse_at <= now
+            # Nothing is held or approved in a turn that was woken by a free slot alone.
+            if self._approvals is not None and (had_news or self._has_news or has_lapsed):
+                self._has_news |= has_lapsed
                 self._lapse_at = await self._approvals.lapse()
             self._start_all(now)
         await self._settle_all(now)
