@@ -33,6 +33,7 @@ from horae.core.entry import (
 )
 from horae.core.identity import Mark
 from horae.core.ports import DueEntry, Ended, EntryStep, Process, RunEnd, StaleTermError, Trait
+from horae.core.project import next_time
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.core.source import Revision, Scan, Scanned
 from horae.errors import HoraeError
@@ -1935,6 +1936,44 @@ class ReadingSuite:
         failures = [(await ledger.entry(each.number)) for each in entries]
         assert [each and each.failures for each in failures] == [1, 1, 0]
         assert await ledger.open_runs() == []
+
+    @pytest.mark.parametrize("odd", [False, True])
+    @story
+    async def test_a_herd_is_filed_and_ended_as_one_by_one(self, ledger: Ledger, odd: bool) -> None:
+        """*odd*: one of them is not like the others, so that no statement can take all."""
+        retry = (":RETRY: 2 5m",) if odd else ()
+        tails = [retry if n == 7 else () for n in range(40)]
+        texts = [workflow(f"Job {n}", "0 9 * * *", "", *tail) for n, tail in enumerate(tails)]
+        entries, now = await taken(ledger, *texts), NINE
+        steps = [EntryStep(each, decide(each, now=now)) for each in entries]
+        event = await last_event(ledger)
+        filed = await ledger.decide(steps, now=now, term=1)
+        assert [each.entry for each in filed] == [each.number for each in entries]
+        assert [await ledger.receipt(each.number) for each in filed] == filed
+        told = [(each.entry, each.receipt) for each in await ledger.events_after(event)]
+        assert told == [(each.entry, each.number) for each in filed]
+        for step, listed in zip(steps, await ledger.entries(), strict=True):
+            assert isinstance(listed.item, Entry)
+            assert listed.item.accounted_to == step.decision.accounted_to
+            assert listed.next_at == next_time(step.entry, now)
+        jobs = await ledger.start_many(filed, now=now, term=1)
+        runs = [each.run.number for each in jobs if each]
+        made = [(run, Process(run, 1)) for run in runs]
+        assert all(await ledger.running_many(made, now=now, term=1))
+        failed = Ended(Status.FAILED, because("it rains"), exit_code=3)
+        event = await last_event(ledger)
+        over = await ledger.end_many([RunEnd(run, failed) for run in runs], now=now, term=1)
+        waits = [Status.WAITING if odd and n == 7 else Status.FAILED for n in range(40)]
+        assert [each and each.status for each in over] == waits
+        assert [await status(ledger, each) for each in filed] == waits
+        told = [(each.entry, each.receipt) for each in await ledger.events_after(event)]
+        assert told == [(each.entry, each.number) for each in filed]
+        closed = [await ledger.run(run) for run in runs]
+        assert {(each.outcome, each.exit_code, each.ended_at) for each in closed if each} == {
+            (Status.FAILED, 3, now)
+        }
+        failures = [each.failures for each in await ledger.entries()]
+        assert failures == [0 if odd and n == 7 else 1 for n in range(40)]
 
     @story
     async def test_what_an_alert_may_follow_is_not_settled_with_its_end(

@@ -90,6 +90,7 @@ _Answer: TypeAlias = "Coroutine[Any, Any, T]"
 ANYBODY: Final = 0  # the term of what a person asks for, whoever decides
 _LONG: Final = 1000  # a scan of more entries is committed alone
 _TOGETHER: Final = 250  # rows in one statement
+_ALIKE: Final = 32  # rows from which one statement costs less than one for each
 _MOST_CALLS: Final = 256  # in one commit: the first is not to wait for an endless line
 
 _TICK: Final = "tick:"
@@ -160,13 +161,20 @@ class Transaction:
         return self.execute(self.sql[query], _written(values)).rowcount
 
     def change_all(self, query: str, rows: Sequence[dict[str, Any]]) -> int:
-        """Do a query for each of some rows that have the same names in the same order."""
+        """Do a query for each of some rows that have the same names in the same order.
+
+        Rows that differ in nothing but their first value, a number, are done by one statement.
+        """
         many = self.sql.get(f"{query}_many")
         if many is not None and len(rows) > 1:
             values = {"rows": json.dumps(rows, default=bytearray.hex)}
             return max(0, self.execute(many, values).rowcount)
         text = self.sql[query]
         if len(rows) > 1 and isinstance(self.connection, sqlite3.Connection):
+            alike, rest = self.sql.get(f"alike.{query.replace('.', '_')}"), [*rows[0].values()][1:]
+            if alike and len(rows) >= _ALIKE and all([*row.values()][1:] == rest for row in rows):
+                numbers = json.dumps([row["number"] for row in rows])
+                return self.execute(alike, {**rows[0], "numbers": numbers}).rowcount
             return _change_rows(self.connection, text, rows)
         return sum(max(0, self.execute(text, row).rowcount) for row in rows)
 
@@ -285,7 +293,8 @@ class Transaction:
         taken = self._taken(
             (step.entry.number, each.key) for step in steps for each in step.decision.receipts
         )
-        marks, drafts, passed = [], [], []
+        marks, planned, drafts, passed = [], [], [], []
+        is_as_read = True  # whether the rows still say all that their receipts are to carry
         for entry, decision in ((step.entry, step.decision) for step in steps):
             number, receipts = entry.number, decision.receipts
             row = stands.pop(number, None)  # once: after that it is not as it was read
@@ -296,14 +305,21 @@ class Transaction:
             then = mark["accounted_to"]
             if row[1] is None or then is None or then < row[1]:  # it only goes forward
                 continue
-            marks.append(mark)
+            if mark["ended_at"] == row[2]:
+                del mark["ended_at"]
+                planned.append(mark)
+            else:
+                marks.append(mark)
+            origin = entry.origin
+            is_as_read &= (origin.file, origin.line, entry.digest) == (row[6], row[7], row[8])
             if taken and not taken.isdisjoint((number, each.key) for each in receipts):
                 if codec.counts_from_end(entry.rule):
                     passed += [(number, each) for each in receipts]
                 receipts = _free(number, receipts, taken)
             drafts += [(entry, each, row[4], row[3]) for each in receipts]
         self.change_all("entry.account_armed", marks)
-        filed = self._file(drafts, now, actor=self.actor)
+        self.change_all("entry.account_planned", planned)
+        filed = self._file(drafts, now, actor=self.actor, is_as_read=is_as_read)
         for number, receipt in passed:
             # An entry counts from now if the moment that was to run is over already. One that is
             # still open will end, and one that was just decided has said when.
@@ -387,9 +403,7 @@ class Transaction:
         self.change_all("event.insert", [self._moved(filed, status, reason, at)])
         return True
 
-    def _move_all(
-        self, receipts: Sequence[int], status: Status, reason: Reason, now: datetime
-    ) -> None:
+    def _move_all(self, receipts: Sequence[int], status: Status, reason: Reason, at: int) -> None:
         """Let receipts that may do so start, or run, which is an attempt."""
         if not receipts:
             return
@@ -403,7 +417,7 @@ class Transaction:
             attempts=int(status is Status.RUNNING),
         )
         facts = _moved_facts(reason, reason.code, status)
-        self.change("several.moved", numbers=numbers, now=now, facts=facts, actor=self.actor)
+        self.change("several.moved", numbers=numbers, now=at, facts=facts, actor=self.actor)
 
     def hold(self, number: int, *, reason: Reason, now: datetime) -> bool:
         stands = self.standing(number)
@@ -498,7 +512,7 @@ class Transaction:
             about = self._followed(filed)
             jobs[place] = Job(filed, run, text, about, memory or "", has_text=has_text)
         moved = [filed.number for _, filed, _ in free]
-        self._move_all(moved, Status.STARTING, _STARTING, now)
+        self._move_all(moved, Status.STARTING, _STARTING, at)
         self.change_all("run.insert", opened)
         return jobs
 
@@ -514,7 +528,7 @@ class Transaction:
                 continue
             moves.append(each.number)
             known.append({"number": number, "pid": process.pid, "pid_started": process.started})
-        self._move_all(moves, Status.RUNNING, _RUNNING, now)
+        self._move_all(moves, Status.RUNNING, _RUNNING, micros(now))
         self.change_all("run.identify", known)
         return is_noted
 
@@ -573,7 +587,13 @@ class Transaction:
                 bad.add(was.entry)
             after[end.run] = was.entry, status, is_settled
         self.change_all("receipt.move", moves)
-        self.change_all("event.insert", events)
+        facts = {event["facts"] for event in events}
+        if len(facts) == 1 and len(events) >= _ALIKE:
+            numbers = json.dumps([event["receipt"] for event in events])
+            shared = {"facts": facts.pop(), "actor": self.actor}
+            self.change("several.moved", numbers=numbers, now=at, **shared)
+        else:
+            self.change_all("event.insert", events)
         self.change_all("run.close", runs)
         moved = bad | self._go_on(over, now)
         for _, row in ends if bad else ():
@@ -706,47 +726,49 @@ class Transaction:
         *,
         actor: str,
         parent: int | None = None,
+        is_as_read: bool = False,
     ) -> list[Filed]:
-        """File receipts of entries, with their source and commit; their keys are free."""
+        """File receipts of entries, with their source and commit; their keys are free.
+
+        *is_as_read*: the rows of the entries say the same of their origins and texts.
+        """
         if not drafts:
             return []
-        at = micros(now)
-        filed, rows, events, ticks = [], [], [], []
-        words: dict[tuple[str, str, str, Status], str] = {}  # of a herd they are mostly the same
         first = self._numbers("receipt", len(drafts))
-        for number, (entry, receipt, source, commit) in enumerate(drafts, start=first):
-            filed.append(
-                Filed(
-                    number,
-                    entry.number,
-                    receipt,
-                    now,
-                    entry.origin,
-                    entry.digest,
-                    commit,
-                    entry.policy,
-                    source=source,
-                    title=entry.title,
-                    work=entry.work,
-                    agents=entry.agents,
-                    parent=parent,
-                    actor=actor,
-                )
+        filed = [
+            Filed(
+                number,
+                entry.number,
+                receipt,
+                now,
+                entry.origin,
+                entry.digest,
+                commit,
+                entry.policy,
+                source=source,
+                title=entry.title,
+                work=entry.work,
+                agents=entry.agents,
+                parent=parent,
+                actor=actor,
             )
-            rows.append(_receipt_row(filed[-1], at))
-            reason = receipt.reason
-            key = receipt.key, reason, reason.code, receipt.status
-            facts = words.get(key)
-            if facts is None:
-                facts = words[key] = compact_words(
-                    key=receipt.key, reason=reason, reason_code=reason.code, status=receipt.status
-                )
-            events.append(self._event(at, "receipt", facts, entry.number, number))
-            if receipt.key.startswith(_TICK):
-                ticks.append({"number": entry.number, "ticks": 1})
-        self.change_all("receipt.insert", rows)
-        self.change_all("event.insert", events)
-        self.change_all("entry.tick", ticks)
+            for number, (entry, receipt, source, commit) in enumerate(drafts, start=first)
+        ]
+        at, one = micros(now), filed[0]
+        row = _receipt_row(one, at)
+        alike = self.sql.get("alike.receipt_insert") if is_as_read else None
+        if alike and len(filed) >= _ALIKE and all(_is_alike(each, one) for each in filed):
+            row |= {"entries": json.dumps([each.entry for each in filed]), "facts": _facts(one)}
+            self.execute(alike, row)
+            self.execute(self.sql["alike.event_insert"], row)
+        else:
+            self.change_all("receipt.insert", [_receipt_row(each, at) for each in filed])
+            events = [
+                self._event(at, "receipt", _facts(each), each.entry, each.number) for each in filed
+            ]
+            self.change_all("event.insert", events)
+        ticks = [each.entry for each in filed if each.receipt.key.startswith(_TICK)]
+        self.change_all("entry.tick", [{"number": each, "ticks": 1} for each in ticks])
         return filed
 
     def _go_on(self, over: Sequence[ReceiptOver], now: datetime) -> set[int]:
@@ -903,6 +925,27 @@ def _watermark(entry: Entry, decision: Decision) -> dict[str, Any]:
         "ended_at": micros(ended_at),
         "next_at": next_at,
     }
+
+
+def _facts(filed: Filed) -> str:
+    receipt = filed.receipt
+    return _filed_facts(receipt.key, receipt.reason, receipt.reason.code, receipt.status)
+
+
+@lru_cache(maxsize=256)
+def _filed_facts(key: str, reason: str, code: str, status: str) -> str:
+    return compact_words(key=key, reason=reason, reason_code=code, status=status)
+
+
+def _is_alike(filed: Filed, other: Filed) -> bool:
+    """Tell whether receipts differ only in what they have of their entries."""
+    return (
+        filed.receipt == other.receipt
+        and filed.receipt.reason.code == other.receipt.reason.code
+        and (filed.policy is other.policy or filed.policy == other.policy)
+        and filed.work is other.work
+        and filed.agents == other.agents
+    )
 
 
 def _receipt_row(filed: Filed, at: int) -> dict[str, Any]:

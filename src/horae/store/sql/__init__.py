@@ -17,8 +17,11 @@ _THEMES: Final = (
     "trigger",
 )  # fmt: skip
 _OWN: Final = {
-    "": (),
-    "postgres": ("entry", "event", "member", "receipt", "run", "several", "text"),
+    "": {"alike": "alike"},
+    "postgres": {
+        name: f"postgres/{name}"
+        for name in ("entry", "event", "member", "receipt", "run", "several", "text")
+    },
 }
 _VALUE: Final = re.compile(r":([a-z_]+)")
 _NAME: Final = re.compile(r"^-- name: (\w+)\n((?:-- .*\n)+)", re.MULTILINE)
@@ -47,10 +50,10 @@ def named(dialect: str) -> dict[str, str]:
     """Return the queries of a transaction as a dialect says them, such as `entry.one`.
 
     PostgreSQL has some of its own; `entry.insert_many` is `entry.insert` of many rows, which
-    come as one JSON text called `rows`.
+    come as one JSON text called `rows`. On SQLite `alike.entry_over` is `entry.over` of rows
+    that differ in nothing but their numbers.
     """
-    own = [(name, f"{dialect}/{name}") for name in _OWN[dialect]]
-    places = [*((name, name) for name in _THEMES), *own]
+    places = [*((name, name) for name in _THEMES), *_OWN[dialect].items()]
     return {f"{name}.{word}": text for name, at in places for word, text in theme(at).items()}
 
 

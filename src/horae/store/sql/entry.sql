@@ -176,13 +176,18 @@ WHERE number = :number;
 -- name: standing
 -- Where some entries stand, whether they may fire, and what their receipts are to carry.
 SELECT number, accounted_to, ended_at, commit_id, source,
-  spec IS NOT NULL AND gone_at IS NULL AND missing_at IS NULL AND paused_at IS NULL AS is_armed
+  spec IS NOT NULL AND gone_at IS NULL AND missing_at IS NULL AND paused_at IS NULL AS is_armed,
+  file, line, digest
 FROM json_each(:numbers) CROSS JOIN entry ON number = value;
 
 -- name: account_armed
 -- Move the watermark of an entry that may fire.
 UPDATE entry SET accounted_to = :accounted_to, ended_at = :ended_at, next_at = :next_at
 WHERE number = :number;
+
+-- name: account_planned
+-- Move the watermark of an entry that may fire and does not count from an end.
+UPDATE entry SET accounted_to = :accounted_to, next_at = :next_at WHERE number = :number;
 
 -- name: tick
 -- Count ticks.

@@ -21,7 +21,8 @@ UPDATE counter SET last = last + :count WHERE name = 'entry' RETURNING last - :c
 -- name: standing
 -- Where some entries stand, whether they may fire, and what their receipts are to carry.
 SELECT number, accounted_to, ended_at, commit_id, source,
-  spec IS NOT NULL AND gone_at IS NULL AND missing_at IS NULL AND paused_at IS NULL AS is_armed
+  spec IS NOT NULL AND gone_at IS NULL AND missing_at IS NULL AND paused_at IS NULL AS is_armed,
+  file, line, digest
 FROM entry
 WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
 
@@ -41,6 +42,13 @@ UPDATE entry SET
   accounted_to = new.accounted_to, ended_at = new.ended_at, next_at = new.next_at
 FROM json_to_recordset(CAST(:rows AS json)) AS new (
   number bigint, accounted_to bigint, ended_at bigint, next_at bigint)
+WHERE entry.number = new.number;
+
+-- name: account_planned_many
+-- Move the watermarks of entries that may fire and do not count from an end.
+UPDATE entry SET accounted_to = new.accounted_to, next_at = new.next_at
+FROM json_to_recordset(CAST(:rows AS json)) AS new (
+  number bigint, accounted_to bigint, next_at bigint)
 WHERE entry.number = new.number;
 
 -- name: tick_many
