@@ -71,6 +71,24 @@ def test_four_start_and_the_fifth_waits_for_a_slot() -> None:
     assert reasons(state) == {5: "no slot is free; gate.slots is 4"}
 
 
+def test_the_slot_of_a_run_that_is_over_is_free_before_its_end_is_recorded() -> None:
+    state, _ = turn(GateState(), *map(ask, range(1, 7)))
+    made = admit(state, ROOM, now=NOW, over={2})
+    assert [each.number for each in made.admitted] == [5]
+    assert {each.ask.number: each.slot for each in made.state.holders}[5] == 2
+    assert turn(made.state)[1] == []  # the sixth waits: the slot is given away once
+    assert turn(release(made.state, 2))[1] == []
+    assert turn(release(made.state, 5))[1] == []  # its start failed, and so did the end
+    assert turn(release(made.state, 2, 5))[1] == [6]
+
+
+def test_nobody_goes_before_one_who_waits_for_the_agent_of_a_run_that_is_over() -> None:
+    wren = [ask(1, "wren"), ask(2), ask(3), ask(4)]
+    state, _ = turn(GateState(), *wren, ask(5, "wren"), ask(6))
+    assert admit(state, ROOM, now=NOW, over={1}).admitted == ()
+    assert turn(release(state, 1))[1] == [5]
+
+
 def test_a_slot_that_was_given_back_goes_to_the_first_in_line() -> None:
     state, _ = turn(GateState(), *map(ask, range(1, 7)))
     state, admitted = turn(release(state, 2))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from simulate.planted import Planted
 
 DAY = timedelta(days=1)
-DAYS = scaled(365, few=12)  # in fewer, something of SOMETIMES does not happen
+DAYS = scaled(365, few=16)  # in fewer, something of SOMETIMES does not happen
 BATCH = 20
 BATCHES = max(1, scaled(200) // BATCH)
 SEEDS = Path(__file__).parent / "seeds.txt"
@@ -68,6 +68,7 @@ SOMETIMES = (
     "event set_back",
     "event paused",
     "passed over",
+    "started beside an end",
     "released",
     "approved",
     "approval lapsed",
