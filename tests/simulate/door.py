@@ -114,6 +114,7 @@ class WatchedGate(Gate):
                 for each in self._known.values()
                 if each.number not in slots
                 and each.number not in refused
+                and each.number not in self.refused
                 and each.receipt.start_at <= now
             ),
             key=_place,
