@@ -25,7 +25,6 @@ from horae.process import launcher
 from horae.process.processes import (
     OldRunsError,
     Processes,
-    ProcessLimits,
     Spec,
     can_kill_trees,
     parse_end,
@@ -139,7 +138,7 @@ async def test_a_command_without_input_has_nothing_to_read(tmp_path: Path) -> No
 async def test_a_command_has_default_signals_and_a_session_of_its_own(tmp_path: Path) -> None:
     script = "cat /proc/self/status; ps -o sid= -p $$; echo $$; kill -TERM 0; echo alive"
     async with Processes(tmp_path) as processes:
-        asked = shell(tmp_path, 1, script, nice=7)
+        asked = shell(tmp_path, 1, script)
         ended = await told(processes, asked)
     facts = dict(line.split(":\t", 1) for line in log(asked).decode().splitlines() if ":\t" in line)
     # Signals 32 and 33 belong to the C library, which lets nobody change them.
@@ -154,17 +153,15 @@ async def test_a_command_has_default_signals_and_a_session_of_its_own(tmp_path: 
 
 @story
 async def test_limits_hold_for_the_command(tmp_path: Path) -> None:
-    limits = ProcessLimits(nofile=70, fsize=5 << 20, address_space=1 << 30, nproc=5000)
     script = (
         "import resource as r\n"
-        "for name in ('NOFILE', 'FSIZE', 'AS', 'NPROC', 'CORE'):\n"
+        "for name in ('AS', 'CORE'):\n"
         "    print(*r.getrlimit(getattr(r, 'RLIMIT_' + name)))"
     )
     async with Processes(tmp_path) as processes:
-        asked = python(tmp_path, 1, script, limits=limits, nice=3)
+        asked = python(tmp_path, 1, script, address_space=1 << 30)
         await told(processes, asked)
-    most = [70, 5 << 20, 1 << 30, 5000, 0]
-    assert log(asked).decode().splitlines() == [f"{each} {each}" for each in most]
+    assert log(asked).decode().splitlines() == [f"{each} {each}" for each in (1 << 30, 0)]
 
 
 @story
@@ -188,9 +185,12 @@ async def test_an_engine_that_may_open_more_files_does_not_give_them_to_its_runs
 
 @story
 async def test_a_command_that_uses_up_its_descriptors_ends_and_is_reported(tmp_path: Path) -> None:
-    hungry = "import os\nwhile True: os.open('/dev/null', 0)"
+    hungry = (
+        "import os, resource as r\nr.setrlimit(r.RLIMIT_NOFILE, (64, 64))\n"
+        "while True: os.open('/dev/null', 0)"
+    )
     async with Processes(tmp_path) as processes:
-        ended = await told(processes, python(tmp_path, 1, hungry, limits=ProcessLimits(nofile=64)))
+        ended = await told(processes, python(tmp_path, 1, hungry))
         assert ended.reason.startswith("exit code 1: ")
         assert "Too many open files" in ended.reason
     assert b"Too many open files" in log(python(tmp_path, 1, hungry))
@@ -605,16 +605,16 @@ async def test_other_limits_or_another_launcher_need_another_supervisor(tmp_path
     async with Processes(tmp_path) as processes:
 
         async def served_by(run: int, **options: object) -> int:
-            held = await processes.hold(shell(tmp_path, run, "ulimit -n", **options))
+            held = await processes.hold(shell(tmp_path, run, "ulimit -v", **options))
             held.go()
             assert (await held.ended()).outcome is Status.DONE
             return held.process.pid
 
         first = await served_by(1)
-        assert await served_by(2, limits=ProcessLimits(nofile=100)) != first
-        assert log(shell(tmp_path, 2, "")) == b"100\n"
+        assert await served_by(2, address_space=1 << 30) != first
+        assert log(shell(tmp_path, 2, "")) == b"1048576\n"
         assert await served_by(3) == first
-        assert log(shell(tmp_path, 3, "")) != b"100\n"
+        assert log(shell(tmp_path, 3, "")) != b"1048576\n"
         os.kill(processes.launcher_pid or 0, signal.SIGKILL)
         await until(lambda: processes.launcher_pid is None, within=5)
         assert await served_by(4) != first
@@ -763,7 +763,7 @@ async def test_a_filter_follows_another_with_what_that_has_put_out(
         assert processes.follow(run, link(tmp_path, 6, "true")) is None, "it is over"
         other = await processes.hold(link(tmp_path, 7, "sleep 1000"), at_once=True)
         assert other.process.pid == run.process.pid
-        limited = link(tmp_path, 8, "true", limits=ProcessLimits(nofile=100))
+        limited = link(tmp_path, 8, "true", address_space=1 << 30)
         assert processes.follow(other, limited) is None
 
 

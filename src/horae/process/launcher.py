@@ -78,7 +78,7 @@ def rehearse(directory: bytes, *, certain: bool) -> None:
         "cwd": b"/", "directory": directory, "stdin": b"", "source": None, "target": None,
         "is_reported": True, "is_held": True, "is_last": True, "follows": False,
         "ends_at": None, "timeout": 10.0, "grace": 0.0,
-        "spellings": (b"rehearsal",), "limits": [], "nice": 0, "cgroup": None,
+        "spellings": (b"rehearsal",), "address_space": None, "cgroup": None,
     }  # fmt: skip
     order = marshal.dumps(facts)
     for _ in range(REHEARSALS):

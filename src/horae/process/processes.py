@@ -15,7 +15,6 @@ import json
 import logging
 import marshal
 import os
-import resource
 import signal
 import socket
 import stat
@@ -67,12 +66,6 @@ _KNOWN: Final = (
     "why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out", "unlimited",
     "size", "sum", "fault",
 )  # fmt: skip
-_LIMITS: Final = {
-    "nofile": resource.RLIMIT_NOFILE,
-    "nproc": resource.RLIMIT_NPROC,
-    "fsize": resource.RLIMIT_FSIZE,
-    "address_space": resource.RLIMIT_AS,
-}
 
 
 class OldRunsError(HoraeError, code="old_runs", exit_code=Exit.TEMPORARY):
@@ -82,23 +75,6 @@ class OldRunsError(HoraeError, code="old_runs", exit_code=Exit.TEMPORARY):
             f"{path}: runs of a previous engine are still active;"
             " wait for them, or find them with `fuser` and terminate them"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessLimits:
-    """What each process of a run may use; None leaves it as it is.
-
-    The supervisor lives under the same limits, so some have a least value.
-    """
-
-    nofile: int | None = None  # at least 64
-    nproc: int | None = None
-    fsize: int | None = None  # at least 4 MiB
-    address_space: int | None = None  # at least 64 MiB
-
-    def numbers(self) -> list[tuple[int, int]]:
-        named = ((which, getattr(self, name)) for name, which in _LIMITS.items())
-        return [(which, most) for which, most in named if most is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +95,7 @@ class Spec:
     ends_at: float | None = None  # of the boot clock: when it is over, too
     grace: timedelta = GRACE
     secrets: tuple[bytes, ...] = ()
-    limits: ProcessLimits = field(default_factory=ProcessLimits)
-    nice: int = 0
+    address_space: int | None = None  # bytes for each process; its supervisor has this limit, too
     cgroup: CgroupLimits = field(default_factory=CgroupLimits)
 
     def __post_init__(self) -> None:
@@ -197,22 +172,22 @@ class Processes:
         order = self._order(spec, is_held=not at_once)
         if self._launcher is None:
             await self.begin()
-        while (line := self._rested(spec.limits)) is not None:
+        while (line := self._rested(spec.address_space)) is not None:
             # One that died while it rested has run nothing.
             with suppress(LauncherLostError):
                 return await self._made(LiveRun(spec, line, self), order, at_once=at_once)
-        run = LiveRun(spec, await self._fresh(spec.limits), self)
+        run = LiveRun(spec, await self._fresh(spec.address_space), self)
         return await self._made(run, order, at_once=at_once)
 
-    def _rested(self, limits: ProcessLimits) -> SupervisorLine | None:
+    def _rested(self, address_space: int | None) -> SupervisorLine | None:
         for line in reversed(self._resting):
-            if line.limits == limits and line.launcher == self.launcher_pid:
+            if line.address_space == address_space and line.launcher == self.launcher_pid:
                 self._resting.remove(line)
                 line.wake()
                 return line
         return None
 
-    async def _fresh(self, limits: ProcessLimits) -> SupervisorLine:
+    async def _fresh(self, address_space: int | None) -> SupervisorLine:
         assert self._launcher is not None
         try:
             ours, theirs = socket.socketpair()
@@ -228,11 +203,11 @@ class Processes:
             raise
         finally:
             theirs.close()
-        return SupervisorLine(ours, limits, self._launcher.pid, self)
+        return SupervisorLine(ours, address_space, self._launcher.pid, self)
 
     def follow(self, before: LiveRun, spec: Spec) -> LiveRun | None:
         """Let a filter begin when another has ended well, with its output; None: it cannot."""
-        if spec.limits != before.spec.limits or not before.can_be_followed:
+        if spec.address_space != before.spec.address_space or not before.can_be_followed:
             return None
         order = self._order(spec, is_held=False, follows=True)
         if len(order) > LONGEST_NEXT or not before.line.tell(order):
@@ -287,8 +262,7 @@ class Processes:
                 "timeout": None if spec.timeout is None else spec.timeout.total_seconds(),
                 "grace": spec.grace.total_seconds(),
                 "spellings": spellings_of(frozenset(spec.secrets)),
-                "limits": spec.limits.numbers(),
-                "nice": spec.nice,
+                "address_space": spec.address_space,
                 "cgroup": cgroup,
             }
         )
@@ -500,7 +474,7 @@ class SupervisorLine:
     """A supervisor, and the engine's end of its lifeline; it serves one run after another."""
 
     _channel: socket.socket
-    limits: ProcessLimits  # under which it lives itself: they can only be lowered
+    address_space: int | None  # under which it lives itself: it can only be lowered
     launcher: int | None
     _processes: Processes
     process: Process | None = None

@@ -61,8 +61,7 @@ if TYPE_CHECKING:
         timeout: float | None
         grace: float
         spellings: tuple[bytes, ...]
-        limits: list[tuple[int, int]]
-        nice: int
+        address_space: int | None
         cgroup: CgroupOrder | None
 
     class Apart(TypedDict, total=False):
@@ -78,8 +77,7 @@ BURIALS = 1000  # orphans reaped before anything else is looked at
 RUNS = 1000  # that one serves; then whatever it has gathered goes with it
 LONGEST_POLL = 30.0  # the boot clock counts while the machine sleeps, poll does not
 
-# The supervisor lives under the limits of its command, and needs this much itself.
-LEAST = {resource.RLIMIT_NOFILE: 64, resource.RLIMIT_FSIZE: 4 << 20, resource.RLIMIT_AS: 64 << 20}
+LEAST = 64 << 20  # bytes that the supervisor needs: it lives under the limit of its command
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _DEFAULT_SIGNALS = [each for each in range(1, 32) if each not in {signal.SIGKILL, signal.SIGSTOP}]
@@ -110,7 +108,7 @@ def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> 
         try:
             run.prepare()
             if not is_known:  # they are the same for all that it will run
-                _limit(facts["limits"])
+                _limit(facts["address_space"])
         except (Refusal, OSError, ValueError) as error:
             line.send(b"x", _words(error).encode(errors="replace"))
             return
@@ -324,8 +322,6 @@ class Supervisor:
             if self._cgroup:
                 self._cgroup.leave()
             self._close_ends()
-        if self._facts["nice"]:
-            quietly(os.setpriority, os.PRIO_PGRP, self._pid, self._facts["nice"])
         return True
 
     # While it runs: one poll over everything.
@@ -577,13 +573,13 @@ def _refuse_too_long(facts: RunFacts) -> None:
         raise Refusal(f"arguments and environment: {os.strerror(errno.E2BIG)}; use stdin")
 
 
-def _limit(limits: list[tuple[int, int]]) -> None:
+def _limit(address_space: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for which, wanted in limits:
-        hard = resource.getrlimit(which)[1]
-        most = max(wanted, LEAST.get(which, 0))
+    if address_space is not None:
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        most = max(address_space, LEAST)
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(which, (most, most))
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     give_up_privileges()
 
 

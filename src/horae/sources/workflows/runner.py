@@ -37,7 +37,7 @@ from horae.org.world import World, every, worlds
 from horae.process.cgroup import CgroupLimits
 from horae.process.logs import clear
 from horae.process.masking import MASK, Masker, disguises
-from horae.process.processes import LOG_NAME, ProcessLimits, Spec, guessed_secrets
+from horae.process.processes import LOG_NAME, Spec, guessed_secrets
 from horae.process.ready import allowed_environment
 from horae.process.run_settings import RunSettings, facts_of, hidden_bytes, why_held
 from horae.process.tree import started
@@ -518,7 +518,7 @@ class WorkflowRun:
             most=self._bounds.output,
             timeout=step.timeout,
             secrets=self._secrets,
-            limits=ProcessLimits(address_space=memory if tool.heap is None else None),
+            address_space=memory if tool.heap is None else None,
             cgroup=CgroupLimits(memory_max=None if is_any else memory, memory_from=":MEMORY:"),
         )
 
