@@ -117,6 +117,16 @@ class Pipe:
             return True
         return bool(data) and self.take(data, log)
 
+    def finish(self, log: Log) -> None:
+        """Take what is left in the pipe, without waiting for its end: a stranger may hold it."""
+        try:
+            for _ in range(SEGMENT // CHUNK if self.reading >= 0 else 0):
+                data = os.read(self.reading, CHUNK)
+                if not data or not self.take(data, log):
+                    return
+        except BlockingIOError:
+            return
+
     def take(self, data: bytes, log: Log) -> bool:
         raise NotImplementedError
 
@@ -148,15 +158,7 @@ class Stream(Pipe):
         return True
 
     def finish(self, log: Log) -> None:
-        """Take what is left in the pipe, without waiting for its end: a stranger may hold it."""
-        try:
-            for _ in range(SEGMENT // CHUNK if self.reading >= 0 else 0):
-                data = os.read(self.reading, CHUNK)
-                if not data:
-                    break
-                self.take(data, log)
-        except BlockingIOError:
-            pass
+        super().finish(log)
         self._keep(self._masker.rest(), log)
 
     def _keep(self, data: bytes, log: Log) -> None:
@@ -181,15 +183,6 @@ class Target(Pipe):
         self._sum = sha256()
         self.data = b""  # all of it, as long as it is short
         self.size = 0
-
-    def finish(self, log: Log) -> None:
-        """Take what is left in the pipe, without waiting for its end: a stranger may hold it."""
-        try:
-            while self.reading >= 0 and (data := os.read(self.reading, CHUNK)):
-                if not self.take(data, log):
-                    return
-        except BlockingIOError:
-            return
 
     def digest(self) -> str:
         return self._sum.hexdigest()
