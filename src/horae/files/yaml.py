@@ -8,7 +8,6 @@ events, one at a time, never for data.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -76,7 +75,7 @@ def read_yaml(
     """
     source = _YamlText(text, name=name, line=line)
     _measure(source, limit=limit)
-    return _Walk(source, depth=depth).data()
+    return _Reader(source, depth=depth).data()
 
 
 class _YamlText:
@@ -138,78 +137,49 @@ def _measure(source: _YamlText, *, limit: int) -> None:
         raise source.error(directive.start(), reason, "remove it, or indent the text")
 
 
-@dataclass(slots=True)
-class _Frame:
-    node: list[Data] | YamlMap
-    start: int
-    is_flow: bool
-    end: int = 0  # of the last thing in it
-    key: str | None = None  # read, and waiting for its value
-    key_at: tuple[int, int, int] = (0, 0, 0)  # its line and column, both from 1, and its offset
-    colon: int = 0  # where the colon after it ends
-
-
-class _Walk:
-    """One walk over the events of a document, with the open collections on a stack."""
+class _Reader:
+    """Reads one document: each node, of which at most *depth* are open at a time, by recursion."""
 
     def __init__(self, source: _YamlText, *, depth: int) -> None:
         self._source = source
         self._depth = depth
         self._nodes = 0
-        self._root: list[Data] = []
-        self._stack = [_Frame(self._root, 0, is_flow=True)]
+        self._events = _events(source)
 
     def data(self) -> Data:
-        documents = 0
-        for event in _events(self._source):
-            match type(event).__name__:
-                case "ScalarEvent":
-                    self._check(event)
-                    self._scalar(event, self._stack[-1])
-                case "SequenceStartEvent" | "MappingStartEvent" as kind:
-                    self._check(event)
-                    self._open(event, [] if kind == "SequenceStartEvent" else YamlMap())
-                case "SequenceEndEvent" | "MappingEndEvent":
-                    frame = self._stack.pop()
-                    # A block ends with its last value; the library counts the comments below, too.
-                    end = event.end_mark.index if frame.is_flow else frame.end
-                    self._put(frame.node, frame.start, end)
-                case "AliasEvent":
-                    reason = "an alias (*), which is not supported"
-                    raise self._refuse(event, reason, "write the value out, or quote it")
-                case "DocumentStartEvent":
-                    documents += 1
-                    if documents > 1:
-                        raise self._refuse(event, "a second document", "keep only one document")
-        return self._root[0] if self._root else None
+        found: list[Data] = []
+        for event in self._events:
+            if type(event).__name__ == "DocumentStartEvent":
+                if found:
+                    raise self._refuse(event, "a second document", "keep only one document")
+                found.append(self._node(next(self._events), 0)[0])
+        return found[0] if found else None
 
-    def _check(self, event: Any) -> None:
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            reason = f"more than {MAX_NODES:,} keys and values"
-            raise self._refuse(event, reason, "split it into several files")
-        if event.anchor is not None:
-            reason = "an anchor (&), which is not supported"
-            raise self._refuse(event, reason, "write the value out, or quote it")
-        if event.tag is not None:
-            reason = "a tag (!), which is not supported"
-            raise self._refuse(event, reason, "leave it out, or quote the value")
-
-    def _scalar(self, event: Any, frame: _Frame) -> None:
-        value, style = event.value, event.style or ""
-        # The Python reader of the library, unlike its C reader, lets these through.
-        if style == '"' and _SURROGATE.search(value):
-            reason = "an escape for an unpaired surrogate"
-            raise self._refuse(event, reason, "write the whole character")
-        if frame.key is None and isinstance(frame.node, YamlMap):
-            self._key(event, frame, frame.node)
-            return
+    def _node(self, event: Any, level: int) -> tuple[Data, int, int]:
+        """Return the value that begins with an event, and from where to where it stands."""
+        is_scalar = self._is_scalar(event)
         start, end = event.start_mark.index, event.end_mark.index
-        if style in {"|", ">"}:  # the library counts the empty lines after it, too
-            end = start + len(self._source.body[start:end].rstrip(" \t\r\n"))
-        self._put(value if value or style else None, start, end)
+        if is_scalar:
+            if event.style in {"|", ">"}:  # the library counts the empty lines after it, too
+                end = start + len(self._source.body[start:end].rstrip(" \t\r\n"))
+            return event.value if event.value or event.style else None, start, end
+        if level == self._depth:
+            raise self._refuse(event, f"more than {self._depth} levels", "reduce the nesting")
+        is_flow, end = event.flow_style, start
+        node: list[Data] | YamlMap = [] if "Sequence" in type(event).__name__ else YamlMap()
+        while not type(event := next(self._events)).__name__.endswith("EndEvent"):
+            if isinstance(node, YamlMap):
+                end = self._pair(event, node, level + 1)
+            else:
+                value, _, end = self._node(event, level + 1)
+                node.append(value)
+        # A block ends with its last value; the library counts the comments below, too.
+        return node, start, event.end_mark.index if is_flow else end
 
-    def _key(self, event: Any, frame: _Frame, node: YamlMap) -> None:
+    def _pair(self, event: Any, node: YamlMap, level: int) -> int:
+        """Put the key that is an event, and the value after it, into a map; return its end."""
+        if not self._is_scalar(event):
+            raise self._refuse(event, "a list or mapping as a key", "write `key: value`")
         key, source, mark = event.value, self._source, event.start_mark
         if key == "<<" and not event.style:
             reason = "a merge key (<<), which is not supported"
@@ -224,31 +194,36 @@ class _Walk:
             first = node.places[key]
             reason = f"the key {key[:40]!r} is already at line {first.line}, column {first.column}"
             raise source.error(mark.index, reason, "keep one of the two", first.line)
-        frame.key, frame.colon = key, colon.end()
-        frame.key_at = (source.line + mark.line, mark.column + 1, source.bom + mark.index)
+        value, start, end = self._node(next(self._events), level)
+        if value is None:
+            start = end = colon.end()  # the library is not always so exact
+        at = (source.line + mark.line, mark.column + 1)
+        node[key] = value
+        node.places[key] = YamlPlace(*at, *(source.bom + each for each in (mark.index, start, end)))
+        return end
 
-    def _open(self, event: Any, node: list[Data] | YamlMap) -> None:
-        frame = self._stack[-1]
-        if frame.key is None and isinstance(frame.node, YamlMap):
-            raise self._refuse(event, "a list or mapping as a key", "write `key: value`")
-        if len(self._stack) > self._depth:
-            raise self._refuse(event, f"more than {self._depth} levels", "reduce the nesting")
-        start = event.start_mark.index
-        self._stack.append(_Frame(node, start, is_flow=bool(event.flow_style), end=start))
-
-    def _put(self, value: Data, start: int, end: int) -> None:
-        frame = self._stack[-1]
-        if frame.key is not None and value is None:
-            start = end = frame.colon  # the library is not always so exact
-        frame.end = end
-        if isinstance(frame.node, list):
-            frame.node.append(value)
-            return
-        assert frame.key is not None, "a value follows its key"
-        bom = self._source.bom
-        frame.node[frame.key] = value
-        frame.node.places[frame.key] = YamlPlace(*frame.key_at, bom + start, bom + end)
-        frame.key = None
+    def _is_scalar(self, event: Any) -> bool:
+        """Tell whether an event is a text or begins a collection; what is refused is neither."""
+        kind = type(event).__name__
+        if kind == "AliasEvent":
+            reason = "an alias (*), which is not supported"
+            raise self._refuse(event, reason, "write the value out, or quote it")
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            reason = f"more than {MAX_NODES:,} keys and values"
+            raise self._refuse(event, reason, "split it into several files")
+        if event.anchor is not None:
+            reason = "an anchor (&), which is not supported"
+            raise self._refuse(event, reason, "write the value out, or quote it")
+        if event.tag is not None:
+            reason = "a tag (!), which is not supported"
+            raise self._refuse(event, reason, "leave it out, or quote the value")
+        # The Python reader of the library, unlike its C reader, lets these through.
+        is_scalar = kind == "ScalarEvent"
+        if is_scalar and event.style == '"' and _SURROGATE.search(event.value):
+            reason = "an escape for an unpaired surrogate"
+            raise self._refuse(event, reason, "write the whole character")
+        return is_scalar
 
     def _refuse(self, event: Any, what: str, fix: str) -> YamlError:
         return self._source.error(event.start_mark.index, what, fix)
