@@ -68,32 +68,25 @@ def parse_rfc3339(text: str) -> datetime:
     match = _MOMENT.fullmatch(text)
     if not match:
         raise _refusal(text)
-    *_, fraction, offset = match.groups()
-    numbers = []
     for part, place, low, high in _RANGES:
         at = match.start(13) + place if part.startswith("offset") else place
         written = text[at : at + (4 if part == "year" else 2)] or "00"
         if not low <= int(written) <= high:
             reason = f"{written} is outside {low:0{len(written)}}-{high:02}"
             raise Rfc3339Error(text, part=part, column=at + 1, reason=reason)
-        numbers.append(int(written))
-    year, month, hour, minute, second, off_hour, off_minute = numbers
-    length = timedelta(hours=off_hour, minutes=off_minute)
-    zone = timezone(-length if offset[0] == "-" else length)
-    if not length:  # three ways to write no offset: only a name of its own keeps this from being Z
-        zone = UTC if len(offset) == 1 else timezone(length, f"{offset[0]}00:00")
-    micro = int(fraction[1:7].ljust(6, "0"))
+    second, offset = text[17:19], match[13]
     try:
-        moment = datetime(
-            year, month, int(text[8:10]), hour, minute, min(second, 59), micro, tzinfo=zone
-        )
+        moment = datetime.fromisoformat(f"{text[:17]}{min(second, '59')}{text[19:]}".upper())
     except ValueError:
         # Everything else is in range by now.
         reason = f"{text[8:10]} does not exist in {text[:7]}"
         raise Rfc3339Error(text, part="day", column=9, reason=reason) from None
+    if not moment.utcoffset() and len(offset) > 1:
+        # Three ways to write no offset: only a name of its own keeps this from being Z.
+        moment = moment.replace(tzinfo=timezone(timedelta(), offset))
     try:
         utc = moment.astimezone(UTC)
-        if second < 60:
+        if second != "60":
             return moment
         if (utc.hour, utc.minute) == (23, 59) and (utc + _SECOND).day == 1:
             return moment + _SECOND
