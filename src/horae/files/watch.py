@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from horae.files.read import in_words, is_git, printable, stamp_of
@@ -50,55 +51,42 @@ async def changes(
     With *poll* it looks that often instead of being notified. *ignored* are directories that are
     never looked into, such as a data directory. *note* is told what is not as it should be.
     """
-    news = _News(asyncio.get_running_loop(), note)
+    loop, came, names = asyncio.get_running_loop(), asyncio.Event(), set[str]()
     ended = threading.Event()
+
+    def add(found: Collection[str]) -> None:
+        names.update(found)
+        came.set()
+
+    def tell(hear: Callable[[T], None], what: T) -> None:
+        # The loop may be closed while a thread still looks around.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(hear, what)
+
     passed = frozenset(map(os.path.abspath, ignored))
     for root in map(os.path.abspath, roots):
-        watch = _Watch(root, passed, news, ended, quiet, poll)
+        watch = _Watch(root, passed, partial(tell, add), partial(tell, note), ended, quiet, poll)
         threading.Thread(target=watch.keep, name="watch", daemon=True).start()
     try:
-        while await news.settled(quiet, stop):
-            yield news.take()
+        while await _settled(came, quiet, stop):
+            found = frozenset(names)
+            names.clear()
+            yield found
     finally:
         ended.set()
 
 
-class _News:
-    def __init__(self, loop: asyncio.AbstractEventLoop, note: Callable[[str], None]) -> None:
-        self._loop = loop
-        self._note = note
-        self._names: set[str] = set()
-        self._came = asyncio.Event()
-
-    def bring(self, names: Collection[str]) -> None:
-        self._in_loop(self._add, names)
-
-    def say(self, words: str) -> None:
-        self._in_loop(self._note, words)
-
-    async def settled(self, quiet: timedelta, stop: asyncio.Event) -> bool:
-        """Return True when there is news and all is quiet; False when it is time to stop."""
-        await _either(self._came, stop)
-        until = self._loop.time() + LONGEST * quiet.total_seconds()
-        while self._came.is_set() and not stop.is_set():
-            self._came.clear()
-            rest = min(quiet.total_seconds(), until - self._loop.time())
-            if rest > 0:
-                await _either(self._came, stop, within=rest)
-        return not stop.is_set()
-
-    def take(self) -> frozenset[str]:
-        names, self._names = frozenset(self._names), set()
-        return names
-
-    def _in_loop(self, call: Callable[[T], None], about: T) -> None:
-        # The loop may be closed while a thread still looks around.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(call, about)
-
-    def _add(self, names: Collection[str]) -> None:
-        self._names.update(names)
-        self._came.set()
+async def _settled(came: asyncio.Event, quiet: timedelta, stop: asyncio.Event) -> bool:
+    """Return True when there is news and all is quiet; False when it is time to stop."""
+    await _either(came, stop)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + LONGEST * quiet.total_seconds()
+    while came.is_set() and not stop.is_set():
+        came.clear()
+        rest = min(quiet.total_seconds(), until - loop.time())
+        if rest > 0:
+            await _either(came, stop, within=rest)
+    return not stop.is_set()
 
 
 async def _either(one: asyncio.Event, other: asyncio.Event, *, within: float | None = None) -> None:
@@ -114,7 +102,8 @@ async def _either(one: asyncio.Event, other: asyncio.Event, *, within: float | N
 class _Watch:
     root: str
     ignored: frozenset[str]
-    news: _News
+    bring: Callable[[Collection[str]], None]
+    say: Callable[[str], None]
     ended: threading.Event
     quiet: timedelta
     poll: timedelta | None
@@ -130,8 +119,8 @@ class _Watch:
                 else:
                     self._look_around(identity, self.poll.total_seconds())
             except Exception as error:  # no file may end the watch, and with it the engine
-                self.news.say(f"{printable(self.root)}: cannot be watched ({_why(error)})")
-                self.news.bring([self.root])  # what happens meanwhile is not told
+                self.say(f"{printable(self.root)}: cannot be watched ({_why(error)})")
+                self.bring([self.root])  # what happens meanwhile is not told
                 self.ended.wait(POLL.total_seconds())
 
     def _be_told(self, identity: Identity) -> None:
@@ -151,14 +140,14 @@ class _Watch:
                 recursive=False,  # it would follow links, and watch our own data
                 ignore_permission_denied=True,
             ) as told:
-                self.news.bring([self.root])
+                self.bring([self.root])
                 self._listen(told, directories, identity)
         except FileNotFoundError:
             return  # a directory went while we looked: once more
         except (OSError, UnicodeError, WatchfilesRustInternalError) as error:
             often = f"checking every {POLL.total_seconds():g} s instead"
             why = f"change notifications are not available ({_why(error)}); {often}"
-            self.news.say(f"{printable(self.root)}: {why}")
+            self.say(f"{printable(self.root)}: {why}")
             self.poll = POLL
 
     def _listen(self, told: RustNotify, directories: Collection[str], identity: Identity) -> None:
@@ -173,9 +162,9 @@ class _Watch:
             names = set() if isinstance(seen, str) else {path for _, path in seen}
             ours = [name for name in names if self._is_ours(name)]
             if ours:
-                self.news.bring(ours)
+                self.bring(ours)
             if _identity(self.root) != identity:
-                self.news.bring([self.root])
+                self.bring([self.root])
                 return
             if any(
                 name in directories or (os.path.isdir(name) and not os.path.islink(name))
@@ -185,17 +174,17 @@ class _Watch:
 
     def _look_around(self, identity: Identity, poll: float) -> None:
         was = self._snapshot()
-        self.news.bring([self.root])
+        self.bring([self.root])
         pause = poll
         while not self.ended.wait(pause):
             began = time.monotonic()
             now = self._snapshot()
             if _identity(self.root) != identity:
-                self.news.bring([self.root])
+                self.bring([self.root])
                 return
             changed = {path for path, _ in was.items() ^ now.items()}
             if changed:
-                self.news.bring(changed)
+                self.bring(changed)
             was = now
             pause = max(poll, _SHARE * (time.monotonic() - began))
 
