@@ -352,9 +352,9 @@ def read_open_file(descriptor: int, path: str, *, limit: int) -> bytes | None:
     return data if is_steady else None
 
 
-def head_of(path: StrPath, most: int) -> bytes:
+def head_of(path: StrPath, most: int, *, follows_link: bool = True) -> bytes:
     """Return the first bytes of a plain file, which is not waited for; raises OSError."""
-    descriptor = os.open(path, _READ)
+    descriptor = os.open(path, _READ if follows_link else _READ | _NO_LINK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "is not a regular file", os.fspath(path))

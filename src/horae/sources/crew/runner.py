@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
-from errno import EINVAL
 from functools import partial
 from pathlib import Path
-from stat import S_ISREG
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -29,7 +26,7 @@ from horae.files.edit import EditConflictError, Splice, create, edit
 from horae.files.git.calls import HORAE, GitError
 from horae.files.git.repository import Git, Logged, UpdateRefusal, edit_and_commit, is_repository
 from horae.files.git.trees import Trees, why_left
-from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
+from horae.files.read import PlanFileError, digest_of, find_plans, head_of, read_plan
 from horae.org.document import read
 from horae.sources.crew import briefing, diary, rules, tick
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
@@ -426,7 +423,7 @@ def mirror(path: Path, text: str) -> None:
     data = f"{text}\n".encode("utf-8", "replace")
     try:
         try:
-            known = _read(path)
+            known = head_of(path, _LONGEST_NOTE, follows_link=False)
         except FileNotFoundError:
             create(path, data)
         else:
@@ -444,15 +441,6 @@ def _member(text: str) -> rules.Member:
 
 def _text_of(path: Path, *, most: int = _LONGEST_STATE) -> str | None:
     try:
-        return _read(path)[:most].decode("utf-8", "replace")
+        return head_of(path, most, follows_link=False).decode("utf-8", "replace")
     except OSError:
         return None
-
-
-def _read(path: Path) -> bytes:
-    """Return what is in a plain file; a pipe, a device or a link is not waited for."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        if not S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(EINVAL, "is not a regular file", os.fspath(path))
-        return file.read(_LONGEST_NOTE)
