@@ -171,11 +171,9 @@ def move(
             raise
 
 
-def remove(
-    path: StrPath, *, expected: str, root: StrPath | None = None, limit: int = LIMIT
-) -> None:
+def remove(path: StrPath, *, expected: str) -> None:
     """Remove the file whose digest is *expected*; when this raises, the file is as it was."""
-    with _opened(path, root, expected, limit) as old, _writing(old.path), _leased(old) as check:
+    with _opened(path, None, expected, LIMIT) as old, _writing(old.path), _leased(old) as check:
         check(old.path, old.home)
         os.unlink(old.home.name, dir_fd=old.home.descriptor)
         os.fsync(old.home.descriptor)
