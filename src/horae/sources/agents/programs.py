@@ -134,7 +134,6 @@ class Called:
     argv: tuple[str, ...]
     answers: Answers
     wants_file: bool  # whether the prompt is in a file and not on its input
-    keeps: bool  # whether the program keeps the tool policy, and is not only told of it
 
 
 def program_of(command: tuple[str, ...]) -> Program:
@@ -193,9 +192,8 @@ def call(
         wants_file = True
     if row.outside and not any((each / ".git").exists() for each in (work, *work.parents)):
         added += [word for word in row.outside if not _has(command, word, row)]
-    keeps = can_keep(row, policy)
     if not policy.is_open:
-        is_spelled = row.reach is Reach.PATTERNS and keeps
+        is_spelled = row.reach is Reach.PATTERNS and can_keep(row, policy)
         added += _claude_limits(policy) if is_spelled else row.reading * _only_reads(policy)
     last = [] if wants_file else [word for word in row.last if word not in command]
     # A subcommand belongs right behind the program.
@@ -203,7 +201,7 @@ def call(
     options = added[len(verbs) :]
     whole = (argv[0], *verbs, *argv[1:], *options, *last)
     answers = row.answers if _is_as_asked(command, row) else Answers.TEXT
-    return Called(whole, answers, wants_file, keeps)
+    return Called(whole, answers, wants_file)
 
 
 def read_answer(printed: str, answers: Answers) -> Result:

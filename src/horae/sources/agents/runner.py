@@ -239,9 +239,8 @@ class AgentHost:
         whole = f"{agent.definition.prompt}\n\n{prompt}".strip() + "\n"
         prompt_file = run.directory / PROMPT_NAME
         if agent.runner is RunnerKind.MODEL:
-            called = programs.Called(
-                (sys.executable, *MODEL), programs.Answers.MODEL, wants_file=False, keeps=True
-            )
+            argv = (sys.executable, *MODEL)
+            called = programs.Called(argv, programs.Answers.MODEL, wants_file=False)
             spec = self._model_spec(spec, agent, prompt, policy, wanted or "")
         else:
             command = registry.command_of(agent)
