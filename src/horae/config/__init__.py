@@ -287,14 +287,14 @@ class Setting(Generic[T]):
     def __init__(
         self,
         kind: SettingKind[T],
-        default: str | int,
+        default: str | int | None,
         about: str,
         older: str = "",
         *,
         is_secret: bool = False,
     ) -> None:
         self.kind = kind
-        self.default: str | int | None = default
+        self.default = default
         self.about = about
         self.is_secret = is_secret
         self.variables: tuple[str, ...] = (older,) if older else ()
@@ -319,9 +319,7 @@ class Setting(Generic[T]):
 def optional(
     kind: SettingKind[T], about: str, older: str = "", *, is_secret: bool = False
 ) -> Setting[T | None]:
-    setting: Setting[T | None] = Setting(cast("Any", kind), "", about, older, is_secret=is_secret)
-    setting.default = None
-    return setting
+    return Setting(cast("SettingKind[T | None]", kind), None, about, older, is_secret=is_secret)
 
 
 class Overridden(NamedTuple):
