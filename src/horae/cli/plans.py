@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -123,12 +123,12 @@ def tangle(paths: tuple[str, ...], *, output: Output) -> int:
     a DIR or several paths give one object per file, {"file": ..., "data": {"worlds": [...]}}.
     Unlike `tangle` in Emacs, this command writes no files.
     """
-    from horae.org.world import every, world_data, worlds
+    from horae.org.world import world_data, worlds
 
     sources = Sources(paths, output)
     if output.is_text:
         for source in sources:
-            _print_worlds(source, every(worlds(source.plan)))
+            _print_worlds(source, worlds(source.plan))
         return sources.exit_code
 
     def data(source: PlanText) -> object:
@@ -137,12 +137,14 @@ def tangle(paths: tuple[str, ...], *, output: Output) -> int:
     return _print_data(sources, output, data)
 
 
-def _print_worlds(source: PlanText, found: Iterable[World]) -> None:
+def _print_worlds(source: PlanText, found: list[World]) -> None:
     from rich.tree import Tree
+
+    from horae.org.world import every
 
     headlines = source.plan.headlines
     trees: dict[int, Tree] = {}
-    for world in found:
+    for world in every(found):
         tree = trees.setdefault(world.at, Tree(_title(headlines[world.at])))
         for component in world.components:
             lang = component.block.lang if component.block else "no source"
