@@ -906,6 +906,8 @@ async def test_the_last_run_of_an_entry_is_the_one_that_was_started_last() -> No
         await here.run(first)
         last = await here.service.last_run("digest")
         assert (last.run.number, last.line.filed.number) == (2, first.number)
+        await here.service.backfill("Digest", start=NOW - 40 * DAY)  # newer, without a run
+        assert (await here.service.last_run("digest")).run.number == 2
         with pytest.raises(RunNotFoundError, match="Never has no run"):
             await here.service.last_run("Never")
 

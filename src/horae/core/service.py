@@ -177,13 +177,10 @@ class Service:
 
     async def last_run(self, word: str) -> views.RunLine:
         found = await self.named(word)
-        page = await self.ledger.receipts(
-            entry=found.number, statuses=states.ENDS | GOING | {Status.WAITING}, limit=20
-        )
-        runs = [run for each in page.receipts for run in await self.ledger.runs_of(each.number)]
-        if not runs:
+        last = await self.ledger.last_run(found.number)
+        if last is None:
             raise views.RunNotFoundError(found.mark.title)
-        return await self.run(max(run.number for run in runs))
+        return await self.run(last.number)
 
     async def going(
         self, word: str, *, obstacle: Callable[[int], str] = lambda _: ""

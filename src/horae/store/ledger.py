@@ -623,6 +623,9 @@ class Transaction:
     def runs_of(self, receipt: int) -> list[Run]:
         return self.every(codec.run_of, "run.of_receipt", receipt=receipt)
 
+    def last_run(self, entry: int) -> Run | None:
+        return self.one(codec.run_of, "run.last_of_entry", entry=entry)
+
     # Events and texts
 
     def tell(
@@ -1271,6 +1274,7 @@ class SqlLedger(ABC):
     late = _reading(Transaction.late)
     run = _reading(Transaction.run)
     runs_of = _reading(Transaction.runs_of)
+    last_run = _reading(Transaction.last_run)
     newest_event = _reading(Transaction.newest_event)
     events_after = _reading(Transaction.events_after)
     fresh_at = _reading(Transaction.fresh_at)

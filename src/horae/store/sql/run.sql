@@ -26,6 +26,11 @@ SELECT * FROM run WHERE receipt = :receipt ORDER BY attempt;
 -- One run.
 SELECT * FROM run WHERE number = :number;
 
+-- name: last_of_entry
+-- The newest run of an entry.
+SELECT run.* FROM run JOIN receipt ON receipt.number = run.receipt
+WHERE receipt.entry = :entry ORDER BY run.number DESC LIMIT 1;
+
 -- name: all_open
 -- Every run that has not ended.
 SELECT * FROM run WHERE ended_at IS NULL ORDER BY number;
