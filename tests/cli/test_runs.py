@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pty
 import signal
@@ -338,9 +339,21 @@ def test_a_run_without_an_engine_that_was_killed_is_not_said_to_be_of_an_engine(
         assert process.stdout.readline() == "begun\n"
         process.kill()
         process.communicate(timeout=20)
-    assert "\nrunning when the engine or `horae run` exited\n" in call("status", "--table").out
-    said = "ended with the engine or `horae run`; the next one records the outcome\n"
-    assert said in call("why", "Long", "--table").out
+    said = "the engine or `horae run` exited during the run (recorded at the next `horae up`)"
+    [receipt] = json.loads(call("history", "Long", "--json").out)
+    assert [receipt["status"], receipt["reason_code"], receipt["reason"]] == [
+        "interrupted",
+        "engine_exited",
+        said,
+    ]
+    status = json.loads(call("status", "--json").out)
+    assert status["counts"]["running"] == 0
+    assert (status["running"], [each["reason"] for each in status["failed"]]) == ([], [said])
+    [row] = json.loads(call("list", "--search", "Long", "--json").out)
+    assert (row["state"], row["last"]["status"]) == ("armed", "interrupted")
+    why = call("why", "Long", "--table").out
+    assert f"interrupted: {said}" in why
+    assert "its end is not recorded yet\n" in why
 
 
 def test_the_output_of_a_run_without_an_engine_is_followed_to_its_end(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from horae.files.read import StrPath, names_of
 from horae.sources.crew.tick import agent_state
 from horae.store import database, sql
 from horae.store.ledger import ANYBODY, SqlLedger
-from horae.store.lock import DataLockedError, LockHolder, LockUse, engine_in, holder_of
+from horae.store.lock import DataLockedError, LockHolder, LockUse, holder_of
 from horae.store.sqlite import SqliteLedger
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
@@ -263,7 +263,10 @@ def _service(
             refuse_double(board_at(place.root), address)
 
     # An engine that runs knows better what cannot run, and of another time nobody knows.
-    is_asked = reads is not None and reads.at is None and engine_in(place.directory) is None
+    is_now = reads is not None and reads.at is None
+    holder = holder_of(place.directory) if is_now else None
+    is_asked = is_now and (holder is None or not holder.is_engine)
+    is_used = holder is not None and holder.use is not LockUse.COMMAND
     parts: dict[str, Any] = {
         "ledger": ledger,
         "clock": reads or CommandClock(),
@@ -273,6 +276,7 @@ def _service(
         "machines": getattr(ledger, "machines", None),
         "places": place.files,
         "unready": unready if is_asked else None,
+        "is_over": is_now and place.store is None and not is_used,
         "refuse_name": refuse_name,
         "agent_state": agent_state,
     }

@@ -102,8 +102,6 @@ def print_status(stands: views.StatusReport) -> None:
     counts = [f"{count} {kind}" for kind, count in stands.counts.items() if count]
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
     echo(", ".join([armed, *counts]))
-    is_going = engine.is_running or engine.user
-    going = "running" if is_going else "running when the engine or `horae run` exited"
     waiting = []
     for each in stands.waiting:
         *row, reason = _receipt_row(each)
@@ -120,7 +118,7 @@ def print_status(stands: views.StatusReport) -> None:
     parts: dict[str, Iterable[tuple[str, ...]]] = {
         "problems": [(each,) for each in stands.problems],
         "agents": [agent_row(each, stands) for each in stands.agents],
-        going: map(_receipt_row, stands.running),
+        "running": map(_receipt_row, stands.running),
         "waiting": waiting,
         "next": [(moment_text(at, each.zone), _where(each)) for at, each in coming],
         "late in the last day": late,
@@ -465,14 +463,12 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         for each in found[:1] if output.form is printing.Form.JSON else found:
             print_answer(output, each.data(), each.print)
         return
-    is_over = False
     if at is None:
         engine = connection.engine_of(place)
         said = _why_by_engine(said, place, engine)
-        is_over = place.store is None and not engine.is_running and not engine.user
         if output.is_text:
             connection.say_source(engine)
-    print_answer(output, said.data(), lambda: _print_why(said, is_over=is_over))
+    print_answer(output, said.data(), lambda: _print_why(said))
     entry = said.entry
     if not output.is_text or entry.source != "org" or entry.gone_at is not None:
         return
@@ -507,8 +503,7 @@ def _why_by_engine(
     return replace(said, cannot_run=told.get("cannot_run") or "")
 
 
-def _print_why(said: views.WhyReport, *, is_over: bool) -> None:
-    """Print what there is to say about an entry's times; *is_over*: no engine is running."""
+def _print_why(said: views.WhyReport) -> None:
     entry = said.entry
     since, kept = "", "with the parts that can be read"
     if entry.broken_at is not None:
@@ -526,7 +521,7 @@ def _print_why(said: views.WhyReport, *, is_over: bool) -> None:
     echo("\n".join(filter(None, facts)))
     for answer in said.answers:
         echo("")
-        _print_answer(answer, entry.zone, is_over=is_over)
+        _print_answer(answer, entry.zone)
     if said.window is not None and not any(each.is_moment for each in said.answers):
         for word, moment in (("before", said.before), ("after", said.after)):
             nearest = moment_text(moment, entry.zone) if moment else "none"
@@ -535,7 +530,7 @@ def _print_why(said: views.WhyReport, *, is_over: bool) -> None:
         echo("\nnot all are shown; increase -n")
 
 
-def _print_answer(answer: explain.WhyAnswer, zone_name: str, *, is_over: bool) -> None:
+def _print_answer(answer: explain.WhyAnswer, zone_name: str) -> None:
     at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
     filed = answer.filed
     is_quoted = filed is not None and filed.receipt.reason.code in QUOTED
@@ -547,6 +542,7 @@ def _print_answer(answer: explain.WhyAnswer, zone_name: str, *, is_over: bool) -
     is_later = receipt.status is Status.WAITING and receipt.start_at > filed.decided_at
     commit = f", text of commit {filed.commit[:12]}" if filed.commit else ""
     end = receipt.through_at and moment_text(receipt.through_at, zone_name)
+    is_over = filed.status not in _GOING
     facts = (
         end and f"covers {receipt.count} times up to {end}",
         f"receipt created {moment_text(filed.decided_at, zone_name)}{how_late}",

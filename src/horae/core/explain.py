@@ -346,10 +346,11 @@ def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None 
 
 
 def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
+    """Return a run in words; *is_over*: nobody has recorded its end yet."""
     since = moment_text(run.started_at, zone_name)
     begun = f"attempt {run.attempt} (run {run.number}): from {since}"
     if run.ended_at is None and is_over:
-        return f"{begun}, ended with the engine or `horae run`; the next one records the outcome"
+        return f"{begun}; its end is not recorded yet"
     if run.ended_at is None:
         return f"{begun}, in progress"
     if run.reason.code == ReasonCode.ENGINE_EXITED and run.outcome is not None:

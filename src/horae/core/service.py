@@ -45,6 +45,13 @@ STUCK: Final = 3  # bad ends in a row that are worth a word
 _TICK: Final = "tick:"
 _TRIES: Final = 5  # at an entry that somebody else decides about at the same moment
 MOST: Final = 10_000  # moments of one backfill
+_RECORDED: Final = "(recorded at the next `horae up`)"
+_EXITED: Final = Reason(
+    ReasonCode.ENGINE_EXITED, f"the engine or `horae run` exited during the run {_RECORDED}"
+)
+_EXITED_BEFORE: Final = Reason(
+    ReasonCode.EXITED_BEFORE_START, f"the engine or `horae run` exited before the start {_RECORDED}"
+)
 _TROUBLES: Final = {  # what of an agent's work a person should look at
     "pull": "the plan root is not up to date with its origin",
     "tree": "the agent's clone is not up to date with the plan root",
@@ -66,6 +73,7 @@ class Service:
     places: Callable[[str], Iterable[str]] = lambda _: ()
     unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None
     refuse_start: Callable[[], None] = lambda: None  # raises an error while nothing can start
+    is_over: bool = False  # no process runs anything: what the ledger has as running is over
     refuse_name: Callable[[str], None] | None = None  # raises an error for an ambiguous address
     agent_state: Callable[[str], views.AgentState] = lambda _: views.AgentState()
 
@@ -102,7 +110,18 @@ class Service:
             lines.append(self._line(each, known[each.entry]))
         return tuple(lines)
 
+    def _current(self, filed: Filed) -> Filed:
+        """Return a receipt as it is, also after an engine that could not record how it ended."""
+        if not self.is_over or filed.status not in GOING:
+            return filed
+        status, reason = Status.WAITING, _EXITED_BEFORE
+        if filed.status is Status.RUNNING:
+            status, reason = Status.INTERRUPTED, _EXITED
+        receipt = structs.replace(filed.receipt, status=status, reason=reason)
+        return structs.replace(filed, receipt=receipt)
+
     def _line(self, filed: Filed, found: Listed | None) -> views.ReceiptLine:
+        filed = self._current(filed)
         title = filed.title or (found.mark.title if found else "")
         return views.ReceiptLine(filed, title, self._zone_of(found))
 
@@ -268,7 +287,7 @@ class Service:
         return [*page.receipts[-1:], *last]
 
     async def _told(self, filed: Filed) -> explain.WhyAnswer:
-        return explain.answer_of(filed, await self.ledger.runs_of(filed.number))
+        return explain.answer_of(self._current(filed), await self.ledger.runs_of(filed.number))
 
     async def status(self, engine: views.EngineFacts, *, limit: int = 20) -> views.StatusReport:
         """Return at most *limit* lines of each kind.
@@ -277,7 +296,7 @@ class Service:
         """
         now, ledger = self.clock.now(), self.ledger
         counts = await ledger.count_entries(due_before=now - GRACE)
-        pending = await receipts_of(ledger, states.OPEN)
+        pending = [self._current(each) for each in await receipts_of(ledger, states.OPEN)]
         late = await ledger.late(since=now - DAY, by=GRACE, limit=BATCH)
 
         async def recent(statuses: Collection[Status]) -> tuple[Filed, ...]:
@@ -315,6 +334,7 @@ class Service:
             problems.append(f"{who} scheduled times that passed without a decision: {why}")
         problems += await self._problems(in_line, agents, coming)
         by_status = Counter(each.status for each in pending)
+        bad = [each for each in pending if each.status in states.BAD]
         planned = (each for each in (*pending, *late) if states.is_planned(each.receipt.key))
         return views.StatusReport(
             now,
@@ -324,11 +344,11 @@ class Service:
             {status: by_status[status] for status in Status if status in states.OPEN},
             agents=tuple(agents),
             running=await lines(each for each in in_line if each.status in GOING),
-            waiting=await lines(each for each in in_line if each.status not in GOING),
+            waiting=await lines(each for each in in_line if each.status in WAITS),
             coming=tuple(map(self._entry_line, coming)),
             late=await newest(each for each in planned if each.lateness > GRACE),
             missed=await newest(await recent({Status.MISSED})),
-            failed=await newest(await recent(states.BAD)),
+            failed=await newest([*await recent(states.BAD), *bad]),
             paused=await shown(Trait.PAUSED),
             unarmed=await shown(Trait.UNARMED),
             problems=tuple(dict.fromkeys(problems)),  # an engine knows the broken ones, too
