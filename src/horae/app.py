@@ -114,8 +114,9 @@ class EmptyPlanError(HoraeError, code="empty_plan", exit_code=Exit.CONFLICT):
         self.root = str(root)
         what = "contains no plan" if root.is_dir() else "does not exist"
         super().__init__(
-            f"{root}: {what}, but the ledger has entries from it; nothing is scheduled or "
-            "started until a plan appears; to remove the entries, run horae up --empty-plan"
+            f"{root}: {what}, but the ledger has entries from it; nothing is scheduled or started "
+            "until a plan appears; to remove the entries, run `horae stop` and then "
+            "`horae up --empty-plan`"
         )
 
 

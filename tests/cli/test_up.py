@@ -218,7 +218,13 @@ def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_pa
     try:
         lines = map(json.loads, engine.stderr)
         said = next(line["message"] for line in lines if "does not exist, but" in line["message"])
-        assert said.endswith("to remove the entries, run horae up --empty-plan")
+        assert said.endswith("run `horae stop` and then `horae up --empty-plan`")
+        place = ("--root", str(root), "--data", str(data))
+        status = run_command("horae", "status", "--json", *place).data
+        assert (status["entries"], status["next"]) == (1, [])
+        why = run_command("horae", "why", "Tick", *place).out
+        assert f"cannot run: {said}" in why
+        assert "scheduled in" not in why
         refused = run_command("horae", "run", "Tick", "--root", str(root), "--data", str(data))
         assert (refused.code, refused.err) == (6, f"horae: {said}\n")
         root.mkdir()

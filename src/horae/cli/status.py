@@ -83,7 +83,8 @@ def _as_the_engine_knows(
         waiting.append(replace(each, filed=structs.replace(each.filed, receipt=receipt)))
     problems = tuple(dict.fromkeys((*told["problems"], *stands.problems)))
     facts = replace(stands.engine, stall=told.get("stall") or "")
-    return replace(stands, engine=facts, waiting=tuple(waiting), problems=problems)
+    coming = stands.coming if told["next"] else ()  # with an empty plan root nothing comes
+    return replace(stands, engine=facts, waiting=tuple(waiting), coming=coming, problems=problems)
 
 
 def print_status(stands: views.StatusReport) -> None:
@@ -500,7 +501,10 @@ def _why_by_engine(
     told = {}
     with suppress(HoraeError):  # as above
         told = far.get("why", patience=_PATIENCE, entry=str(said.entry.number), limit=1)
-    return replace(said, cannot_run=told.get("cannot_run") or "")
+    cannot_run, answers = told.get("cannot_run") or "", said.answers
+    if cannot_run and all(each["receipt"] for each in told["answers"]):  # nothing comes
+        answers = tuple(each for each in answers if each.filed is not None)
+    return replace(said, cannot_run=cannot_run, answers=answers)
 
 
 def _print_why(said: views.WhyReport) -> None:

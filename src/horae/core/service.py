@@ -25,6 +25,7 @@ from horae.core.ports import PATIENCE, Clock, EntryStep, Ledger, Listed, Pruned,
 from horae.core.project import Moment, decided, next_moment, project, tick_delay, unpaused
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.text import entry_words, moment_text
+from horae.errors import HoraeError
 from horae.timing.cron import count_any
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import zone
@@ -222,6 +223,14 @@ class Service:
         found = tuple(await self.ledger.events_after(after, limit=limit))
         return views.EventPage(found, found[-1].number if found else after, self.zone_name)
 
+    def _obstacle(self) -> str:
+        """Return why nothing can start, if nothing can."""
+        try:
+            self.refuse_start()
+        except HoraeError as error:
+            return str(error)
+        return ""
+
     async def _asked(self, ask: explain.WhyQuestion) -> Listed:
         try:
             return await self.named(ask.word)
@@ -242,11 +251,13 @@ class Service:
             window = ask.window(about.zone)
         except OverflowError:
             raise beyond() from None
-        asked = [found] if found.is_armed else []
+        asked, obstacle = [found] if found.is_armed else [], self._obstacle()
         unready = {} if self.unready is None else await self.unready(asked)
-        cannot_run = str(unready.get(found.number, ""))
+        cannot_run = obstacle or str(unready.get(found.number, ""))
         if window is None:
             last = [await self._told(each) for each in await self._last(found)]
+            if obstacle:
+                return views.WhyReport(now, about, tuple(last), cannot_run=cannot_run)
             coming = explain.answers(found, [], _coming(found, now=now), now=now)
             if not coming and (not last or isinstance(found.item, Entry)):
                 coming = (explain.WhyAnswer(explain.nothing_comes(found), is_moment=False),)
@@ -321,7 +332,7 @@ class Service:
         in_line = sorted(pending, key=lambda each: (each.receipt.start_at, each.number))
         crew = await ledger.entries_that_are(Trait.AGENT, limit=limit)
         agents = [await self._agent_line(each, in_line) for each in crew]
-        coming = await ledger.coming(limit=limit)
+        coming = [] if self._obstacle() else await ledger.coming(limit=limit)
         broken = await ledger.entries_that_are(Trait.BROKEN, limit=BATCH)
         problems = [*engine.problems, *map(broken_words, broken)]
         # In its first minute an engine still decides about what came while none ran.
