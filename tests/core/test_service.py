@@ -656,6 +656,16 @@ async def test_pausing_twice_changes_nothing_and_to_pause_otherwise_is_refused()
 
 
 @story
+async def test_a_pause_says_how_many_waiting_runs_it_skips() -> None:
+    async with office(cron()) as here:
+        await here.service.backfill("Digest", start=NOW - 3 * DAY)
+        said = await here.service.pause("Digest")
+        assert (said.changed, said.skipped, said.data()["skipped"]) == (True, 3, 3)
+        assert (await here.service.pause("Digest")).skipped == 0
+        assert "skipped" not in (await here.service.resume("Digest")).data()
+
+
+@story
 async def test_a_pause_cannot_end_in_the_past() -> None:
     async with office(cron("Digest")) as here:
         with pytest.raises(RequestError, match="2026-04-01 Wed 08:00 UTC is in the past"):

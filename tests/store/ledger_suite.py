@@ -973,8 +973,11 @@ class RunSuite:
         entry, filed = await waiting(ledger)
         until = NINE + 9 * DAY
         with acting("token:ops"):
-            assert await ledger.pause(entry.number, now=NINE, term=1, note="holiday", until=until)
-        assert not await ledger.pause(entry.number, now=NINE, term=1)
+            skipped = await ledger.pause(
+                entry.number, now=NINE, term=1, note="holiday", until=until
+            )
+        assert skipped == 1
+        assert await ledger.pause(entry.number, now=NINE, term=1) is None
         assert await status(ledger, filed) is Status.SKIPPED
         edited = workflow("Digest", body="It rests, also when it is edited.\n")
         assert await taken(ledger, edited, now=NINE + DAY) == []
@@ -985,7 +988,7 @@ class RunSuite:
         assert await ledger.resume(entry.number, now=NINE + 3 * DAY + HOUR, term=1)
         assert not await ledger.resume(entry.number, now=NINE + 4 * DAY, term=1)
         assert await history(ledger, entry) == [
-            "1 skipped: paused by token ops: holiday",
+            "1 skipped: did not run before the entry was paused by token ops: holiday",
             "3 skipped: paused from 2026-04-01T09:00:00Z to 2026-04-04T10:00:00Z",
         ]
         [again] = await taken(ledger, workflow("Digest"), now=NINE + 4 * DAY)
@@ -999,7 +1002,7 @@ class RunSuite:
         assert await ledger.resume(entry.number, now=NINE + 3 * DAY, term=1)
         assert await status(ledger, filed) is Status.SKIPPED
         assert await history(ledger, entry) == [
-            "1 skipped: paused by token ops: holiday",
+            "1 skipped: did not run before the entry was paused by token ops: holiday",
             "2 skipped: did not run before the entry was paused by token ops: holiday",
             "1 skipped: paused from 2026-04-03T09:00:00Z to 2026-04-04T09:00:00Z",
         ]
@@ -1798,7 +1801,7 @@ class ReadingSuite:
                 await ledger.hold(filed.number, reason=because("later"), now=NOW, term=1)
                 await ledger.release(filed.number, reason=because("now"), now=NOW, term=1)
                 assert await one_run.start(ledger, filed.number, now=NOW, term=1)
-                assert await ledger.pause(entry.number, now=NOW, term=1)
+                assert await ledger.pause(entry.number, now=NOW, term=1) is not None
             return filed
 
         filed = await asyncio.gather(*map(request, entries, actors))

@@ -178,7 +178,7 @@ class LifeOfReceipts(RuleBasedStateMachine):
     @rule()
     def pause_and_resume(self) -> None:
         number = self.entry().number
-        assert self.wait(self.ledger.pause(number, now=self.now, term=1))
+        assert self.wait(self.ledger.pause(number, now=self.now, term=1)) is not None
         assert self.wait(self.ledger.resume(number, now=self.now, term=1))
 
     @rule(is_written=st.booleans())

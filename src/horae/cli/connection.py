@@ -300,7 +300,8 @@ class RemoteService(Service):
     async def _paused(self, word: str, verb: str, said: Mapping[str, object]) -> PauseResult:
         found = await self.named(word)
         answer = self._far.post("entries", found.number, verb, body=said)
-        return PauseResult(await self._again(found), changed=answer["changed"])
+        again, skipped = await self._again(found), answer.get("skipped")
+        return PauseResult(again, changed=answer["changed"], skipped=skipped)
 
     async def run_now(
         self, word: str, *, idempotency_key: str | None = None, **said: Any

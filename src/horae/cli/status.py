@@ -571,7 +571,8 @@ def _print_answer(answer: explain.WhyAnswer, zone_name: str) -> None:
 def pause(entry: str, *, note: str, until: str | None, place: Place, output: Output) -> None:
     """Pause an entry until it is resumed.
 
-    No run of the entry starts while it is paused.
+    No run of the entry starts while it is paused. Runs that are waiting to start are skipped, and
+    `horae resume` does not start them; a run in progress goes on.
     """
 
     async def asked(service: Service) -> views.PauseResult:
@@ -587,7 +588,9 @@ def pause(entry: str, *, note: str, until: str | None, place: Place, output: Out
     done = write(place, asked)
     already = "" if done.changed else "already "
     what = f"{done.entry.title} (entry {done.entry.number})"
-    print_answer(output, done.data(), f"{what} is {already}{_rest(done.entry)}")
+    runs = "1 waiting run was" if done.skipped == 1 else f"{done.skipped:,} waiting runs were"
+    skipped = f"; {runs} skipped" if done.skipped else ""
+    print_answer(output, done.data(), f"{what} is {already}{_rest(done.entry)}{skipped}")
 
 
 @click.command()

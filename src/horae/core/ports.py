@@ -275,8 +275,11 @@ class Ledger(Protocol):
 
     async def pause(
         self, entry: int, *, now: datetime, term: int, note: str = "", until: datetime | None = None
-    ) -> bool:
-        """Pause an entry; what waits of it is skipped. False: gone, or paused already."""
+    ) -> int | None:
+        """Pause an entry, and return how many waiting receipts are skipped by that.
+
+        None: it is gone, or paused already.
+        """
 
     async def resume(self, entry: int, *, now: datetime, term: int) -> bool: ...
     async def wake(self, *, now: datetime, term: int) -> list[int]: ...

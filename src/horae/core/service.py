@@ -432,14 +432,14 @@ class Service:
         if end is not None and end <= now:
             raise views.RequestError(f"{moment_text(end, self._zone_of(found))} is in the past")
         done = await self.ledger.pause(found.number, now=now, term=self.term, note=note, until=end)
-        if done:
+        if done is not None:
             self.poke()
-            return views.PauseResult(await self._again(found), changed=True)
+            return views.PauseResult(await self._again(found), changed=True, skipped=done)
         refuse_gone(found)
         if note or end is not None:
             reason = f"the entry is already paused{explain.rest_words(found)}"
             raise views.EntryStateError(found, reason, remedy="resume it before you pause it again")
-        return views.PauseResult(await self._again(found), changed=False)
+        return views.PauseResult(await self._again(found), changed=False, skipped=0)
 
     async def resume(self, word: str) -> views.PauseResult:
         found = await self.named(word)

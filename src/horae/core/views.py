@@ -284,9 +284,11 @@ class WhyReport:
 class PauseResult:
     entry: EntryLine
     changed: bool
+    skipped: int | None = None  # how many waiting runs a pause has skipped
 
     def data(self) -> dict[str, object]:
-        return {**self.entry.data(), "changed": self.changed}
+        skipped = {} if self.skipped is None else {"skipped": self.skipped}
+        return {**self.entry.data(), "changed": self.changed, **skipped}
 
 
 @dataclass(frozen=True, slots=True)

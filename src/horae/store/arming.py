@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 def pause(
     tx: Transaction, number: int, *, now: datetime, note: str = "", until: datetime | None = None
-) -> bool:
-    """Let an entry rest; what waits of it is skipped."""
+) -> int | None:
+    """Let an entry rest, and return how many waiting receipts are skipped; None: it does not."""
     values = {"now": now, "note": plain(note), "until": until, "by": tx.actor}
     if not tx.change("entry.pause", number=number, **values):
-        return False
+        return None
     was = tx.entry(number)
     assert was is not None, "it was just paused"
     words = by_words("paused", note, actor=tx.actor)
+    reason = Reason(ReasonCode.PAUSED, f"did not run before the entry was {words}")
     if isinstance(was.item, Entry) and _delay_of(was.item) is None:
         # These times are before the pause: without an engine, nothing has decided them yet.
-        passed = Reason(ReasonCode.PAUSED, f"did not run before the entry was {words}")
-        tx.account(was.item, close(was.item, now=now, reason=passed), now=now)
-    tx.skip_pending(number, reason=Reason(ReasonCode.PAUSED, words), now=now)
+        tx.account(was.item, close(was.item, now=now, reason=reason), now=now)
+    skipped = tx.skip_pending(number, reason=reason, now=now)
     facts = {"note": note, "until": None if until is None else key_time(until)}
     tx.tell("paused", now=now, entry=number, facts=facts)
-    return True
+    return skipped
 
 
 def resume(tx: Transaction, number: int, *, now: datetime) -> bool:

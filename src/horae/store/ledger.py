@@ -437,9 +437,9 @@ class Transaction:
             return False
         return self.move(stands, Status.WAITING, reason=reason, now=now)
 
-    def skip_pending(self, entry: int, *, reason: Reason, now: datetime) -> None:
-        for filed in self.every(filed_of, "receipt.pending_of_entry", entry=entry):
-            self.finish(filed, Status.SKIPPED, reason=reason, now=now)
+    def skip_pending(self, entry: int, *, reason: Reason, now: datetime) -> int:
+        pending = self.every(filed_of, "receipt.pending_of_entry", entry=entry)
+        return sum(self.finish(each, Status.SKIPPED, reason=reason, now=now) for each in pending)
 
     def settle(self, numbers: Iterable[int], *, now: datetime) -> int:
         at = micros(now)

@@ -368,7 +368,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     with_tag(_entry_tag, does(f"{_ENTRY}/pause", _RUN, call("pause", "Pause an entry.",
          lambda front, request, asked: front.service.pause(
              request.path_params["entry"], note=asked.text("note"), until=asked.end("until"))),
-         "...Entry changed:bool", router.NOTE,
+         "...Entry changed:bool skipped:int", router.NOTE,
          router.Field("until", "end", "end of the pause: a time, or a duration such as 2h"))),
     with_tag(_entry_tag, does(f"{_ENTRY}/resume", _RUN, call("resume", "Resume an entry.",
          lambda front, request, _: front.service.resume(request.path_params["entry"])),
