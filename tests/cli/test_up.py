@@ -107,14 +107,25 @@ def test_a_plan_that_is_saved_counts_at_once_and_sigterm_ends_it_well(tmp_path: 
 def test_what_runs_when_it_is_stopped_may_end_and_then_must(tmp_path: Path) -> None:
     text = PLAN.replace("* * * * * *", "* * * * * *").replace("echo", "sleep 60; echo")
     (tmp_path / "plan.org").write_text(text)
-    engine = up(tmp_path, "--log", "json", "--log-level", "debug", HORAE_RUN_DRAIN="500ms")
+    engine = up(tmp_path, "--log", "json", "--log-level", "debug", HORAE_RUN_DRAIN="5s")
     for line in engine.stdout:
         if json.loads(line).get("status") == "running":
             break
     engine.send_signal(signal.SIGTERM)
     began = time.monotonic()
+    messages = (json.loads(line)["message"] for line in engine.stderr)
+    assert "stopping; waiting up to 5s for 1 run: Tick" in messages
+    place = ("--root", str(tmp_path))
+    stopping = f"the engine (process {engine.pid}) is already stopping; it waits for 1 run: Tick\n"
+    assert run_command("horae", "stop", "--no-wait", *place).out == stopping
+    status = run_command("horae", "status", *place).out
+    assert f": engine stopping (process {engine.pid}, since " in status
+    assert "), waiting for 1 run\n" in status
+    assert "\nnext\n" not in status
+    refused = run_command("horae", "run", "Tick", *place)
+    assert (refused.code, "is stopping; try again when it has ended" in refused.err) == (3, True)
     engine.communicate(timeout=30)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
     assert engine.returncode == 0
     assert "interrupted" in {each["status"] for each in history(tmp_path)}
     assert not seen(tmp_path)

@@ -374,11 +374,12 @@ def engine_at(place: Place) -> Far | None:
         is_over = monotonic() - began_at >= _patience(holder.since, now=clock.SystemClock().now())
         if holder.use is LockUse.RUN or (is_over and not holder.is_engine):
             raise NotAnEngineError(holder)
-        if is_over:
+        if is_over or holder.is_stopping:
             what = f" ({holder.command})" if holder.command else ""
-            used = f"in use by process {holder.pid}{what}, which does not answer"
-            stopping = "if it is stopping, try again when it has ended"
-            reason = f"{used}; {stopping}, otherwise end it and start `horae up` again"
+            reason = f"the engine (process {holder.pid}) is stopping; try again when it has ended"
+            if not holder.is_stopping:
+                used = f"in use by process {holder.pid}{what}, which does not answer"
+                reason = f"{used}; end it and start `horae up` again"
             raise EngineUnreachableError(str(place.directory), reason, pid=holder.pid)
         sleep(0.02)
 
@@ -420,7 +421,8 @@ def engine_here(place: Place) -> EngineFacts:
     """Return what the lock of a data directory says of its engine, or of a run without one."""
     holder, directory = holder_of(place.directory), str(place.directory)
     if holder is not None and holder.is_engine:
-        return EngineFacts(True, directory, pid=holder.pid, since=holder.since)
+        is_stopping = holder.is_stopping
+        return EngineFacts(True, directory, holder.pid, holder.since, is_stopping=is_stopping)
     user = ""
     if holder is not None and holder.use is LockUse.RUN:
         user = f"{holder.name} (`{holder.command}`)"

@@ -97,6 +97,10 @@ def print_status(stands: views.StatusReport) -> None:
     who = f"process {engine.pid}" if engine.pid else "a process"
     since = f", since {in_zone(engine.since, stands.zone)}" if engine.since else ""
     runs = f"engine running ({who}{since})" if engine.is_running else engine.absence
+    if engine.is_stopping:
+        count = len(stands.running)
+        waits = f", waiting for {count} run{'s' * (count != 1)}" if count else ""
+        runs = f"engine stopping ({who}{since}){waits}"
     if engine.stall:
         echo(engine.stall)
     echo(f"{moment_text(stands.at, stands.zone)}, {engine.directory}: {runs}")
@@ -116,6 +120,7 @@ def print_status(stands: views.StatusReport) -> None:
     ]
     late = [(*_receipt_row(each)[:3], f"{length_text(each.late)} late") for each in stands.late]
     coming = [(each.next_at, each) for each in stands.coming if each.next_at is not None]
+    coming = [] if engine.is_stopping else coming
     parts: dict[str, Iterable[tuple[str, ...]]] = {
         "problems": [(each,) for each in stands.problems],
         "agents": [agent_row(each, stands) for each in stands.agents],

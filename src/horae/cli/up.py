@@ -286,6 +286,7 @@ async def run_plans(
             beside.append(asyncio.create_task(_log_problems(problems, app.notes, turned)))
             if begin is None:
                 beside.append(asyncio.create_task(_log_beginning(app)))
+        beside.append(asyncio.create_task(_log_stop(app, stop)))
         showing = asyncio.create_task(show)
         told = asyncio.create_task(server.serve(stop))
         _notify("READY=1")
@@ -306,6 +307,22 @@ async def run_plans(
                     each.cancel()
         await _sum_up(app, after=newest)
     return Exit.OK
+
+
+async def _log_stop(app: App, stop: asyncio.Event) -> None:
+    """Tell that the engine is stopping: in the log, and to commands that look at its lock."""
+    await stop.wait()
+    if isinstance(app.ledger, sqlite.SqliteLedger):
+        app.ledger.note_stop()
+    try:
+        going = await app.service.history(statuses=_GOING, limit=100)
+    except LedgerError as error:  # the engine says so, too, and acts on it
+        log.debug("cannot read which runs are in progress: %s", error)
+        return
+    if going.lines:
+        most, runs = format_duration(app.config.run_drain), [each.title for each in going.lines]
+        hint = " (Ctrl-C again ends them now)" if sys.stdin.isatty() else ""
+        log.info("stopping; waiting up to %s for %s%s", most, _runs_text(runs), hint)
 
 
 async def _when_free(part: Callable[[], Awaitable[T]], stop: asyncio.Event) -> T | None:
@@ -344,8 +361,10 @@ def _stop_event(seconds: float | None) -> asyncio.Event:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def interrupted() -> None:
-        # The runs' lifelines close, so they end with us.
-        os._exit(Exit.INTERRUPTED) if stop.is_set() else stop.set()
+        if stop.is_set():
+            log.warning("ended by a second Ctrl-C; runs in progress end with the engine")
+            os._exit(Exit.INTERRUPTED)  # the runs' lifelines close, so they end with us
+        stop.set()
 
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, interrupted)
@@ -572,12 +591,17 @@ def stop(*, timeout: str | None, no_wait: bool, place: Place, output: Output) ->
     and shows which runs it waits for. Exit code 124: the engine was still running after --timeout.
     """
     within = place.config.run_drain + _MARGIN if timeout is None else parse_duration(timeout)
-    began = monotonic()
+    began, before = monotonic(), lock.engine_in(place.directory)
     pid = _end_engine(place, within=within, waits=not no_wait, says=output.is_text)
     is_over = pid is not None and not no_wait
     told = {"stopped": is_over, "pid": pid, "seconds": round(monotonic() - began, 1)}
     none = f"no engine is running in {place.directory}"
-    text = f"the engine (process {pid}) {'has stopped' if is_over else 'is stopping'}"
+    text = f"the engine (process {pid}) has stopped"
+    if not is_over:
+        already = "already " if before is not None and before.is_stopping else ""
+        runs = _runs_in_progress(place)
+        waits = f"; it waits for {_runs_text(runs)}" if runs else ""
+        text = f"the engine (process {pid}) is {already}stopping{waits}"
     print_answer(output, told, none if pid is None else text)
 
 
@@ -599,12 +623,9 @@ def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> 
         if asked is None and client.Far(place.directory, pid=holder.pid).answers():
             _signal(place, holder.pid)
             asked = holder.pid
-        if not waits:
-            return asked
-        runs: list[str] = []
-        with suppress(HoraeError):  # the ledger is being closed: nothing runs any more
-            found = read(place, lambda service: service.history(statuses=_GOING, limit=100))
-            runs = [line.title for line in found.lines]
+        if not waits and (asked is not None or holder.is_stopping):
+            return seen
+        runs = _runs_in_progress(place)
         now = monotonic()
         if now >= began + within.total_seconds():
             raise NotStoppedError(holder.pid, within, runs)
@@ -614,6 +635,13 @@ def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> 
             what = _runs_text(runs) if runs else "the engine"
             echo(f"horae: waiting for {what} ({waited} of {format_duration(within)})", err=True)
         sleep(_LOOK)
+
+
+def _runs_in_progress(place: Place) -> list[str]:
+    with suppress(HoraeError):  # the ledger is being closed: nothing runs any more
+        found = read(place, lambda service: service.history(statuses=_GOING, limit=100))
+        return [line.title for line in found.lines if line.filed.status in _GOING]
+    return []
 
 
 def _signal(place: Place, pid: int | None) -> None:

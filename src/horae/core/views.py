@@ -28,6 +28,7 @@ class EngineFacts:
     problems: tuple[str, ...] = ()
     stall: str = ""  # that it starts nothing, though it could; above all else
     user: str = ""  # without an engine: the process that executes a run, in words
+    is_stopping: bool = False
 
     @property
     def absence(self) -> str:

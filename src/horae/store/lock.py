@@ -58,6 +58,7 @@ class LockHolder:
     command: str = ""  # such as `horae run`; of an engine only the program
     since: str = ""
     use: LockUse = LockUse.ENGINE  # an older version of horae does not say it
+    is_stopping: bool = False  # an engine that waits for its runs and takes no requests
 
     @property
     def is_engine(self) -> bool:
@@ -69,7 +70,7 @@ class LockHolder:
 
     @property
     def remedy(self) -> str:
-        if self.is_engine:
+        if self.is_engine and not self.is_stopping:
             return "stop that process first"
         is_run = self.use is LockUse.RUN
         ends = ", or press Ctrl-C there to end the run" if is_run else ""
@@ -131,6 +132,14 @@ class Lock:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(said).encode() + b"\n", 0)
         return cls(descriptor, path)
+
+    def note_stop(self) -> None:
+        """Write into the lock that its engine is stopping, for those that find it there."""
+        if self._descriptor is None:
+            return
+        with suppress(OSError, ValueError):  # then an engine that does not answer is found there
+            said = json.loads(os.pread(self._descriptor, 4096, 0))
+            os.pwrite(self._descriptor, json.dumps({**said, "stopping": True}).encode() + b"\n", 0)
 
     def keep(self) -> None:
         """Take the lock again if its file was removed; raise an error if another has it by then.
@@ -273,7 +282,7 @@ def _held_by(descriptor: int) -> LockHolder:
         said = {}
     command, since = str(said.get("command", "")), str(said.get("since", ""))
     use = LockUse(said["use"]) if said.get("use") in list(LockUse) else LockUse.ENGINE
-    return LockHolder(pid, command, since, use)
+    return LockHolder(pid, command, since, use, said.get("stopping") is True)
 
 
 def _holder(descriptor: int) -> int | None:
