@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from operator import length_hint
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -203,6 +204,17 @@ def test_every_command_that_changes_something_asks_the_engine(there: Call) -> No
     assert (pruned["receipts"], pruned["dry_run"]) == (0, False)
     unknown = there("pause", "Digets")
     assert (unknown.code, "did you mean 'Digest'" in unknown.err) == (4, True)
+
+
+def test_an_engine_that_takes_the_lock_just_before_a_run_runs_it(
+    there: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = iter([None]), connection.engine_at
+    monkeypatch.setattr(
+        connection, "engine_at", lambda place: next(looks) if length_hint(looks) else look(place)
+    )
+    ending = there("run", "Digest", "--json")
+    assert (ending.code, ending.data["status"]) == (0, "waiting")
 
 
 def test_two_commands_at_once_are_both_served(home: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from horae.store.postgres import PostgresLedger
 
 T = TypeVar("T")
+Opened = TypeVar("Opened")
 AnyLedger = TypeVar("AnyLedger", bound="SqlLedger")
 
 PATIENCE: Final = timedelta(seconds=5)  # how long a reader waits for a database that is busy
@@ -216,27 +217,46 @@ def write_with(
 ) -> T:
     """Let the engine that has the lock change a ledger; without one this command takes it."""
 
-    async def with_the_lock() -> T:
+    def opening() -> AbstractAsyncContextManager[SqlLedger]:
         if place.store is not None:
-            opening = reader_of(place)
-        else:
-            refuse_no_root(place.root, place.directory)
-            who: dict[str, Any] = {"use": LockUse.COMMAND, "command": command_words()}
-            now = clock.SystemClock().now()
-            opening = opened(SqliteLedger.open(place.directory, now=now, **who))
-        async with opening as ledger:
-            with acting(await own_actor(ledger, place.directory)):
-                return await alone(ledger)
+            return reader_of(place)
+        refuse_no_root(place.root, place.directory)
+        who: dict[str, Any] = {"use": LockUse.COMMAND, "command": command_words()}
+        now = clock.SystemClock().now()
+        return opened(SqliteLedger.open(place.directory, now=now, **who))
+
+    async def acting_alone(ledger: SqlLedger) -> T:
+        with acting(await own_actor(ledger, place.directory)):
+            return await alone(ledger)
+
+    return by_engine_or_alone(place, far, opening, acting_alone)
+
+
+def by_engine_or_alone(
+    place: Place,
+    far: Callable[[Far], T],
+    opening: Callable[[], AbstractAsyncContextManager[Opened]],
+    alone: Callable[[Opened], Awaitable[T]],
+) -> T:
+    """Let the engine that has the lock do something; without one, what *opening* takes it for."""
+
+    async def with_the_lock() -> T | DataLockedError:
+        async with AsyncExitStack() as stack:
+            try:
+                found = await stack.enter_async_context(opening())
+            except DataLockedError as error:
+                return error
+            return await alone(found)
 
     for tries_left in reversed(range(_TRIES)):
         engine = engine_at(place)
         if engine is not None:
             return far(engine)
-        try:
-            return asyncio.run(with_the_lock())
-        except DataLockedError:  # taken just now: look again by whom
-            if not tries_left:
-                raise
+        done = asyncio.run(with_the_lock())
+        if not isinstance(done, DataLockedError):
+            return done
+        if not tries_left:  # else it was taken just now: look again by whom
+            raise done
     raise AssertionError("the last try returns or raises")
 
 

@@ -8,7 +8,7 @@ import re
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from io import IncrementalNewlineDecoder
@@ -108,21 +108,25 @@ def run(
 def _run_entry(
     entry: str, place: Place, screen: RunScreen, *, note: str, key: str | None = None
 ) -> int:
-    far = connection.engine_at(place)
-    if far is None:
+    refusal = None
+    if place.store is not None:
+        refusal = _no_engine(place, "and no node leads; `horae cluster nodes` lists the nodes")
+    if screen.waits is False or key is not None:
+        flag = "--no-wait" if screen.waits is False else "--key"
+        refusal = _no_engine(place, f"and {flag} needs one; start it with `horae up`")
+
+    async def alone(app: App) -> Filed:
         from horae.app import run_once
 
-        if screen.waits is False or key is not None:
-            flag = "--no-wait" if screen.waits is False else "--key"
-            raise _no_engine(place, f"and {flag} needs one; start it with `horae up`")
-        if place.store is not None:
-            raise _no_engine(place, "and no node leads; `horae cluster nodes` lists the nodes")
-        return screen.run_here(place, lambda app: run_once(app, entry, note=note))
-    run_number = actor.own_run(place.directory)  # of the run inside which this command runs
-    parent = int(run_number) if run_number else None
-    said: dict[str, Any] = {"note": note, "parent_run": parent, "idempotency_key": key}
-    asked = connection.through(far, place, lambda service: service.run_now(entry, **said))
-    return screen.follow(far, asked.data())
+        return await run_once(app, entry, note=note)
+
+    def by_engine(far: client.Far) -> Mapping[str, Any]:
+        run_number = actor.own_run(place.directory)  # of the run inside which this command runs
+        parent = int(run_number) if run_number else None
+        said: dict[str, Any] = {"note": note, "parent_run": parent, "idempotency_key": key}
+        return connection.through(far, place, lambda service: service.run_now(entry, **said)).data()
+
+    return screen.run(place, by_engine, alone, refusal=refusal)
 
 
 @click.command()
@@ -172,19 +176,25 @@ def _has_time(place: Place, filed: Filed) -> bool:
 
 
 def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
-    far = connection.engine_at(place)
     at, word = filed.receipt.planned_at, str(filed.entry)
     name = f"retry-{filed.number}-{connection.new_id()}"
-    if far is None:
+
+    refusal = None
+    if screen.waits is False or place.store is not None:
+        refusal = _no_engine(place, "and only an engine can do that; start it with `horae up`")
+
+    async def alone(app: App) -> Filed:
         from horae.app import repeat_once
 
-        if screen.waits is False or place.store is not None:
-            raise _no_engine(place, "and only an engine can do that; start it with `horae up`")
-        return screen.run_here(place, lambda app: repeat_once(app, word, at=at, name=name))
-    done = connection.through(
-        far, place, lambda service: service.backfill(word, start=at, end=at + _TINY, name=name)
-    )
-    return screen.follow(far, done.lines[0].data())
+        return await repeat_once(app, word, at=at, name=name)
+
+    def by_engine(far: client.Far) -> Mapping[str, Any]:
+        done = connection.through(
+            far, place, lambda service: service.backfill(word, start=at, end=at + _TINY, name=name)
+        )
+        return done.lines[0].data()
+
+    return screen.run(place, by_engine, alone, refusal=refusal)
 
 
 def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:
@@ -399,22 +409,36 @@ class RunScreen:
                 why = again
             sleep(LOOK)
 
-    def run_here(self, place: Place, work: Callable[[App], Coroutine[None, None, Filed]]) -> int:
-        from horae.app import build
+    def run(
+        self,
+        place: Place,
+        by_engine: Callable[[client.Far], Mapping[str, Any]],
+        alone: Callable[[App], Coroutine[None, None, Filed]],
+        *,
+        refusal: client.EngineUnreachableError | None,
+    ) -> int:
+        """Let an engine run something; without one it is done here, unless there is a refusal."""
 
-        connection.refuse_no_root(place.root, place.directory)
+        def opening() -> AbstractAsyncContextManager[App]:
+            from horae.app import build
 
-        async def running() -> dict[str, Any]:
-            async with build(place.config, command=connection.command_words()) as app:
-                task = asyncio.create_task(work(app))
-                showing = asyncio.create_task(self._show_while(app, task))
-                try:
-                    filed = await task
-                finally:
-                    await showing
-                return (await app.service.receipt(filed.number)).data()
+            if refusal is not None:
+                raise refusal
+            connection.refuse_no_root(place.root, place.directory)
+            return build(place.config, command=connection.command_words())
 
-        return self._end(asyncio.run(running()))
+        async def here(app: App) -> int:
+            task = asyncio.create_task(alone(app))
+            showing = asyncio.create_task(self._show_while(app, task))
+            try:
+                filed = await task
+            finally:
+                await showing
+            return self._end((await app.service.receipt(filed.number)).data())
+
+        return connection.by_engine_or_alone(
+            place, lambda far: self.follow(far, by_engine(far)), opening, here
+        )
 
     async def _show_while(self, app: App, running: asyncio.Task[Filed]) -> None:
         path: Path | None = None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli.client import EngineUnreachableError
-from horae.cli.connection import Place, engine_at
+from horae.cli.client import EngineUnreachableError, Far
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_rows
 from horae.cli.runs import RunScreen, raw_option
@@ -18,6 +17,13 @@ from horae.errors import Exit, HoraeError
 from horae.org.plan import Severity
 from horae.sources.crew import lifecycle as days
 from horae.timing.duration import DurationError, format_duration, parse_cadence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from horae.app import App
+    from horae.cli.connection import Place
+    from horae.core.receipt import Filed
 
 _DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any moment will do: only lengths are shown
 _LONGEST: Final = timedelta(days=31)
@@ -56,15 +62,21 @@ def tick(name: str, *, watch: bool, note: str, raw: bool, place: Place, output: 
 
 
 def tick_now(name: str, place: Place, screen: RunScreen, *, note: str) -> int:
-    try:
-        far = engine_at(place)
-        if far is not None:
-            return screen.follow(far, far.post("agents", name, "tick", body={"note": note}))
-        if place.store is not None:
-            raise EngineUnreachableError(str(place.directory), "no node is the leader now")
+    refusal = None
+    if place.store is not None:
+        refusal = EngineUnreachableError(str(place.directory), "no node is the leader now")
+
+    async def alone(app: App) -> Filed:
         from horae.app import tick_once
 
-        return screen.run_here(place, lambda app: tick_once(app, name, note=note))
+        return await tick_once(app, name, note=note)
+
+    def by_engine(far: Far) -> Mapping[str, Any]:
+        told: Mapping[str, Any] = far.post("agents", name, "tick", body={"note": note})
+        return told
+
+    try:
+        return screen.run(place, by_engine, alone, refusal=refusal)
     except HoraeError as error:
         if error.code != EntryNotFoundError.code:
             raise
