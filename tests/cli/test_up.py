@@ -346,6 +346,24 @@ def test_a_line_about_an_entry_names_it(tmp_path: Path) -> None:
     assert re.search(r"  paused       Tick  by \S+, on the command line$", out, re.MULTILINE), err
 
 
+def test_an_engine_can_be_stopped_whatever_is_in_its_settings_now(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    engine = up(tmp_path, "--log", "json")
+    wait_for(tmp_path, 1)
+    (tmp_path / "horae.toml").write_text('zone = "Mars/X"\n')
+    said = next(
+        found for line in engine.stderr if "Mars/X" in (found := json.loads(line)["message"])
+    )
+    assert said.startswith("settings: ")
+    assert said.endswith("; the engine keeps the settings that it started with")
+    for command in ("status", "stop"):
+        ending = run_command("horae", command, "--root", str(tmp_path))
+        assert (ending.code, "zone 'Mars/X' is not a time zone" in ending.err) == (0, True)
+    engine.communicate(timeout=30)
+    assert engine.returncode == 0
+    assert run_command("horae", "status", "--root", str(tmp_path)).code == 2
+
+
 def test_it_names_the_line_of_what_is_no_setting(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(PLAN)
     (tmp_path / "horae.toml").write_text("[gate]\nfoo = 1\n")

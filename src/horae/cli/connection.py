@@ -20,7 +20,7 @@ import click
 
 from horae.cli import moments, output
 from horae.cli.client import LONG, EngineUnreachableError, Far, FarLeader
-from horae.config import Config, load
+from horae.config import Config, SettingError, load
 from horae.core import clock, command
 from horae.core.actor import acting, own_actor, own_run, user_name
 from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Listed, Pruned
@@ -31,7 +31,7 @@ from horae.files.read import StrPath, names_of
 from horae.sources.crew.tick import agent_state
 from horae.store import database, sql
 from horae.store.ledger import ANYBODY, SqlLedger
-from horae.store.lock import DataLockedError, LockHolder, LockUse, holder_of
+from horae.store.lock import DataLockedError, LockHolder, LockUse, engine_in, holder_of
 from horae.store.sqlite import SqliteLedger
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
@@ -90,7 +90,15 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, *, root: str, data: str | None) -> Place:
-        config = load(root, flags={"data": data})
+        try:
+            config = load(root, flags={"data": data})
+        except SettingError as error:
+            config = load(root, flags={"data": data}, with_file=False)
+            if engine_in(config.data) is None:
+                raise
+            # An engine that runs can be asked and stopped, whatever is in the file now.
+            kept = "the running engine keeps the settings that it started with"
+            output.echo(f"horae: {error}; {kept}", err=True)
         where = clock.machine_zone() if config.zone is None else zone(config.zone)
         return cls(config, where, config.root, config.data, config.store)
 

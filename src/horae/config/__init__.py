@@ -539,8 +539,9 @@ def load(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
     own: Config | None = None,
+    with_file: bool = True,
 ) -> Config:
-    """Return the settings in force for the plans beneath *root*.
+    """Return the settings in force for the plans beneath *root*, with those in its file or without.
 
     *flags* go by the setting's name, such as `gate.slots`; None means that it was not given.
     Guarded settings that arrived by a pull do not count until they are confirmed, and none of a
@@ -551,7 +552,7 @@ def load(
     if unknown := options.keys() - {setting.name for setting in SETTINGS}:
         raise KeyError(f"no such setting: {', '.join(sorted(unknown))}")
     base = os.fspath(root)
-    file = _read_file(base)
+    file = _read_file(base) if with_file else _File(f"{base}/{FILE}", {}, {})
     source = base if own is None else own.home
     trusted = in_force(as_values(file.values), arrivals_at(base)) if own is None else own.trusted
     file = file.with_guarded(trusted, os.path.normpath(f"{source}/{FILE}") + " as last trusted")

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.config import HOT, SECRETS, Config, SettingError, Untrusted, confirm, untrusted
+from horae.config import HOT, SECRETS, Config, SettingError, Untrusted, confirm, load, untrusted
 from horae.core.actor import actor_words, current_actor
 from horae.core.guarded import FILE, after_pull, before_pull
 from horae.errors import Exit, HoraeError
@@ -65,7 +65,9 @@ class EngineSettings:
         }
 
     async def refresh(self) -> list[str]:
+        own = self.config if self._is_clone else None
         try:
+            await asyncio.to_thread(load, self.config.root, own=own)  # raises an error
             found = await asyncio.to_thread(untrusted, self.config)
             if await self._came_with_commit(found):
                 found = await asyncio.to_thread(untrusted, self.config)
