@@ -601,6 +601,23 @@ def test_a_moment_is_kept_if_any_receipt_of_the_plan_reaches_over_it(
 
 
 @story
+async def test_an_edit_that_cannot_be_read_hides_no_run() -> None:
+    async with office(cron()) as here:
+        [first] = await here.decide(NINE)
+        await here.run(first)
+        await here.scan(cron(when="61 * * * *"))
+        [edit, _] = (await here.service.history("Digest")).lines
+        assert edit.filed.receipt.key.startswith("broken:")
+        last = await here.service.last(first.entry)
+        assert (last and last.filed.number, (await here.said("Digest"))[0]) == (
+            first.number,
+            "done: so it went",
+        )
+        edited = f"Digest@{edit.filed.receipt.planned_at:%Y-%m-%d}"
+        assert any(each.startswith("edited: ") for each in await here.said(edited))
+
+
+@story
 async def test_a_history_is_newest_first_and_its_cursor_leads_through_all_of_it() -> None:
     async with office(cron("Digest"), cron("Water")) as here:
         days = scaled(100) + 4

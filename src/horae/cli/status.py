@@ -351,8 +351,7 @@ def list_(
 async def _known(service: Service, *, with_gone: bool) -> list[EntryRow]:
     rows = []
     for line in (await service.entries(limit=_MOST_ENTRIES, with_gone=with_gone)).entries:
-        found = await service.history(str(line.number), statuses=_GOING | FINAL, limit=1)
-        last = found.lines[0] if found.lines else None
+        last = await service.last(line.number, _GOING | FINAL)
         if line.gone_at is not None:
             state = EntryState.GONE
         elif last is not None and last.filed.status in _GOING:

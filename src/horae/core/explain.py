@@ -166,7 +166,8 @@ def answers(
 def answer_of(filed: Filed, runs: Sequence[Run]) -> WhyAnswer:
     receipt = filed.receipt
     many = f" ({receipt.count} scheduled times in one receipt)" if receipt.count > 1 else ""
-    said = f"{receipt.status.value.replace('_', ' ')}: {receipt.reason}{many}"
+    what = "edited" if receipt.reason.code == ReasonCode.ENTRY_BROKEN else receipt.status.value
+    said = f"{what.replace('_', ' ')}: {receipt.reason}{many}"
     return WhyAnswer(said, receipt.planned_at, filed, tuple(runs))
 
 

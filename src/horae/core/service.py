@@ -285,13 +285,26 @@ class Service:
         before, after = explain.nearest(item, window) if isinstance(item, Entry) else (None, None)
         return views.WhyReport(now, about, said[:limit], window, before, after, is_cut, cannot_run)
 
+    async def last(self, entry: int, statuses: Collection[Status] = ()) -> views.ReceiptLine | None:
+        """Return the newest receipt of an entry; that of an edit is about no time and no run."""
+        cursor: int | None = None
+        while True:
+            page = await self.ledger.receipts(
+                entry=entry, statuses=statuses, cursor=cursor, limit=20
+            )
+            for each in page.receipts:
+                if each.receipt.reason.code != ReasonCode.ENTRY_BROKEN:
+                    return (await self._lines([each]))[0]
+            if (cursor := page.cursor) is None:
+                return None
+
     async def _last(self, found: Listed) -> list[Filed]:
         since = found.item.accounted_to if isinstance(found.item, Entry) else None
         page = await self.ledger.receipts(entry=found.number, since=since, limit=20)
-        own = [each for each in page.receipts if states.is_planned(each.receipt.key)]
-        if not own:
-            page = await self.ledger.receipts(entry=found.number, limit=1)
-        last = [*own, *page.receipts][:1]
+        last = [each for each in page.receipts if states.is_planned(each.receipt.key)][:1]
+        if not last:
+            newest = await self.last(found.number)
+            last = [] if newest is None else [newest.filed]
         if not last or last[0].status is not Status.SKIPPED:
             return last
         page = await self.ledger.receipts(entry=found.number, statuses=states.OPEN, limit=BATCH)
