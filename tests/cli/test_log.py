@@ -132,7 +132,7 @@ def test_at_debug_it_tells_what_is_scanned_decided_started_and_waited_for(root: 
         run_both(root)
     found = log.lines()
     good = [word for word, text in found if text.startswith("Good  plan.org:1")]
-    assert good == ["waiting", "starting", "running", "done"]
+    assert good == ["new", "waiting", "starting", "running", "done"]
     said = "\n".join(text for word, text in found if word == "debug")
     assert re.search(r"scanned org: 3 entries read, 1 problems", said)
     assert re.search(r"receipt 1 \(Good\) starts", said)

@@ -177,12 +177,12 @@ def drawn(
     hint = "Ctrl-C stops the engine; in another terminal use `horae status`, `why` or `logs`"
     return Group(
         safe(armed, style="bold"),
-        *part("trouble", [(each,) for each in stands.problems], style="bold red"),
+        *part("problems", [(each,) for each in stands.problems], style="bold red"),
         *part("agents", [agent_row(each, stands) for each in stands.agents]),
         *part("running", ages, style="green"),
         *part("waiting", waits, style="yellow"),
         *part("next", coming),
-        *part("needs attention", troubled, style="red"),
+        *part("late, missed or failed in the last day", troubled, style="red"),
         *part("what happened", [(line,) for line in lines], style="dim"),
         safe(""),
         safe(hint, "dim"),

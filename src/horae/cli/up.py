@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -36,7 +37,8 @@ from horae.core import actor, clock
 from horae.core.entry import key_time
 from horae.core.explain import requested_words
 from horae.core.ports import Event, Ledger, LedgerBusyError, LedgerError, LedgerWholeError
-from horae.core.receipt import FINAL, Status
+from horae.core.receipt import FINAL, ReasonCode, Status
+from horae.core.text import in_zone, moment_text
 from horae.errors import Exit, HoraeError
 from horae.org.collector import calm_collector
 from horae.process.launcher import allow_descriptors
@@ -69,7 +71,14 @@ log = logging.getLogger(__name__)
 events_log = logging.getLogger(EVENTS)
 
 # Events on the way to others, and events that need somebody's attention.
-_BARE: Final = frozenset({"file", "note", "what"})  # facts of events that need no name
+_BARE: Final = frozenset({"file", "reason", "what"})  # facts of events that need no name
+_NOUNS: Final = frozenset({"agent", "member", "token", "trigger"})  # that stand before a name
+_KINDS: Final = {
+    "entry_back": "added again",
+    "entry_gone": "removed",
+    "entry_mended": "repaired",
+    "clock_step": "clock set",
+}
 _MINOR: Final = frozenset({"assigned", "entry_new", "unassigned"})
 _MAJOR: Final = frozenset(
     {"clock_step", "entry_broken", "member_lost", "poll_failed", "undelivered"}
@@ -83,6 +92,7 @@ _LOOK: Final = 0.2  # seconds between two checks of an engine that stops
 _TOLD: Final = 5.0  # seconds after which progress is printed again
 _MARGIN: Final = timedelta(seconds=30)  # beyond `run.drain`, for an engine to end its runs
 _GOING: Final = (Status.STARTING, Status.RUNNING)
+_NOT_RUN: Final = (Status.SKIPPED, Status.COALESCED, Status.MISSED)
 _BAD: Final = (Status.FAILED, Status.KILLED, Status.INTERRUPTED, Status.MISSED, Status.HELD)
 _SHOWN: Final = 5  # runs that progress names
 
@@ -207,7 +217,8 @@ async def take_part(
         _notify("READY=1")
         calm_collector()
         newest = await member.ledger.newest_event()
-        logging_events = asyncio.create_task(_log_events(member.ledger, newest, stop))
+        events = _log_events(member.ledger, newest, stop, zone_name=config.zone or "UTC")
+        logging_events = asyncio.create_task(events)
 
         async def problems() -> list[str]:
             found = () if member.leading is None else member.leading.facts().problems
@@ -266,11 +277,12 @@ async def run_plans(
         server = await open_server(app)
         (begin or _say_where)(app, server.link)
         over, turned = asyncio.Event(), asyncio.Event()
-        beside = []
+        beside = [asyncio.create_task(_log_stop(app, stop))]
         if shown == "screen":
             show = _show_screen(app, _events(app.ledger, after=newest, over=over), stop)
         else:
-            show = _log_events(app.ledger, newest, over, pace=pace, stop=stop)
+            zone_name = app.context.zone_name
+            show = _log_events(app.ledger, newest, over, zone_name=zone_name, pace=pace, stop=stop)
             stall, look_at = "", 0.0
 
             async def problems() -> list[str]:
@@ -286,7 +298,6 @@ async def run_plans(
             beside.append(asyncio.create_task(_log_problems(problems, app.notes, turned)))
             if begin is None:
                 beside.append(asyncio.create_task(_log_beginning(app)))
-        beside.append(asyncio.create_task(_log_stop(app, stop)))
         showing = asyncio.create_task(show)
         told = asyncio.create_task(server.serve(stop))
         _notify("READY=1")
@@ -402,6 +413,7 @@ async def _log_events(
     after: int,
     over: asyncio.Event,
     *,
+    zone_name: str,
     pace: float = 0.0,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -411,7 +423,7 @@ async def _log_events(
         if not events_log.isEnabledFor(level):
             continue
         try:
-            word, text = await _words(ledger, event)
+            word, text = await _words(ledger, event, zone_name)
         except LedgerError as error:  # the engine says so, too, and acts on it
             log.debug("cannot log event %d: %s", event.number, error)
             continue
@@ -468,7 +480,8 @@ def _level(event: Event) -> int:
         return logging.DEBUG if event.kind in _MINOR else logging.INFO
     is_new = "key" in event.facts  # it was just decided, and nothing has happened yet
     status = Status(str(event.facts["status"]))
-    if status in _GOING or (status is Status.WAITING and is_new):
+    is_edit = event.facts.get("reason_code") == ReasonCode.ENTRY_BROKEN  # an event of its own
+    if status in _GOING or (status is Status.WAITING and is_new) or is_edit:
         return logging.DEBUG
     return logging.WARNING if status in _BAD else logging.INFO
 
@@ -486,11 +499,15 @@ _RELEASED: Final = frozenset(
 )
 
 
-async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
+async def _words(ledger: Ledger, event: Event, zone_name: str) -> tuple[str, str]:
     if event.kind == "receipt":
         filed = None if event.receipt is None else await ledger.receipt(event.receipt)
         where = "" if filed is None else f"{filed.title}  {filed.origin}"
         reason = event.facts["reason"]
+        if filed is not None and event.facts["status"] in _NOT_RUN:
+            at, last = filed.receipt.planned_at, filed.receipt.through_at
+            to = "" if last is None else f" to {moment_text(last, zone_name)}"
+            where += f"  {moment_text(at, zone_name)}{to}"
         if filed is not None and filed.attempts and event.facts["status"] == Status.WAITING:
             is_released = event.facts.get("reason_code") in _RELEASED
             said = f"attempt {filed.attempts} failed, and the next one waits"
@@ -498,17 +515,36 @@ async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
         if filed is not None and filed.receipt.note and event.facts["status"] in FINAL:
             reason = f"{reason}; {requested_words(filed)}"
         return str(event.facts["status"]), f"{where}  {reason}"
-    title = event.facts.get("title")
+    word = _KINDS.get(event.kind, event.kind.removeprefix("entry_").replace("_", " "))
     entry = None if event.entry is None else await ledger.entry(event.entry)
-    if event.kind == "entry_gone" and entry is not None:
-        return "removed", f"{entry.mark.title}  {entry.item.origin}"
-    if title is None and entry is not None:
-        title = entry.mark.title
     facts = {name: value for name, value in event.facts.items() if value not in (None, "")}
-    facts.pop("title", None)
-    told = [f"{value}" if name in _BARE else f"{name}={value}" for name, value in facts.items()]
+    subject, note = str(facts.get("title", "")), facts.pop("note", "")
+    if entry is not None:
+        subject = f"{entry.mark.title}  {entry.item.origin}"
+    if entry is not None and event.kind == "entry_gone":
+        return word, subject
+    if not isinstance(facts.get("title"), list):
+        facts.pop("title", None)
+    if len(facts) > 1 and str(facts.get("file", "-")) in str(facts.get("what", "")):
+        facts.pop("file")
+    told = [*starmap(_fact_words, facts.items())]
     told += [] if event.actor == actor.ENGINE else [f"by {actor.actor_words(event.actor)}"]
-    return event.kind, "  ".join(filter(None, [str(title or ""), " ".join(told)]))
+    told += [f"({note})"] if note else []
+    return word, in_zone("  ".join(filter(None, [subject, " ".join(told)])), zone_name)
+
+
+def _fact_words(name: str, value: object) -> str:
+    """Return a fact of an event in words.
+
+    >>> _fact_words("rule", ["0 9 * * *", "0 8 * * *"]), _fact_words("token", "ci")
+    ('schedule: 0 9 * * * → 0 8 * * *', 'token ci')
+    """
+    if isinstance(value, list):
+        name = {"rule": "schedule", "address": "id"}.get(name, name)
+        return f"{name}: {' → '.join(str(each or 'none') for each in value)}"
+    if name in _BARE:
+        return str(value)
+    return f"{name} {value}" if name in _NOUNS or name == "until" else f"{name}: {value}"
 
 
 async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Event) -> None:
@@ -521,7 +557,7 @@ async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Eve
     async def listen() -> None:
         async for event in events:
             if events_log.isEnabledFor(_level(event)):
-                word, text = await _words(app.ledger, event)
+                word, text = await _words(app.ledger, event, app.context.zone_name)
                 lines.append(plain_line(event.at, app.context.zone_name, word, text))
 
     listening = asyncio.create_task(listen())
