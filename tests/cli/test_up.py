@@ -343,7 +343,9 @@ def test_a_line_about_an_entry_names_it(tmp_path: Path) -> None:
     assert run_command("horae", "pause", "Tick", "--root", str(tmp_path)).code == 0
     engine.send_signal(signal.SIGINT)
     out, err = engine.communicate(timeout=30)
-    assert re.search(r"  paused       Tick  plan.org:1  by \S+, on the command line$", out, re.MULTILINE), err
+    assert re.search(
+        r"  paused       Tick  plan.org:1  by \S+, on the command line$", out, re.MULTILINE
+    ), err
 
 
 def test_an_engine_can_be_stopped_whatever_is_in_its_settings_now(tmp_path: Path) -> None:

@@ -118,7 +118,10 @@ def print_status(stands: views.StatusReport) -> None:
         for each in stands.unarmed
         if f"{each.title} ({each.origin}) is not armed: {each.reason}" not in stands.problems
     ]
-    late = [(*_receipt_row(each)[:3], f"{length_text(each.late)} late") for each in stands.late]
+    late = [
+        (*_receipt_row(each)[:3], f"{length_text(each.late)} late{_times(each)}")
+        for each in stands.late
+    ]
     coming = [(each.next_at, each) for each in stands.coming if each.next_at is not None]
     coming = [] if engine.is_stopping else coming
     parts: dict[str, Iterable[tuple[str, ...]]] = {
@@ -126,7 +129,7 @@ def print_status(stands: views.StatusReport) -> None:
         "agents": [agent_row(each, stands) for each in stands.agents],
         "running": map(_receipt_row, stands.running),
         "waiting": waiting,
-        "next": [(moment_text(at, each.zone), _where(each)) for at, each in coming],
+        "next": [(_next(at, each.zone, now=stands.at), _where(each)) for at, each in coming],
         "late in the last day": late,
         "missed in the last day": map(_receipt_row, stands.missed),
         "failed in the last day (by scheduled time)": map(_receipt_row, stands.failed),
@@ -234,9 +237,19 @@ def _where(line: views.EntryLine) -> str:
 
 def _receipt_row(line: views.ReceiptLine) -> tuple[str, ...]:
     receipt = line.filed.receipt
-    times = f" ({line.times} times)" if line.times > 1 else ""
-    what = f"{line.title}  {line.filed.origin}"
-    return _planned(line), what, f"{receipt.status}{times}", in_zone(receipt.reason, line.zone)
+    what, reason = f"{line.title}  {line.filed.origin}", in_zone(receipt.reason, line.zone)
+    return _planned(line), what, receipt.status.value, f"{reason}{_times(line)}"
+
+
+def _times(line: views.ReceiptLine) -> str:
+    # The others may have another reason.
+    return f" (the last of {line.times})" if line.times > 1 else ""
+
+
+def _next(at: datetime, zone_name: str, *, now: datetime) -> str:
+    """Return the next time of an entry; one that has passed is left to the next engine."""
+    passed = "" if at > now - decide.GRACE else " (passed; decided at the next `horae up`)"
+    return f"{moment_text(at, zone_name)}{passed}"
 
 
 def _planned(line: views.ReceiptLine) -> str:
@@ -284,13 +297,14 @@ class EntryRow:
         }
         return *keys.get(name, ()), data["title"].casefold(), data["file"], data["line"]
 
-    def cells(self) -> Iterator[str]:
+    def cells(self, *, now: datetime, zone_name: str) -> Iterator[str]:
         data, last = self.data, self.data["last"]
+        zone_name = zone_name if data["zone"] == "UTC" else data["zone"]
         yield "" if data["entry"] is None else str(data["entry"])
         yield from (data["title"], self.state.value, data["rule"] or data["reason"] or "")
-        last_at = "" if self.last_at is None else moment_text(self.last_at, data["zone"])
+        last_at = "" if self.last_at is None else moment_text(self.last_at, zone_name)
         yield f"{last_at} {last['status']}" if last else ""
-        yield moment_text(self.next_at, data["zone"]) if self.next_at else ""
+        yield _next(self.next_at, zone_name, now=now) if self.next_at else ""
 
 
 @click.command("list")
@@ -331,20 +345,21 @@ def list_(
     With a ledger these are its entries, with the last run and the next time of each. Without a
     ledger they are read from the plan files.
     """
-    now = place.moment(at)
+    given, now = place.moment(at), place.moment(at) or clock.SystemClock().now()
     with_gone = with_gone or EntryState.GONE in states
     try:
-        found = read(place, lambda service: _known(service, with_gone=with_gone), at=now)
+        found = read(place, lambda service: _known(service, with_gone=with_gone), at=given)
         if at is None and output.is_text:
             connection.say_source(connection.engine_of(place))
     except connection.NoLedgerError:
         connection.refuse_no_root(place.root, place.directory)
-        found = list(_written(place, output, now=now or clock.SystemClock().now()))
+        found = list(_written(place, output, now=now))
     rows = [row for row in found if not states or row.state in states]
     rows = [row for row in rows if not sources or row.data["source"] in sources]
     rows = sorted(filter(lambda row: row.matches(search), rows), key=lambda row: row.sort_key(sort))
     names = ("entry", "title", "state", "rule", "last", "next")
-    table = partial(print_table, names, (row.cells() for row in rows), empty="no entries")
+    cells = (row.cells(now=now, zone_name=place.zone.key) for row in rows)
+    table = partial(print_table, names, cells, empty="no entries")
     print_rows(output, [row.data for row in rows], table)
 
 
@@ -473,8 +488,8 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
         said = _why_by_engine(said, place, engine)
         if output.is_text:
             connection.say_source(engine)
-    print_answer(output, said.data(), lambda: _print_why(said))
-    entry = said.entry
+    entry = next(_in_zone([said.entry], place.zone.key))
+    print_answer(output, said.data(), lambda: _print_why(replace(said, entry=entry)))
     if not output.is_text or entry.source != "org" or entry.gone_at is not None:
         return
     for each in look_up(entry.title, place, output, now=said.at):  # what has the same name
