@@ -591,7 +591,7 @@ def pause(entry: str, *, note: str, until: str | None, place: Place, output: Out
     """Pause an entry until it is resumed.
 
     No run of the entry starts while it is paused. Runs that are waiting to start are skipped, and
-    `horae resume` does not start them; a run in progress goes on.
+    `horae resume` does not start them; a run in progress continues.
     """
 
     async def asked(service: Service) -> views.PauseResult:
