@@ -145,6 +145,18 @@ def test_what_cannot_be_read_is_one_line_each_and_the_rest_goes_on(
     assert ending.code == 4
 
 
+def test_a_check_names_no_success_where_a_file_cannot_be_read(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "latin.org").write_bytes(b"* caf\xe9\n")
+    for paths, code, said in (
+        (["latin.org"], 1, "1 file cannot be read\n"),
+        (["latin.org", "garden.org"], 1, "1 file checked, 1 file cannot be read\n"),
+        (["gone.org"], 4, ""),
+        (["gone.org", "garden.org"], 4, "1 file checked\n"),
+    ):
+        ending = call("check", "--table", *paths)
+        assert (ending.code, ending.out) == (code, said)
+
+
 def test_an_error_has_one_shape_where_json_was_asked_for(call: Call) -> None:
     ending = call("query", "--json", "gone.org", "garden.org")
     assert json.loads(ending.err) == {

@@ -34,6 +34,7 @@ _SHOWN: Final = 80
 _NAME_AGENT: Final = (
     "write :agent NAME after its language, or :AGENT: NAME in the drawer of its workflow"
 )
+_NOUNS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
@@ -73,7 +74,8 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, output: Out
         found += _seen_from(each, _check_triggers(each))
     beside = sum(1 for each in triggers for _ in Path(each, TRIGGERS).rglob("*.y*ml"))
     found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
-    print_rows(output, [each.data() for each in found], lambda: _print(found, dict(read), beside))
+    data = [each.data() for each in found]
+    print_rows(output, data, lambda: _print(found, dict(read), beside, sources))
     has_errors = any(each.severity is Severity.ERROR for each in found)
     return sources.exit_code or (Exit.FINDINGS if has_errors else Exit.OK)
 
@@ -102,7 +104,7 @@ def _check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> It
     for name, plan, index, of in alerts:
         if of not in names:
             headline = plan.headlines[index]
-            message = f"no entry is called {of!r}, so this alert never runs"
+            message = f"no entry is called {of!r}, so this entry never runs"
             fix = "write the :ID: or the title of an entry, or all"
             at = place_of(headline, "AFTER")
             found = SectionFinding(at, "after-unknown", Severity.WARNING, message, fix)
@@ -256,7 +258,9 @@ def _check_triggers(root: str) -> Iterator[Diagnostic]:
     yield from (note for change in changes for note in change.notes)
 
 
-def _print(found: Sequence[Diagnostic], plans: Mapping[str, Plan], beside: int) -> None:
+def _print(
+    found: Sequence[Diagnostic], plans: Mapping[str, Plan], beside: int, sources: Sources
+) -> None:
     screen = console()
     for each in found:
         line = safe(f"{each.file}:{each.line}:{each.column}: ", style="dim")
@@ -274,9 +278,19 @@ def _print(found: Sequence[Diagnostic], plans: Mapping[str, Plan], beside: int) 
                 screen.print(safe(f"    {row}", style="dim"), soft_wrap=True)
         if each.fix is not None:
             screen.print(safe(f"    → {each.fix}", style="green"), soft_wrap=True)
-    files = len({each.file for each in found}) or len(plans) + beside
-    where = f"{files} file{'s' * (files != 1)}"
     counts = [(kind, sum(each.severity is kind for each in found)) for kind in Severity]
-    words = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in counts if count]
-    said = f"{', '.join(words)} in {where}" if words else f"{where} checked, no problems"
-    screen.print(said if files else "no plan files, no problems", soft_wrap=True)
+    words = [_count(count, _NOUNS[kind]) for kind, count in counts if count]
+    files = len({each.file for each in found}) or len(plans) + beside
+    said = [f"{', '.join(words)} in {_count(files, 'file')}"] if words else []
+    if files and not words:
+        said = [f"{_count(files, 'file')} checked"]
+    if sources.unread:
+        said.append(f"{_count(sources.unread, 'file')} cannot be read")
+    elif not words and sources.exit_code == Exit.OK:
+        said = [*(said or ["no plan files"]), "no problems"]
+    if said:
+        screen.print(", ".join(said), soft_wrap=True)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -31,6 +31,7 @@ class Sources:
         settings = load(plan_root(self._paths))
         self._limit, self._most = settings.plan_max_bytes, settings.plan_max_files
         self.exit_code: int = Exit.OK
+        self.unread = 0  # files and directories that exist and cannot be read
 
     @property
     def is_single(self) -> bool:
@@ -70,6 +71,7 @@ class Sources:
     def _say(self, error: HoraeError) -> None:
         self._output.say(error)
         self.exit_code = self.exit_code or error.exit_code
+        self.unread += not isinstance(error, PlanMissingError)
 
 
 def existing(path: str) -> Content | None:
