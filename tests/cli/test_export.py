@@ -80,6 +80,8 @@ def test_what_cannot_be_read_is_said_and_the_rest_goes_on(call: Call) -> None:
     assert ending.code == Exit.NOT_FOUND
     assert "horae: nowhere.org: does not exist\n" in ending.err
     assert ending.out == call(*AT, "garden.org").out
+    for form in ("crontab", "systemd"):
+        assert call("export", form, "nowhere.org").code == Exit.NOT_FOUND
 
 
 def test_however_a_plan_is_named_its_events_are_the_same(call: Call, tmp_path: Path) -> None:

@@ -178,8 +178,10 @@ class EntryExport:
         self.now, where = moment_and_zone(at, tz=tz, root=root)
         self.zone_name = where.key
         self._root = os.path.abspath(root)
-        view = PlanView(paths, Output.of(None), When(self.now, where.key), knows="none")
-        self.exit_code = view.exit_code
+        self._view = view = PlanView(
+            paths, Output.of(None), When(self.now, where.key), knows="none"
+        )
+        self._is_refused = False
         self.entries = [each for each in _armed(_items(view)) if self._is_inside(each)]
         self._titles = Counter(entry.title.lower() for entry in self.entries)
         self._names: set[str] = set()
@@ -199,7 +201,11 @@ class EntryExport:
 
     def refuse(self, entry: Entry, what: str, remedy: str) -> None:
         _say(entry, f"is left out: {what}; {remedy}")
-        self.exit_code = self.exit_code or Exit.FINDINGS
+        self._is_refused = True
+
+    @property
+    def exit_code(self) -> int:
+        return self._view.exit_code or (Exit.FINDINGS if self._is_refused else Exit.OK)
 
     def given(
         self, entries: Iterable[Entry], export: Callable[..., ExportedRule]

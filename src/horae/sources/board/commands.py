@@ -36,7 +36,7 @@ from horae.timing.zone import zone
 _LABELS: Final = {"standing": "readiness"}  # of `task show`, if not the key itself
 
 
-class TaskRequestError(HoraeError, code="task_request"):
+class TaskRequestError(HoraeError, code="task_request", exit_code=Exit.USAGE):
     def __init__(self, what: str, *, cause: str = "") -> None:
         self.what = what
         self.cause = cause
@@ -60,7 +60,7 @@ def checked_schedule(
         try:
             parse_rfc3339(usual)
         except Rfc3339Error as error:
-            cause = f"{error.part} {error.reason}, column {error.column}"
+            cause = f"{error.part} {error.reason}"
             raise TaskRequestError(f"invalid RFC3339 timestamp: {at}", cause=cause) from None
     if tz is not None:
         zone(tz)
@@ -204,12 +204,7 @@ def task() -> None:
 @_telling
 def schedule(number: int, *, root: str, output: Output, **given: Any) -> int:
     """Schedule a task, make it recur, or clear both."""
-    try:
-        card, words = schedule_task(board_at(root), number, **given)
-    except HoraeError as error:
-        if error.exit_code != Exit.NOT_FOUND:
-            raise
-        raise TaskRequestError(str(error)) from None
+    card, words = schedule_task(board_at(root), number, **given)
     kept = card.task.scheduled_for
     if kept is not None and given["at"] is None and given["cron"] is not None:
         words += f"; the task still does not start before {kept} (scheduled_for)"
@@ -272,8 +267,7 @@ def edit(number: int, *, root: str, output: Output, **given: Any) -> int:
             changes[key] = given[key]
     changes |= dict(map(_field, given["fields"])) | dict.fromkeys(given["gone"])
     if not changes:
-        reason = "no workflow fields provided; name a field to change, such as --title"
-        raise TaskRequestError(reason)
+        raise TaskRequestError("name a field to change, such as --title")
     for key in changes:
         if key in _OTHERS:
             raise TaskRequestError(f"edit does not change {key}{_OTHERS[key]}")
@@ -284,7 +278,11 @@ def edit(number: int, *, root: str, output: Output, **given: Any) -> int:
     if isinstance(wanted, tuple):
         others = {task.id: task.depends_on for task in board.read().tasks}
         rules.check_depends_on(number, tuple(int(each) for each in wanted), others)
+    before = board.card(number).task
     card = board.change(number, lambda _: changes)
+    if card.task == before:
+        print_answer(output, card_data(card, None), f"Task #{number}: nothing to change.")
+        return Exit.OK
     return _answer(output, root, card, f"Task #{number} metadata updated.")
 
 
@@ -407,7 +405,9 @@ def list_(
 @_telling
 def board_summary(*, root: str, output: Output) -> int:
     """Count the tasks of each status."""
-    counts = rules.summary(board_at(root).read().tasks)
+    cards = board_at(root).read()
+    counts = rules.summary(cards.tasks)
+    counts["archived"] += len(cards.archived.difference(task.id for task in cards.tasks))
     print_answer(output, counts, summary_table(counts))
     return Exit.OK
 
