@@ -224,6 +224,24 @@ LAYOUT: Final = [
         clean=drawer(":A: b") + "* Next\n:PROPERTIES:\n:C: d\n:END:\n",
     ),
     Case(
+        "headline-space",
+        "error",
+        "*Next\nSCHEDULED: <2026-06-13>\n:PROPERTIES:\n:C: d\n:END:\n",
+        (1, 1),
+        ("this is not a headline",),
+        "a headline needs a space after *",
+        clean=":PROPERTIES:\n:C: d\n:END:\n*bold*\n",
+    ),
+    Case(
+        "property-twice",
+        "warning",
+        drawer(":COMMAND: true\n:SCHEDULE: 0 9 * * *\n:SCHEDULE: 0 10 * * *"),
+        (5, 12),
+        (":SCHEDULE: occurs more than once", "the last one is used"),
+        "separate several expressions in one line with ;",
+        clean=drawer(":COMMAND: true\n:ENV: A\n:ENV+: B"),
+    ),
+    Case(
         "drawer-twice",
         "error",
         drawer(":A: b") + ":PROPERTIES:\n:C: d\n:END:\n",
@@ -736,6 +754,15 @@ SCHEDULES: Final = [
         clean="* Plan\nSCHEDULED: [2026-06-13]\n",
     ),
     Case(
+        "inactive",
+        "info",
+        drawer(":COMMAND: true").replace("\n", "\nSCHEDULED: [2026-06-13]\n", 1),
+        (2, 12),
+        ("square brackets", "never fires"),
+        None,
+        clean=drawer(":COMMAND: true").replace("\n", "\nSCHEDULED: <2026-06-13>\n", 1),
+    ),
+    Case(
         "deadline-only",
         "warning",
         "* Plan :workflow:\nDEADLINE: <2026-07-04 Sat>\n",
@@ -1017,7 +1044,7 @@ def test_windows_line_ends_and_a_byte_order_mark_move_no_finding(case: Case) -> 
     assert check("\ufeff" + case.plan.replace("\n", "\r\n")) == found
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [each for each in CASES if each.code != "headline-space"], ids=str)
 def test_what_stands_above_moves_a_finding_down_and_changes_nothing_else(case: Case) -> None:
     above = "Größe 🌱\r\n\r\n* Prose\n\tMore.\n"
     moved = check(above + case.plan)

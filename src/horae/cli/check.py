@@ -264,7 +264,7 @@ def _print(
     screen = console()
     for each in found:
         line = safe(f"{each.file}:{each.line}:{each.column}: ", style="dim")
-        line.append(each.severity, style=_STYLES[each.severity])
+        line.append(_NOUNS[each.severity], style=_STYLES[each.severity])
         line.append(f" {each.code}: ", style="bold")
         line.append(safe(each.message, style="not dim"))
         screen.print(line, soft_wrap=True)

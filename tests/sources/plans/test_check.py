@@ -45,6 +45,12 @@ def test_an_expression_that_never_comes_is_an_error() -> None:
     assert finding.severity == "error"
 
 
+def test_a_last_day_in_the_past_is_reported() -> None:
+    [finding] = found(scheduled("0 9 * * *", ":UNTIL: 2020-01-01"))
+    assert (finding.code, finding.line, finding.severity) == ("until-past", 4, "warning")
+    assert found(scheduled("0 9 * * *", ":UNTIL: 2026-02-01")) == []
+
+
 @pytest.mark.parametrize(
     ("cron", "is_too_often"),
     [("* * * * * *", True), ("*/30 * * * * *", True), ("* * * * *", False), ("0 0 29 2 *", False)],

@@ -6,11 +6,11 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from horae.org.check.finding import Check, SectionFinding, error, place_of, shown
-from horae.org.check.layout import LAYOUT
+from horae.org.check.layout import LAYOUT, unspaced
 from horae.org.check.stamp import STAMPS
 from horae.org.check.wiring import wiring
 from horae.org.document import read
-from horae.org.plan import Diagnostic, is_id
+from horae.org.plan import Diagnostic, SectionPlace, is_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +34,8 @@ def check_plans(plans: Iterable[tuple[str, Plan]]) -> list[Diagnostic]:
     known: dict[str, str] = {}  # where each `:ID:` was first seen
     found: list[Diagnostic] = []
     for name, plan in plans:
-        places = plan.places()
+        places, preamble = plan.places(), plan.preamble.removeprefix("\ufeff")
+        found += (each.located(name, SectionPlace(0, 1), preamble) for each in unspaced(preamble))
         for headline, place in zip(plan.headlines, places, strict=True):
             founds = chain.from_iterable(one(headline) for one in CHECKS)
             founds = chain(founds, _ids(headline, f"{name}:{place.line}", known))

@@ -26,7 +26,13 @@ _PLANNING_ANY: Final = re.compile(
 _DRAWER: Final = re.compile(r"^[ \t]*+:(?i:properties):[ \t]*+\r?$", re.MULTILINE)
 _WORD: Final = re.compile(r"^[ \t]*+([A-Z]{5,10}):[ \t]", re.MULTILINE)
 _STARS: Final = re.compile(r"(\*+)[^*\s]")
+# A line with stars that is no headline, with what only stands below a headline.
+_UNSPACED: Final = re.compile(
+    rf"^{_STARS.pattern}[^\n]*\n(?:{_PLANNING.pattern}|[ \t]*+:(?i:properties):[ \t]*+\r?$)",
+    re.MULTILINE,
+)
 _BLOCK: Final = re.compile(r"^[ \t]*+#\+(?i:begin_src)\b", re.MULTILINE)
+_SPACE: Final = "a headline needs a space after {}"
 _KEYWORDS: Final = ("scheduled", "deadline", "closed")
 _NEAR: Final = ("workflow", "component", "agent")
 
@@ -99,6 +105,28 @@ def _void_planning(text: str, below: int) -> SectionFinding:
     return error(at, "planning-void", message, fix)
 
 
+def unspaced(preamble: str) -> Iterator[SectionFinding]:
+    """Yield a finding for a line before the first headline that was meant as one."""
+    for found in _UNSPACED.finditer(bare(preamble)):
+        message = "this is not a headline, so the lines below it are ignored"
+        yield error(found.start(), "headline-space", message, _SPACE.format(found[1]))
+
+
+def _property_twice(headline: Headline) -> Iterator[SectionFinding]:
+    if headline.drawer is None or not finding.is_fired(headline):
+        return
+    seen: set[str] = set()
+    for line in drawer.properties(headline.text, headline.drawer):
+        if line.key in seen and line.value and not line.adds:
+            message = f":{line.key}: occurs more than once in this drawer; the last one is used"
+            fix = "separate several expressions in one line with ;"
+            fix = (
+                fix if line.key == "SCHEDULE" else f"keep one, or write :{line.key}+: to add to it"
+            )
+            yield warning(line.at.start, "property-twice", message, fix)
+        seen.update([line.key] if line.value and not line.adds else ())
+
+
 def _property_drawer(headline: Headline) -> Iterator[SectionFinding]:
     text = headline.text
     start = headline.planning.end if headline.planning else headline.below
@@ -111,7 +139,7 @@ def _property_drawer(headline: Headline) -> Iterator[SectionFinding]:
         message = "this drawer is ignored: its headline has another one above"
         fix = "keep one drawer, or write a headline above this one"
         if stars := _STARS.match(text, text.rfind("\n", 0, max(found.start() - 1, 0)) + 1):
-            fix = f"a headline needs a space after {stars[1]}"
+            fix = _SPACE.format(stars[1])
         yield error(opening, "drawer-twice", message, fix)
         return
     if found.start() != start:
@@ -192,5 +220,5 @@ def unread(headline: Headline) -> SectionFinding | None:
 _UNREAD: Final = frozenset({"planning-void", "planning-case", "drawer-void", "drawer-misplaced"})
 
 LAYOUT: Final[tuple[finding.Check, ...]] = (
-    _planning_line, _said_twice, _property_drawer, _tags, _open_block,
+    _planning_line, _said_twice, _property_drawer, _property_twice, _tags, _open_block,
 )  # fmt: skip

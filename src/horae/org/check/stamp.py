@@ -218,8 +218,8 @@ def _said_twice(at: int, tokens: list[str]) -> Iterator[SectionFinding]:
 
 
 def _never_fires(headline: Headline) -> Iterator[SectionFinding]:
-    """Yield why a workflow that looks scheduled has no schedule."""
-    if "workflow" not in headline.tags or "SCHEDULE" in headline.props:
+    """Yield why an entry that looks scheduled has no schedule."""
+    if not finding.is_fired(headline) or "SCHEDULE" in headline.props:
         return
     planning = headline.planning
     if headline.scheduled is not None:
@@ -230,10 +230,12 @@ def _never_fires(headline: Headline) -> Iterator[SectionFinding]:
     if (planning and planning.scheduled) or "AFTER" in headline.props:
         return  # its stamp says nothing, and that was said; or it follows other entries
     if planning and headline.deadline is not None and planning.deadline:
-        message = "this workflow has only a DEADLINE and never fires"
+        message = "this entry has only a DEADLINE, which never fires"
         fix = "add SCHEDULED: with the time to run"
         yield warning(planning.deadline.start, "deadline-only", message, fix)
         return
+    if "workflow" not in headline.tags:
+        return  # a command that runs on request may have times in its text
     # The first active timestamp in title or text, outside blocks and remarks.
     text, start = bare(headline.text, headline.body), headline.below
     found = chain(_PROSE.finditer(text, 0, start), _PROSE.finditer(text, headline.body))

@@ -6,6 +6,7 @@ Properties are free; one that is misspelled, or a word of another scheduler, is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -180,6 +181,7 @@ def _check_workflow(
         except PolicyError as error:
             if error.key == key:
                 yield found(workflow.value_at(key), "policy", Severity.ERROR, str(error))
+    yield from _check_until(workflow)
     yield from _check_calls(workflow)
     if "SCHEDULE" in props:
         yield from _check_cron(workflow, props["SCHEDULE"])
@@ -196,6 +198,18 @@ def _check_workflow(
             yield found(workflow.when_at(), "clock-change", Severity.INFO, str(seam))
     for check in extra:
         yield from check(workflow, rule)
+
+
+def _check_until(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
+    text, now = workflow.headline.props.get("UNTIL"), workflow.clock.now
+    if text is None or now is None:
+        return
+    with suppress(PolicyError):  # said by what reads it
+        until = policy_of({"UNTIL": text}, zone_name=workflow.zone).until
+        if until is not None and until < now:
+            message, fix = ":UNTIL: is in the past, so nothing is scheduled", "set a later day"
+            at = workflow.value_at("UNTIL")
+            yield workflow.found(at, "until-past", Severity.WARNING, message, fix=fix)
 
 
 def _zone_error(name: str) -> ZoneError | None:
