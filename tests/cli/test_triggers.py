@@ -147,6 +147,8 @@ def test_a_trigger_is_made_listed_shown_changed_and_removed(call: Call) -> None:
     assert (other["name"], other["trigger_config"]) == ("digest", {"type": "manual"})
     off = call("horae", "trigger", "disable", "digest", "--table")
     assert off.out == "digest is disabled\n"
+    again = call("horae", "trigger", "disable", "digest", "--table")
+    assert again.out == "digest was already disabled\n"
     assert call("horae", "trigger", "enable", "digest", "--json").data["enabled"] is True
     assert call("horae", "trigger", "remove", "digest", "--table").out == "digest is removed\n"
     assert call("horae", "trigger", "list", "--table").out == "no triggers\n"
@@ -161,10 +163,7 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
     assert call("horae", "trigger", "list", "--json").data == []
     assert not (tmp_path / ".horae").exists(), "to look makes nothing"
     ending = call("agent", "orchestrator", "create-agent", "--name", "worker")
-    assert (
-        ending.err
-        == "no engine is running; what is stored in .horae takes effect after `horae up`\n"
-    )
+    assert ending.err == "no engine is running; this takes effect at the next `horae up`\n"
 
 
 @pytest.mark.parametrize(
@@ -365,9 +364,11 @@ def test_a_trigger_of_a_file_is_changed_in_its_file(call: Call, files: Path) -> 
     run = call("horae", "run", "daily")
     assert (run.code, run.err.endswith(unread)) == (4, True)
     call("horae", "trigger", "apply", ".agentd")
-    note = "horae: daily is defined in .agentd/workflows/daily.yml, which the engine applies again"
+    said = "horae: daily is defined in .agentd/workflows/daily.yml; change or delete that file\n"
     for words in (("edit", "daily", "--retry", "3 30s"), ("remove", "daily")):
-        assert note in call("horae", "trigger", *words).err
+        refused = call("horae", "trigger", *words)
+        assert (refused.code, refused.out, refused.err) == (6, "", said)
+    assert [each["name"] for each in call("horae", "trigger", "list", "--json").data][-1] == "daily"
     again = "horae: the engine applies the files in .agentd again; delete them\n"
     assert again in call("horae", "trigger", "teardown", ".agentd").err
 

@@ -484,10 +484,7 @@ def test_the_walkthrough_from_its_first_step_to_its_last(
         "Daily standup at {{fire_time}}. Summarise yesterday's commits.",
     )
     flow = made(ending)
-    assert (
-        ending.err
-        == "no engine is running; what is stored in .horae takes effect after `horae up`\n"
-    )
+    assert ending.err == "no engine is running; this takes effect at the next `horae up`\n"
     # 3. Confirm the workflow was created.
     listed = say("orchestrator", "list-workflows").out
     assert listed.startswith(f"Workflows:\n{'=' * 80}\nID: {flow}\n")

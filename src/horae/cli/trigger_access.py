@@ -54,8 +54,8 @@ class TriggerAccess:
 
         done = write_with(self.place, through, alone)
         if is_alone:
-            stored = f"what is stored in {self.place.directory} takes effect after `horae up`"
-            output.echo(f"no engine is running; {stored}", err=True)
+            later = "this takes effect at the next `horae up`"
+            output.echo(f"no engine is running; {later}", err=True)
         return done
 
     def _ask(self, work: Callable[[SqlLedger], Awaitable[T]]) -> T:

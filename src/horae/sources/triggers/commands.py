@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -200,6 +201,7 @@ def edit(call: TriggerCall, /, name: str, *, other: str | None, **given: Any) ->
     zone = given["tz"]
 
     async def change(triggers: Triggers) -> dict[str, Any]:
+        await _refuse_of_file(triggers, name, call.root)
         said = {"name": other, **definition_of({**given, "tz": None})}
         if zone is not None:
             config = said.get("trigger_config") or (await triggers.get(name))["trigger_config"]
@@ -210,14 +212,16 @@ def edit(call: TriggerCall, /, name: str, *, other: str | None, **given: Any) ->
     made = call.access.write(change)
     is_named = other is not None or any(each not in {None, ()} for each in given.values())
     text = "is changed" if is_named else "is unchanged; name a field to change, such as --cron"
-    _note_file(made)
     call.print(made, f"{made['name']} {text}", secret=secret)
 
 
-def _note_file(data: Mapping[str, Any]) -> None:
-    if file := data.get("file"):
-        note = f"{data['name']} is defined in {file}, which the engine applies again"
-        echo(f"horae: {note}; change or delete the file instead", err=True)
+async def _refuse_of_file(triggers: Triggers, name: str, root: str) -> None:
+    """Raise TriggerConflictError for a trigger that an engine would restore from its file."""
+    found = await triggers.get(name)
+    file = found["file"] or ""
+    if file.startswith(f"{FOLDER}/") and os.path.exists(os.path.join(root, file)):
+        reason = f"{found['name']} is defined in {file}; change or delete that file"
+        raise TriggerConflictError(reason)
 
 
 @trigger.command()
@@ -234,11 +238,52 @@ def rotate(call: TriggerCall, /, name: str, *, secret: str | None, is_end: bool)
         raise click.UsageError("--end takes no --secret.")
     made_now = "" if is_end or secret is not None else new_secret()
     chosen = None if is_end else secret or made_now
-    made = call.access.write(lambda triggers: triggers.rotate(name, chosen))
+
+    async def change(triggers: Triggers) -> dict[str, Any]:
+        await _refuse_of_file(triggers, name, call.root)
+        return await triggers.rotate(name, chosen)
+
+    made = call.access.write(change)
     text = f"{made['name']} accepts two secrets until `horae trigger rotate {made['name']} --end`"
     text = f"{made['name']} accepts one secret" if is_end else text
-    _note_file(made)
     call.print(made, text, secret=made_now)
+
+
+@trigger.command()
+@click.argument("name")
+@_call
+def remove(call: TriggerCall, /, name: str) -> None:
+    """Remove a trigger.
+
+    Its receipts stay in the ledger. A trigger of a file in .agentd is removed with its file.
+    """
+
+    async def change(triggers: Triggers) -> dict[str, Any]:
+        await _refuse_of_file(triggers, name, call.root)
+        return await triggers.delete(name)
+
+    done = call.access.write(change)
+    call.print(done, f"{done['name']} is removed")
+
+
+def _add_switch(name: str, text: str, *, to: bool) -> None:
+    @trigger.command(name, help=text)
+    @click.argument("name")
+    @_call
+    def called(call: TriggerCall, /, name: str) -> None:
+        async def change(triggers: Triggers) -> tuple[bool, dict[str, Any]]:
+            was = (await triggers.get(name))["enabled"]
+            return was, await triggers.update(name, {"enabled": to})
+
+        was, done = call.access.write(change)
+        call.print(done, f"{done['name']} {'was already' if was is to else 'is'} {_state(done)}")
+
+
+# fmt: off
+_add_switch("enable", "Enable a trigger.\n\n"
+            "A one-time trigger (--at) whose time has passed runs at once.", to=True)
+_add_switch("disable", "Disable a trigger and skip its waiting runs.", to=False)
+# fmt: on
 
 
 def _changes(
@@ -247,34 +292,21 @@ def _changes(
     work: Callable[..., Awaitable[dict[str, Any]]],
     said: str,
     *params: Callable[[Any], Any],
-    group: click.Group | None = None,
 ) -> click.Command:
     """Return a command that is one call of the service; *said* gets its answer and arguments."""
 
     def called(call: TriggerCall, /, **given: Any) -> None:
         done = call.access.write(lambda triggers: work(triggers, **given))
-        if name == "remove":
-            _note_file(done)
         call.print(done, said.format(**{**given, **done}))
 
     command = _call(called)
     for param in reversed(params):
         command = param(command)
-    return (click.command if group is None else group.command)(name, help=text)(command)
+    return click.command(name, help=text)(command)
 
 
 # fmt: off
-_NAME: Final = click.argument("name")
 _RECEIPT: Final = click.argument("receipt", type=click.IntRange(1, 2**62))
-_changes("enable", "Enable a trigger.\n\n"
-         "A one-time trigger (--at) whose time has passed runs at once.",
-         lambda triggers, name: triggers.update(name, {"enabled": True}),
-         "{name} is enabled", _NAME, group=trigger)
-_changes("disable", "Disable a trigger and skip its waiting runs.",
-         lambda triggers, name: triggers.update(name, {"enabled": False}),
-         "{name} is disabled", _NAME, group=trigger)
-_changes("remove", "Remove a trigger.\n\nIts receipts stay in the ledger.",
-         lambda triggers, name: triggers.delete(name), "{name} is removed", _NAME, group=trigger)
 approve = _changes(
     "approve", "Approve a pending run.\n\nRECEIPT is its number in `horae approval list`.",
     lambda triggers, receipt: triggers.approve(receipt),
