@@ -212,7 +212,7 @@ def test_an_alert_of_something_that_is_nowhere_is_a_finding(home: Call) -> None:
         rows = json.loads(home("check", *paths, "--json").out)
         return [(each["message"], each["line"]) for each in rows if "after" in each["code"]]
 
-    nowhere = "no entry is called 'nosuch', so this alert never runs"
+    nowhere = "no entry is called 'nosuch', so this entry never runs"
     assert found("nosuch") == [(nowhere, 3)]
     assert found("nosuch", "plan.org") == [], "it may be in another file"
     for of in ("Tell", "once", "all", "agent:anybody"):

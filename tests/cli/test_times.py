@@ -187,7 +187,7 @@ def test_explain_says_why_a_workflow_is_not_armed(call: Call) -> None:
     by_hand = call("explain", "plan.org:19", "--table").out.splitlines()
     assert by_hand[1:] == [
         "there is neither a :SCHEDULE: property nor SCHEDULED",
-        "on request (Europe/Berlin)",
+        "on request",
         "policy: overlap skip",
     ]
 

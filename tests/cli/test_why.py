@@ -162,7 +162,7 @@ def test_a_void_drawer_that_held_the_schedule_is_said_with_its_line(call: Call) 
     assert f"broken: {void}" in call("why", "Job", "--table").out.splitlines()
     keep(plan)
     told = json.loads(call("why", "Job", "--json").out)
-    said = f"the schedule of the entry cannot be read: {void}; run it now with `horae run 1`"
+    said = f"the schedule of the entry cannot be read: {void}"
     assert [each["said"] for each in told["answers"]] == [said]
 
 
@@ -174,20 +174,26 @@ def test_a_word_that_nothing_goes_by_is_still_an_error(kept: Call) -> None:
 @pytest.mark.parametrize(
     ("title", "said"),
     [
-        (
-            "Report",
-            "the entry has only a DEADLINE, which never fires; run it now with `horae run 1`",
-        ),
-        (
-            "Asked for",
-            "the entry has no schedule and runs only on request; run it now with `horae run 5`",
-        ),
+        ("Report", "the entry has only a DEADLINE, which never fires"),
+        ("Asked for", "the entry has no schedule and runs only on request"),
         ("Inactive", "nothing scheduled: the entry is not armed"),
     ],
 )
 def test_what_has_no_moment_to_come_says_why(kept: Call, title: str, said: str) -> None:
     told = json.loads(kept("why", title, "--at", NOON, "--json").out)
     assert [each["said"] for each in told["answers"]] == [said]
+    is_told = f"run it now with `horae run {told['entry']['entry']}`" in kept("why", title).out
+    # A workflow of a plan without a :COMMAND: can run; what is not armed cannot.
+    assert is_told is (title != "Inactive")
+
+
+def test_a_run_that_cannot_start_is_not_advised(call: Call) -> None:
+    keep("* Job\n:PROPERTIES:\n:COMMAND: frobnicate --now\n:END:\n")
+    said = call("why", "Job", "--table").out
+    assert ("cannot run: frobnicate is not on the PATH" in said, "horae run" in said) == (
+        True,
+        False,
+    )
 
 
 def test_what_waits_says_for_what_and_what_is_held_why(kept: Call) -> None:

@@ -163,6 +163,7 @@ def refuse_loss(place: Place) -> None:
         return  # it is not here
     was_there = (place.directory / database.MARK).exists()
     if not was_there and not place.path.exists():
+        refuse_no_root(place.root, place.directory)
         raise NoLedgerError(str(place.directory))
     try:
         database.refuse_loss(place.path, was_there=was_there)

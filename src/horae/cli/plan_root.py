@@ -413,7 +413,7 @@ class WrittenEntry:
     def print(self) -> None:
         echo(f"{self.item.title}  {self.item.origin}")
         if isinstance(self.item, Entry):
-            echo(f"{self._line.rule} ({self.zone})")
+            echo(text.with_zone(self._line.rule, self.zone))
             if self.broken:
                 echo(f"broken: {self.broken}")
         echo(f"\n{self.said}")

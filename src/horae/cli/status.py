@@ -25,7 +25,7 @@ from horae.core.entry import Entry, PlanTask
 from horae.core.explain import length_text
 from horae.core.receipt import FINAL, Reason, Status
 from horae.core.service import Service
-from horae.core.text import QUOTED, in_zone, moment_text, pause_words
+from horae.core.text import QUOTED, in_zone, moment_text, pause_words, with_zone
 from horae.errors import HoraeError
 from horae.timing.duration import DurationError, parse_duration
 from horae.timing.zone import zone
@@ -352,7 +352,6 @@ def list_(
         if at is None and output.is_text:
             connection.say_source(connection.engine_of(place))
     except connection.NoLedgerError:
-        connection.refuse_no_root(place.root, place.directory)
         found = list(_written(place, output, now=now))
     rows = [row for row in found if not states or row.state in states]
     rows = [row for row in rows if not sources or row.data["source"] in sources]
@@ -477,7 +476,6 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
             if asked.start is None and is_entry:
                 raise explain.AskedMomentError(when.strip()) from None
             if isinstance(error, connection.NoLedgerError):
-                connection.refuse_no_root(place.root, place.directory)
                 raise connection.NoLedgerError(error.directory, word=asked.word) from None
             raise
         for each in found[:1] if output.form is printing.Form.JSON else found:
@@ -535,15 +533,18 @@ def _print_why(said: views.WhyReport) -> None:
     broken = entry.broken and f"broken{since}: {entry.broken}; it stays armed {kept}"
     facts = (
         f"{entry.title}  {entry.origin}  entry {entry.number}",
-        entry.rule and f"{entry.rule} ({entry.zone})",
+        entry.rule and with_zone(entry.rule, entry.zone),
         f"gone since {moment_text(entry.gone_at, entry.zone)}" if entry.gone_at else "",
         _rest(entry),
         f"not armed: {entry.reason}" if entry.reason else broken,
         said.cannot_run and f"cannot run: {said.cannot_run}",
     )
     echo("\n".join(filter(None, facts)))
+    can_run = not said.cannot_run and not any(each.filed and each.way for each in said.answers)
     for answer in said.answers:
         echo("")
+        if answer.filed is None and not can_run:
+            answer = replace(answer, way="")  # noqa: PLW2901
         _print_answer(answer, entry.zone)
     if said.window is not None and not any(each.is_moment for each in said.answers):
         for word, moment in (("before", said.before), ("after", said.after)):
@@ -557,7 +558,8 @@ def _print_answer(answer: explain.WhyAnswer, zone_name: str) -> None:
     at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
     filed = answer.filed
     is_quoted = filed is not None and filed.receipt.reason.code in QUOTED
-    echo(f"{at}{answer.said if is_quoted else in_zone(answer.said, zone_name)}")
+    said = answer.said if is_quoted else in_zone(answer.said, zone_name)
+    echo(f"{at}{'; '.join(filter(None, (said, answer.way)))}")
     if filed is None:
         return
     receipt, by = filed.receipt, explain.late(filed)

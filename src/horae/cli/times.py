@@ -23,7 +23,15 @@ from horae.core.due import due as due_lines
 from horae.core.entry import AfterRule, Entry, OnDemandRule, PlanTask, Unarmed
 from horae.core.explain import entry_policy_words, stamp
 from horae.core.project import Moment, project, seams
-from horae.core.text import clock_text, moment_text, no_time_left, pause_words, wall_text, words
+from horae.core.text import (
+    clock_text,
+    moment_text,
+    no_time_left,
+    pause_words,
+    wall_text,
+    with_zone,
+    words,
+)
 from horae.files.read import PlanMissingError, read_plan
 from horae.org import document, timestamp
 from horae.org.plan import Headline
@@ -377,7 +385,7 @@ def _explained(
     changes, rule = [str(each) for each in met], words(item.rule, zone_name=item.zone)
     coming = [stamp(each, item.zone) for each in moments]
     data |= {"words": rule, "zone": item.zone, "next": coming, "clock_changes": changes}
-    lines.append(f"{rule} ({item.zone})")
+    lines.append(with_zone(rule, item.zone))
     if item.pause is not None:
         lines.append(f"paused{pause_words(item.pause, zone_name=item.zone)}")
     lines += [f"  {moment_text(each, item.zone)}" for each in moments]

@@ -104,6 +104,7 @@ class WhyAnswer:
     runs: tuple[Run, ...] = ()
     is_estimate: bool = False
     is_moment: bool = True  # False: there is none in the time that was asked about
+    way: str = ""  # what starts a run, unless something keeps the entry from running
 
     def data(self, zone_name: str) -> dict[str, object]:
         said: dict[str, object] = {
@@ -144,7 +145,7 @@ def answers(
         if receipt.through_at is not None and not is_named:
             continue
         is_own = is_planned(receipt.key)
-        kept += [(start, end)] if is_own else []
+        kept += [(start, end)] if is_own or receipt.key.startswith("backfill:") else []
         if is_own and not is_named and _is_fixed(found):
             said = f"{each.said}; the current rule does not include this time"
             each = replace(each, said=said)  # noqa: PLW2901
@@ -168,7 +169,15 @@ def answer_of(filed: Filed, runs: Sequence[Run]) -> WhyAnswer:
     many = f" ({receipt.count} scheduled times in one receipt)" if receipt.count > 1 else ""
     what = "edited" if receipt.reason.code == ReasonCode.ENTRY_BROKEN else receipt.status.value
     said = f"{what.replace('_', ' ')}: {receipt.reason}{many}"
-    return WhyAnswer(said, receipt.planned_at, filed, tuple(runs))
+    return WhyAnswer(said, receipt.planned_at, filed, tuple(runs), way=approval_way(filed))
+
+
+def approval_way(filed: Filed) -> str:
+    """Return how to decide about a run that waits for approval; nothing of any other."""
+    if filed.status is not Status.HELD or filed.receipt.reason.code != ReasonCode.APPROVAL_REQUIRED:
+        return ""
+    approve = f"approve it with `horae approval approve {filed.number}`"
+    return f"{approve}, or reject it with `horae approval reject {filed.number}`"
 
 
 def unkept(found: Listed, moment: Moment, *, now: datetime) -> str:
@@ -178,15 +187,16 @@ def unkept(found: Listed, moment: Moment, *, now: datetime) -> str:
         return f"the entry was removed at {moment_text(found.gone_at, place)}"
     if at > now:
         return _future(found, moment, now=now)
+    if found.pause is not None and at > found.pause.at:
+        return f"the entry is paused{rest_words(found)}; this time is skipped on resume"
+    accounted_to = found.item.accounted_to if isinstance(found.item, Entry) else at
+    # A one-time trigger may be added after its time, and runs then.
+    if accounted_to is None or at > accounted_to:
+        ago = length_text(now - at)
+        return f"due {ago} ago and not decided yet; a running engine (`horae up`) decides at once"
     if at < found.first_seen_at:
         seen = moment_text(found.first_seen_at, place)
         return f"the entry was first seen later, at {seen}; earlier times do not run"
-    if found.pause is not None and at > found.pause.at:
-        return f"the entry is paused{rest_words(found)}; this time is skipped on resume"
-    entry = found.item
-    if isinstance(entry, Entry) and (entry.accounted_to is None or at > entry.accounted_to):
-        ago = length_text(now - at)
-        return f"due {ago} ago and not decided yet; a running engine decides at once"
     return "the entry had another rule at that time, or was not armed"
 
 
@@ -220,24 +230,31 @@ def longer_words(rule: rules.CadenceRule) -> str:
     return f" ({lengths} after the end of the last tick: {why} in a row)"
 
 
-def nothing_comes(found: Listed) -> str:
+def nothing_comes(found: Listed) -> WhyAnswer:
+    """Return why no time comes, and how to run an entry that has no times."""
+    item, way = found.item, ""
+    if isinstance(item, Entry) and isinstance(item.rule, rules.OnDemandRule) and not found.gone_at:
+        way = f"run it now with `horae run {found.number}`"
+        if found.pause is not None:  # a paused entry cannot be run
+            way = f"resume it with `horae resume {found.number}`, then {way.replace('now ', '')}"
+    return WhyAnswer(_why_nothing_comes(found), is_moment=False, way=way)
+
+
+def _why_nothing_comes(found: Listed) -> str:
     place, item = _zone_of(found), found.item
     if found.gone_at is not None:
         return f"nothing scheduled: the entry was removed at {moment_text(found.gone_at, place)}"
     if not isinstance(item, Entry):
         return "nothing scheduled: the entry is not armed"
-    way = f"run it now with `horae run {found.number}`"
-    if found.pause is not None:  # a paused entry cannot be run
-        way = f"resume it with `horae resume {found.number}`, then {way.replace('now ', '')}"
     match item.rule:
         case rules.OnDemandRule() if item.deadline is not None:
-            return f"the entry has only a DEADLINE, which never fires; {way}"
+            return "the entry has only a DEADLINE, which never fires"
         case rules.OnDemandRule() if found.broken:
-            return f"the schedule of the entry cannot be read: {found.broken}; {way}"
+            return f"the schedule of the entry cannot be read: {found.broken}"
         case rules.OnDemandRule():
             how = entry_words(item, zone_name=place)
             only = "and runs only on request" if how == "on request" else f"and runs {how}"
-            return f"the entry has no schedule {only}; {way}"
+            return f"the entry has no schedule {only}"
         case rules.AfterRule():
             return "the entry runs after other entries and has no schedule of its own"
         case rules.CadenceRule():

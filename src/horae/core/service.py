@@ -260,7 +260,7 @@ class Service:
                 return views.WhyReport(now, about, tuple(last), cannot_run=cannot_run)
             coming = explain.answers(found, [], _coming(found, now=now), now=now)
             if not coming and (not last or isinstance(found.item, Entry)):
-                coming = (explain.WhyAnswer(explain.nothing_comes(found), is_moment=False),)
+                coming = (explain.nothing_comes(found),)
             return views.WhyReport(now, about, (*last, *coming), cannot_run=cannot_run)
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
@@ -555,8 +555,8 @@ class Service:
             what += f" to start at {moment_text(first.receipt.start_at, place)}"
         elif why := first.receipt.reason if first.status is Status.HELD else obstacle(first.number):
             what += f" ({why})"
-        way = f"run `horae pause {entry}` and then `horae resume {entry}`"
-        return f"; {what}; to skip {them}, {way}"
+        skip = f"to skip {them}, run `horae pause {entry}` and then `horae resume {entry}`"
+        return f"; {what}; {explain.approval_way(first) or skip}"
 
     async def note_edit(self, file: str, what: str) -> None:
         facts = {"file": file, "what": what}

@@ -64,6 +64,26 @@ def entry_words(entry: rules.Entry, *, zone_name: str) -> str:
     return words(entry.rule, zone_name=zone_name)
 
 
+# How the words of rules without a time of day begin; of a moment, the zone is in them.
+_ZONELESS: Final = ("once, ", "after ", "on request", *DEMANDS.values())
+
+
+def with_zone(rule: str, zone_name: str) -> str:
+    """Return the words of a rule with the zone of their times, if they have any.
+
+    >>> with_zone("every day at 09:00; only the newest missed run is caught up", "UTC")
+    'every day at 09:00 (UTC); only the newest missed run is caught up'
+    >>> with_zone("on request", "UTC")
+    'on request'
+    """
+    if rule.startswith(_ZONELESS) or rule.endswith("of each tick"):
+        return rule
+    times, divider, kind = rule.rpartition("; ")
+    if kind not in _KINDS.values():
+        return f"{rule} ({zone_name})"
+    return f"{times} ({zone_name}){divider}{kind}"
+
+
 def sayings(rule: rules.Rule, *, zone_name: str) -> list[str]:
     whole = words(rule, zone_name=zone_name)
     return [whole, *(whole.split("; ") if "; " in whole else ())]

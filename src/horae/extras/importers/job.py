@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from horae.core.entry import Entry, OnceRule, RepeaterRule
+from horae.core.entry import Entry, RepeaterRule
 from horae.core.project import project
-from horae.core.text import words
+from horae.core.text import with_zone, words
 from horae.errors import HoraeError
 from horae.org.document import read
 from horae.sources.plans.arming import entries_of, rule_text
@@ -208,8 +208,8 @@ def in_words(entry: Entry) -> str:
     said = words(entry.rule, zone_name=entry.zone)
     if isinstance(entry.rule, RepeaterRule):
         said = said.partition("; ")[0]  # what becomes of missed times, :CATCHUP: says
-    where = "" if isinstance(entry.rule, OnceRule) else f" ({entry.zone})"
-    return f"{said[0].upper()}{said[1:]}{where}."
+    said = with_zone(said, entry.zone)
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def headline_text(job: ForeignJob, *, said: str) -> str:
