@@ -84,8 +84,8 @@ def test_an_origin_on_this_machine_is_asked_where_the_settings_or_the_person_say
     git("remote", "add", "origin", str(origin))
     git("push", "-q", "origin", "main")
     refused = call("claim", "plan.org", "Sow", "--agent", "wren")
-    assert refused.code == 75
-    assert "not listed in the setting git.local" in refused.err
+    assert refused.code == 2
+    assert "list it in the setting git.local" in refused.err
     assert "* TODO Sow\n" in plan.read_text()
     taken = call("claim", "plan.org", "Sow", "--agent", "wren", "--local", "--json")
     assert (taken.code, taken.data["pushed"]) == (0, True)
@@ -253,6 +253,6 @@ def test_beside_a_persons_own_changes_what_is_done_is_not_committed(call: Call, 
     plan.write_text(f"{plan.read_text()}* TODO Weed\n")
     ending = call("done", "plan.org", "Sow", "--json")
     assert (ending.code, ending.data["changed"], ending.data["commit"]) == (0, True, None)
-    assert "is not committed" in ending.data["note"]
+    assert "saved, not committed" in ending.data["note"]
     assert "* DONE Sow" in plan.read_text()
     assert git("log", "--format=%s") == "Begin\n"

@@ -117,6 +117,7 @@ def test_a_file_without_a_state_has_no_ticks(call: Call, tmp_path: Path) -> None
         ),
         (["day.org", "2"], 2, "HITS is only for --from STATE."),
         (["day.org", "--every", "3d"], 2, "write 72h"),
+        (["day.org", "--every", "5"], 2, "--every: 5 has no unit; write 5s or 5m"),
         (["day.org", "--every", "9999h"], 2, "is longer than 31d"),
         (["day.org", "--next", "0"], 2, "0 is not in the range"),
     ],

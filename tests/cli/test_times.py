@@ -460,3 +460,20 @@ def test_explain_stays_at_the_headline_of_its_line(call: Call) -> None:
     assert call("explain", "plan.org:3:4").out.startswith("C  plan.org:1\n")
     ended = call("explain", "plan.org:8")
     assert (ended.code, "'D' is not an entry; `horae why D` says why" in ended.err) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("0 9 * * * Europe/Berlin", 2, "'Europe/Berlin' is a time zone; use --tz Europe/Berlin"),
+        ("nowhere.org", 4, "nowhere.org: does not exist"),
+        ("Mon *-*-* 09:00", 2, "is a calendar expression of systemd"),
+        ("every 5 minutes", 2, "write '*/5 * * * *'"),
+        ("2h", 2, "write '0 */2 * * *'"),
+    ],
+)
+def test_what_is_no_schedule_is_called_what_it_is(
+    call: Call, text: str, code: int, said: str
+) -> None:
+    ending = call("explain", text)
+    assert (ending.code, said in ending.err) == (code, True)

@@ -114,8 +114,8 @@ def test_what_a_unit_waits_for_is_named() -> None:
     for text, beside in ((timer, service), (timer + service, None)):
         reading = read_timer(text, service=beside, name="report.timer", zone_name="UTC")
         assert [each.what for each in reading.remarks] == [
-            "report.timer: not imported: OnFailure=a.service",
-            "report.service: not imported: After=network-online.target",
+            "OnFailure=a.service of report.timer is not imported",
+            "After=network-online.target of report.service is not imported",
         ]
         assert len(reading.jobs) == 1
 
@@ -318,7 +318,7 @@ def test_what_only_systemd_gives_a_service_is_named() -> None:
         zone_name="UTC",
     )
     assert [each.what for each in reading.remarks] == [
-        "x.service: not imported: User=web, EnvironmentFile=/etc/default/x"
+        "User=web, EnvironmentFile=/etc/default/x of x.service are not imported"
     ]
     assert reading.remarks[0].is_taken
 

@@ -286,7 +286,7 @@ async def test_a_path_is_asked_only_where_the_setting_names_it(world: World) -> 
         pulled = await Git(world.plan, local=named).pull()
         assert pulled.why is UpdateRefusal.REFUSED
         assert f"origin {world.origin} is a local path" in pulled.words
-        assert "not listed in the setting git.local" in pulled.words
+        assert "list it in the setting git.local" in pulled.words
     assert (await Git(world.plan, local=[world.origin]).pull()).why is None
 
 

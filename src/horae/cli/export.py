@@ -220,7 +220,7 @@ class EntryExport:
             proof = given.proof
             count = f"{proof.equal} of {proof.asked} next times match"
             seams = f"; {len(proof.seams)} differ when the clock changes" if proof.seams else ""
-            echo(f"horae: {entry.origin}: {entry.title!r}: {count}{seams}", err=True)
+            echo(f"horae: {entry.origin}: '{entry.title}': {count}{seams}", err=True)
             yield entry, given
 
     def words(self, entry: Entry) -> tuple[str, ...]:
@@ -268,4 +268,4 @@ def _armed(items: Iterable[Entry | Unarmed]) -> Iterator[Entry]:
 
 
 def _say(item: Entry | Unarmed, what: str) -> None:
-    echo(f"horae: {item.origin}: {item.title!r} {what}", err=True)
+    echo(f"horae: {item.origin}: '{item.title}' {what}", err=True)

@@ -158,7 +158,7 @@ def _import(asked: ImportRequest, understand: Callable[[str, str], jobs.Reading]
                 is_one = isinstance(rule, CronRule) and len(rule.crons) == 1
                 is_one = is_one or isinstance(rule, OnceRule)
                 reason = f"a task has {_ONLY}" if asked.tasks and not is_one else ""
-                reason = f"{asked.into}{_ALREADY}{twin.title!r}" if twin else reason
+                reason = f"{asked.into}{_ALREADY}'{twin.title}'" if twin else reason
                 if job.is_alert and not followed:
                     reason = "the job that it follows is not imported"
                 imported = replace(imported, reason=reason)
@@ -186,15 +186,15 @@ def _said(imported: jobs.ImportedJob) -> Iterator[str]:
     job, proof = imported.job, imported.proof
     if not imported.is_taken or imported.reason:
         # A job that is there already got a new name, which is written nowhere.
-        title = "" if _ALREADY in imported.reason else f"{job.title!r}: "
+        title = "" if _ALREADY in imported.reason else f"'{job.title}': "
         yield f"{job.line}:1: not imported: {title}{imported.reason}"
         return
     if job.is_alert:
         of = dict(job.props)["AFTER"].removeprefix("failed of ")
-        yield f"{job.line}: {job.title!r}: runs when {of} has failed"
+        yield f"{job.line}: '{job.title}': runs when {of} has failed"
         return
     count = f"{proof.equal} of {proof.asked} next times match"
-    yield f"{job.line}: {job.title!r}: {count}"
+    yield f"{job.line}: '{job.title}': {count}"
     zone_name, shown = imported.entry.zone if imported.entry else job.zone, []
     for each in proof.seams[:4]:
         where = "in horae" if each.is_ours else "in the other scheduler"

@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from heapq import merge
 from itertools import groupby, islice
 from typing import Any, Final, NamedTuple
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import click
 
@@ -44,6 +44,7 @@ _YEAR: Final = timedelta(days=366)
 _FAR: Final = 50 * _YEAR
 _GUESS: Final = "an estimate, as if the engine started now"
 _PLACE: Final = re.compile(r"(.+?):(\d{1,9})(?::\d+)?", re.ASCII)
+_LENGTH: Final = re.compile(r"(?:every )?(\d{1,2}) ?(m|min|minutes?|h|hours?)", re.ASCII)
 _DATED: Final = re.compile(r"\s*\d{4}-\d\d-\d\d(?![\w.-])")
 
 _days_option = options.number_option("--days", default=7, most=3660, text="How many days.")
@@ -308,6 +309,9 @@ def explain(what: str, *, at: str | None, tz: str | None, output: Output) -> Non
     five times are shown, and the clock changes of the next year that affect the schedule. For a
     position the output also shows which rule applies, or why the entry does not run.
     """
+    if "*-*" in what:
+        remedy = "write a cron expression such as '0 9 * * MON'"
+        raise click.UsageError(f"{what!r} is a calendar expression of systemd; {remedy}.")
     is_text = what.startswith(("<", "[", "@")) or _DATED.match(what)
     place = None if is_text else _PLACE.fullmatch(what)
     when = When.of(at, tz, paths=[place[1]] if place else ())
@@ -332,6 +336,15 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
         raise click.UsageError(f"write a timestamp in angle brackets: '<{text.strip()}>'.")
     if os.path.exists(text):
         raise click.UsageError(f"{text} is a file; name a line of it, such as {text}:7.")
+    words = text.split()
+    if words[-1] in available_timezones() and len(words) > 1:
+        raise click.UsageError(f"{words[-1]!r} is a time zone; use --tz {words[-1]}.")
+    if words[-1].endswith(".org"):
+        raise PlanMissingError(text, "does not exist")
+    if length := _LENGTH.fullmatch(text.strip()):
+        is_minutes = length[2].startswith("m")
+        cron = f"*/{length[1]} * * * *" if is_minutes else f"0 */{length[1]} * * *"
+        raise click.UsageError(f"{text!r} is not a cron expression; write {cron!r}.")
     if text.strip().isalpha():
         remedy = f"use `horae why {text.strip()}`, or name its line, such as plan.org:7."
         what = "is not a cron expression, a timestamp or FILE:LINE"

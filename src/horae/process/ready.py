@@ -40,9 +40,11 @@ def why_unready(
     if not where.is_dir():
         return Unready(f"the directory {where} does not exist", "create it, or use another one")
     if "/" in name:
-        path, is_absolute = where / name, name.startswith("/")
+        path = where / name
         if not path.exists():
-            hint = "correct the path" if is_absolute else f"write the path relative to {where}"
+            is_below = not name.startswith("/") and str(where) != "."
+            hint = f" (it is relative to {where})" if is_below else ""
+            hint = f"create the file, or correct the path{hint}"
             return Unready(f"the program {name} does not exist", hint)
         if path.is_dir() or not os.access(path, os.X_OK):
             return Unready(f"the program {name} is not executable", f"run `chmod +x {path}`")

@@ -357,7 +357,7 @@ async def test_an_origin_that_is_a_path_is_asked_only_if_the_settings_name_it(
         agent = await here.agent()
         assert set(agent.troubles) == {"pull", "delivery"}
         for words in agent.troubles.values():
-            assert "not listed in the setting git.local" in words
+            assert "list it in the setting git.local" in words
         facts = (await here.run_of(filed)).facts
         assert facts["delivered"] is False
         assert git("show", "horae/wren:new.txt", at=ground.root) == "x\n"

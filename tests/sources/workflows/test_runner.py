@@ -306,7 +306,7 @@ async def test_a_step_that_fails_is_named_with_its_line_and_only_what_hangs_on_i
     assert tasks(record) == {"Bad": None, "Next": None, "Last": None, "Other": "fine"}
     later = [only(record, name) for name in ("Next", "Last")]
     assert {each.status for each in later} == {"skipped"}
-    assert {each.error for each in later} == {"depends on Bad (plan.org:3), which was failed"}
+    assert {each.error for each in later} == {"depends on Bad (plan.org:3), which failed"}
 
 
 @story

@@ -341,7 +341,9 @@ def _note_lost(lost: Iterable[UnitSetting], unit: str, line: int, reading: Readi
         fix = "make sure that the command has what it needs"
         if user := next((each.value for each in lost if each.key == "User"), None):
             fix = f"the command runs as the engine's user; {as_user(user)}"
-        reading.note(line, 1, f"{unit}: not imported: {', '.join(map(str, lost))}", fix)
+        verb = "is" if len(lost) == 1 else "are"
+        what = f"{', '.join(map(str, lost))} of {unit} {verb} not imported"
+        reading.note(line, 1, what, fix)
 
 
 def _alerts(

@@ -109,6 +109,14 @@ class FileState(StrEnum):
     ABSENT = "absent"  # neither in the tree nor in the commit
 
 
+# What we do not commit, and why.
+_KEPT_BY_USER: Final = {
+    FileState.CHANGED: "has other uncommitted changes",
+    FileState.UNTRACKED: "is not tracked by git",
+    FileState.IGNORED: "is ignored by git",
+}
+
+
 class CommitResult(NamedTuple):
     sha: str | None
     words: str = ""
@@ -309,9 +317,8 @@ class Git:
     ) -> CommitResult:
         """Commit one file that was just edited by us; *was* is its standing before that edit."""
         name = self._inside(path)
-        if was in {FileState.CHANGED, FileState.UNTRACKED, FileState.IGNORED}:
-            words = "has uncommitted changes by a user, so the edit is not committed"
-            words = "is ignored by git" if was is FileState.IGNORED else words
+        if was in _KEPT_BY_USER:
+            words = f"saved, not committed: the file {_KEPT_BY_USER[was]}"
             return CommitResult(None, f"{printable(name)}: {words}")
         async with self.held():
             if was is FileState.ABSENT:
@@ -515,7 +522,7 @@ class Git:
             path = unquote(url.removeprefix("file://")) if url.startswith("file:") else url
             if os.path.realpath(path) in self._local:
                 return True
-            reason = "is a local path that is not listed in the setting git.local"
+            reason = "is a local path; to allow it, list it in the setting git.local"
             raise GitRefusedError(self.root, f"origin {masked(url)} {reason}")
         if _SCP.fullmatch(url):
             return False

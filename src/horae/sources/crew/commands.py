@@ -157,6 +157,8 @@ def lifecycle(
 
 
 def _pace(text: str) -> timedelta:
+    if text.isdecimal():  # in a definition these are milliseconds; nobody types them
+        raise click.UsageError(f"--every: {text} has no unit; write {text}s or {text}m.")
     try:
         pace = parse_cadence(text)
     except DurationError as error:

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from horae.errors import Exit, HoraeError
 from horae.files.edit import edit, spliced
-from horae.files.git.calls import Author, GitError
+from horae.files.git.calls import Author, GitError, GitRefusedError
 from horae.files.git.repository import FileState, Git, Pushed, UpdateRefusal, repository_of
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
@@ -184,6 +184,10 @@ class HeadlineClaim:
         for _ in range(_ATTEMPTS):
             try:
                 tip = await git.fetch() or await git.head()
+            except GitRefusedError as error:
+                local = ", or use --local" if error.reason.endswith("git.local") else ""
+                reason = f"nothing is changed: {error.reason}{local}"
+                raise ClaimRefusedError(os.fspath(self.file), self.name, reason) from error
             except GitError as error:
                 raise self._busy(f"the origin cannot be reached: {error.reason}") from error
             if tip is None:

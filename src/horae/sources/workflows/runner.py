@@ -404,7 +404,9 @@ class WorkflowRun:
                             await waiting.ended()
                 for later in course.end(number, is_good=note.status.is_good):
                     if steps[later].note.error is None:
-                        reason = f"depends on {note.name} ({note.where}), which was {note.status}"
+                        is_failed = note.status is records.StepStatus.FAILED
+                        how = "failed" if is_failed else f"was {note.status}"
+                        reason = f"depends on {note.name} ({note.where}), which {how}"
                         self._say(steps[later], records.StepStatus.SKIPPED, reason)
 
     async def _run_step(self, step: _Step) -> None:
