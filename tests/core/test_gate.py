@@ -710,6 +710,13 @@ def test_an_agent_goes_elsewhere_when_its_machine_is_drained_or_gone() -> None:
     assert places(admit(offer(GateState(), line), spread(HALL), now=NOW)) == {1: "hall"}
 
 
+def test_an_agent_goes_elsewhere_when_its_machine_has_no_room() -> None:
+    line = [SlotRequest(n, n, NOW, requires=("box",)) for n in range(1, BOX.slots + 1)]
+    line += [SlotRequest(9, 9, NOW, ("wren",), prefers="box")]
+    made = admit(offer(GateState(), line), spread(BOX, HALL), now=NOW)
+    assert places(made)[9] == "hall"
+
+
 def test_a_run_inside_a_run_stays_on_its_parent_s_machine() -> None:
     capacity = spread(BOX, HALL)
     made = admit(offer(GateState(), [SlotRequest(1, 1, NOW)]), capacity, now=NOW)

@@ -10,7 +10,7 @@ parent waits for it, it stands before all others. If it had to wait for its own 
 around a corner, neither could ever end: it is refused, and told so.
 
 Each of several machines has slots of its own, and an ask may name labels that its machine must
-have. An agent goes where it last ran, as long as that machine is up and not being drained.
+have. An agent goes where it last ran, if that machine is up, not being drained, and has room.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from horae.core.entry import Overlap, Work
 from horae.core.receipt import Filed, Reason, ReasonCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 
 # What only one run at a time may have: an agent by its name, an entry by its number.
@@ -99,7 +99,8 @@ class Holding:
     slot: int
     kind: SlotKind
     since: datetime
-    machine: str = ""  # where it runs, if there are several
+    machine: str = ""  # where it runs, if there are several, or is expected to
+    rides: bool = False  # it has the slot of its parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +323,7 @@ class _Room:
     def let_in(self, ask: SlotRequest, *, now: datetime) -> None:
         parent = self._home(ask)
         if parent is not None:
-            self._add(Holding(ask, parent.slot, parent.kind, now, parent.machine))
+            self._add(Holding(ask, parent.slot, parent.kind, now, parent.machine, rides=True))
             return
         where = self._where(ask)
         self.take(ask, where if isinstance(where, str) else "", now=now)
@@ -358,8 +359,8 @@ class _Room:
         if not fit:
             return _Lack(Reason(ReasonCode.NO_NODE, no_machine(ask.requires)))
         held = Counter(self._machines.values())
-        fit = [each for each in fit if each.name == ask.prefers] or fit
         free = [each for each in fit if held[each.name] < each.slots]
+        free = [each for each in free if each.name == ask.prefers] or free
         if not free:
             full = " or ".join(each.name for each in fit)
             return _Lack(Reason(ReasonCode.NODE_FULL, f"no slot is free on {full}"))
@@ -477,6 +478,16 @@ class Gate:
         self._known[filed.number] = filed
         self._state = adopt(self._released(), self._ask(filed), machine=filed.machine, now=now)
         self.homes.update(dict.fromkeys(filed.agents, filed.machine))
+
+    def place(self, machines: Mapping[int, str]) -> None:
+        """Note which machines have receipts that were let in."""
+        holders = list(self.holders)
+        for at, holder in enumerate(holders):
+            machine = machines.get(holder.ask.number, holder.machine)
+            if machine != holder.machine:
+                holders[at] = replace(holder, machine=machine)
+                self.homes.update(dict.fromkeys(holder.ask.agents, machine))
+        self._state = replace(self._state, holders=tuple(holders))
 
     def knows(self, number: int) -> bool:
         return number in self._known
