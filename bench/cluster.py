@@ -1,15 +1,16 @@
-"""Several machines on one PostgreSQL: receipts, runs, lateness, growth, beside three peers.
+"""Several machines on one PostgreSQL: receipts, real runs, lateness, growth, beside three peers.
 
-    python bench/cluster.py                about ten minutes, Linux
-    python bench/cluster.py --quick        about two minutes: a tenth of every size
-    python bench/cluster.py --only cycles  one of: receipts, cycles, late, entries, members
+    python bench/cluster.py              about ten minutes, Linux
+    python bench/cluster.py --quick      about two minutes: a tenth of every size
+    python bench/cluster.py --only runs  one of: receipts, runs, late, entries, members
 
-It starts a PostgreSQL server of its own, on a real disk with fsync, and workers as processes of
-their own on this machine. A *cycle* is all that becomes of one run: it is filed, given to a
-machine, carried there, started, let go, ended and settled, each kept before the next begins. The
-peers do the same no-op: PgQueuer alone, Procrastinate and DBOS take a job and note that it is done.
-A rate counts from the first word to the last, putting in included. Nothing fails for being slow;
-the program fails if a run was lost or made twice.
+It starts a PostgreSQL server of its own, on a real disk with fsync, and members as they are: each
+`horae up`, with its own data directory and working copy of a plan in git. A *run* is all that
+becomes of a receipt: it passes the gate, is queued, claimed, started, let go, ended and settled,
+each kept before the next begins; it calls `true`, in a process of its own. The peers do a no-op:
+PgQueuer alone, Procrastinate and DBOS take a job and note that it is done. A rate counts from the
+moment at which all are due to the last end. Nothing fails for being slow; the program fails if a
+run was lost or made twice. Statements are counted if the server has pg_stat_statements.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,33 +37,37 @@ import psycopg
 from msgspec.structs import replace
 
 from horae.cluster.lease import NodeDescription
-from horae.cluster.queue import Worker
-from horae.core.clock import SystemClock
 from horae.core.decide import decide
 from horae.core.entry import Entry
-from horae.core.ports import Ended, EntryStep, Process
+from horae.core.ports import EntryStep
 from horae.core.receipt import Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan
 from horae.org.document import read
-from horae.process.processes import Processes
-from horae.process.run_settings import RunSettings
 from horae.sources.plans.arming import scan_plan
-from horae.sources.plans.runner import CommandRunner
-from horae.store import carrier
+from horae.store.ledger import ANYBODY
 from horae.store.postgres import PostgresLedger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from horae.core.ports import Job, Run, Runner
-    from horae.core.receipt import Filed
 
-WIDTH = 64  # runs under way for each worker
+WIDTH = 64  # runs at once on each member
 SLICE = 5_000  # entries in one scan
 LEASE = timedelta(hours=1)  # nobody is lost here
+BEFORE = 20.0  # seconds in which all runs of a measurement are requested
 LIMIT = 120.0  # seconds that one measurement may take; what is done by then counts
 TRUE = shutil.which("true") or "/bin/true"
-PARTS = ("receipts", "cycles", "late", "entries", "members")
+PARTS = ("receipts", "runs", "late", "entries", "members")
+HORAE = str(Path(sys.executable).with_name("horae"))
+SETTINGS = """
+zone = "UTC"
+[git]
+local = ["{origin}"]
+[cluster]
+runs = {runs}
+[gate]
+slots = {slots}
+"""
 
 
 class Sizes(NamedTuple):
@@ -69,7 +75,6 @@ class Sizes(NamedTuple):
 
     receipts: int = 20_000
     runs: int = 3_000
-    real: int = 600
     jobs: int = 3_000
     entries: tuple[int, ...] = (1_000, 10_000, 100_000)
     members: tuple[int, ...] = (1, 2, 4, 8)
@@ -78,7 +83,7 @@ class Sizes(NamedTuple):
     @classmethod
     def quick(cls) -> Sizes:
         """Return a tenth of it."""
-        return cls(2_000, 400, 80, 400, (1_000, 10_000), (1, 2, 4, 8), 8)
+        return cls(2_000, 400, 400, (1_000, 10_000), (1, 2, 4, 8), 8)
 
 
 def main() -> None:
@@ -91,7 +96,7 @@ def main() -> None:
         return
     size = Sizes.quick() if asked.quick else Sizes()
     if asked.runs:
-        size = size._replace(runs=asked.runs, jobs=asked.runs, real=max(20, asked.runs // 5))
+        size = size._replace(runs=asked.runs, jobs=asked.runs)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before we began")
     with server() as url:
         for name, part in _PARTS.items():
@@ -141,10 +146,11 @@ def server() -> Iterator[str]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def ask(url: str, query: str) -> Any:
+def ask(url: str, query: str, *, has_answer: bool = True) -> Any:
     """Return the one value that a query gives."""
     with psycopg.connect(url, autocommit=True) as connection:
-        row = connection.execute(query.encode()).fetchone()
+        found = connection.execute(query.encode())
+        row = found.fetchone() if has_answer else None
         return None if row is None else row[0]
 
 
@@ -165,10 +171,9 @@ def spent() -> float:
 
 @asynccontextmanager
 async def opened(url: str, schema: str = "horae") -> AsyncIterator[PostgresLedger]:
-    """Give a ledger with its carrier."""
-    ledger = await PostgresLedger.open(url, schema=schema, send=carrier.enqueue)
+    """Give a ledger."""
+    ledger = await PostgresLedger.open(url, schema=schema)
     try:
-        await carrier.prepare(ledger.address)
         yield ledger
     finally:
         await ledger.close()
@@ -218,81 +223,237 @@ async def receipts(url: str, size: Sizes) -> None:
             say(f"decided, {batch} in a commit", f"{rate:,.0f}/s")
 
 
-# Cycles
+# Members
 
 
-class Nothing:
-    """A run of nothing, which is over as soon as it is let go."""
-
-    def __init__(self) -> None:
-        self.process = Process(1, 1)
-        self._over = asyncio.Event()
-
-    def go(self) -> None:
-        """Be over."""
-        self._over.set()
-
-    def cancel(self, reason: str) -> None:  # noqa: ARG002
-        """Be over, too."""
-        self._over.set()
-
-    async def ended(self) -> Ended:
-        """Say that it is over."""
-        await self._over.wait()
-        return Ended(Status.DONE, Reason(ReasonCode.OTHER, "nothing was to be done"), exit_code=0)
+class Member(NamedTuple):
+    name: str
+    process: subprocess.Popen[bytes]
 
 
-class NothingRunner:
-    """Makes runs of nothing."""
+class Cluster:
+    """Real members in a database of their own."""
 
-    async def hold(self, job: Job) -> Nothing:  # noqa: ARG002
-        """Make one."""
-        return Nothing()
+    def __init__(self, url: str, place: Path, plan: str) -> None:
+        self.name = f"bench_{time.time_ns()}"
+        ask(url, f"CREATE DATABASE {self.name}", has_answer=False)
+        self.url = url.replace("/postgres?", f"/{self.name}?")
+        self.place = place
+        self.members: list[Member] = []
+        service = place / "service"
+        git(place, "init", "--bare", "--quiet", "--initial-branch=main", "origin.git")
+        git(place, "clone", "--quiet", "origin.git", "service")
+        settings = SETTINGS.format(origin=place / "origin.git", runs=WIDTH, slots=4 * WIDTH)
+        (service / "horae.toml").write_text(settings)
+        (service / "plan.org").write_text(plan)
+        git(service, "checkout", "--quiet", "-B", "main")
+        git(service, "add", "--all")
+        git(service, "commit", "--quiet", "--message", "Plan")
+        git(service, "push", "--quiet", "origin", "main")
 
-    async def look_back(self, filed: Filed, run: Run) -> None:  # noqa: ARG002
-        """Say that nothing is known."""
-        return
+    def start(self, count: int) -> None:
+        """Start members, and return when all of them have joined and one leads."""
+        for number in range(count):
+            name = f"box{number}"
+            git(self.place, "clone", "--quiet", "origin.git", name)
+            environment = {
+                "PATH": os.environ["PATH"],
+                "HOME": str(self.place),
+                "HORAE_STORE": self.url,
+                "HORAE_CLUSTER_NAME": name,
+                "HORAE_LISTEN": f"127.0.0.1:{free_port()}",
+            }
+            command = [HORAE, "up", name, "--data", f"{name}-data", "--log", "plain"]
+            said = (self.place / f"{name}.log").open("wb")
+            with said:
+                process = subprocess.Popen(
+                    [*command, "--log-level", "warning"],
+                    cwd=self.place,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                )
+            self.members.append(Member(name, process))
+        joined = "SELECT count(*) FROM horae.member WHERE until > clock_timestamp()"
+        armed = "SELECT count(*) FROM horae.entry"
+        self._until(lambda: ask(self.url, joined) == count and ask(self.url, armed) > 0)
+
+    def _until(self, holds: Callable[[], object]) -> None:
+        end = time.perf_counter() + LIMIT
+        while True:
+            with suppress(psycopg.errors.UndefinedTable):
+                if holds():
+                    return
+            if time.perf_counter() > end or any(e.process.poll() is not None for e in self.members):
+                said = [each.read_text() for each in self.place.glob("*.log")]
+                raise RuntimeError("the members are not ready: " + " ".join(said))
+            time.sleep(0.05)
+
+    def cpu(self) -> float:
+        """Return the CPU seconds of the members, and of all that they started and is not lost."""
+        parents, spent = {}, {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                words = stat.read_text().rpartition(")")[2].split()
+                parents[int(stat.parent.name)] = int(words[1])
+                spent[int(stat.parent.name)] = sum(int(word) for word in words[11:15])
+        ours = {each.process.pid for each in self.members}
+        while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+            ours |= more
+        return sum(spent.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        for each in self.members:
+            each.process.send_signal(signal.SIGTERM)
+        for each in self.members:
+            try:
+                each.process.wait(20)
+            except subprocess.TimeoutExpired:
+                each.process.kill()
+                each.process.wait()
 
 
-async def work(url: str, name: str, runner: Runner) -> None:
-    """Be a machine of a cluster that makes runs until its standard input ends."""
-    schema, _, own = name.partition("/")
-    async with opened(url, schema) as ledger:
-        generation = await ledger.leases.join(NodeDescription(own, "", (), "", WIDTH), LEASE)
-        worker = Worker(
-            name=own,
-            clock=SystemClock(),
-            ledger=ledger.for_member(own, generation),
-            shared=ledger,
-            runner=runner,
-        )
-        carrying = asyncio.create_task(carrier.Carrier(ledger.address, own).run(worker.take))
-        await until_told(worker.check)
-        carrying.cancel()
-        await asyncio.wait({carrying})
-        await ledger.leases.leave(own, generation)
-
-
-async def work_for_real(url: str, name: str) -> None:
-    """Be such a machine, with real processes."""
-    folder = Path(tempfile.mkdtemp(prefix="horae-bench-"))
+@contextmanager
+def cluster(url: str, count: int, plan: str) -> Iterator[Cluster]:
+    """Give so many members at work."""
+    place = Path(tempfile.mkdtemp(prefix="horae-bench-"))
+    made = Cluster(url, place, plan)
     try:
-        data = folder / ".horae"
-        data.mkdir()
-        place = RunSettings(folder, data, dict(os.environ), timedelta(minutes=1))
-        async with Processes(data) as processes:
-            await work(url, name, CommandRunner(processes, place))
+        made.start(count)
+        yield made
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        made.stop()
+        shutil.rmtree(place, ignore_errors=True)
 
 
-async def until_told(check: Callable[[], None] = lambda: None) -> None:
+def git(place: Path, *words: str) -> None:
+    who = ("-c", "user.name=Bench", "-c", "user.email=bench@localhost")
+    subprocess.run(["git", *who, *words], cwd=place, check=True, capture_output=True)
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def plan_of(count: int, *, drawer: str) -> str:
+    """Return a plan of workflows on demand that may overlap."""
+    return "".join(
+        f"* Work {number} :workflow:\n:PROPERTIES:\n{drawer}:OVERLAP: allow\n:END:\n"
+        for number in range(count)
+    )
+
+
+class Measured(NamedTuple):
+    rate: float
+    cpu: float  # seconds of members and PostgreSQL for a run
+    statements: float  # for a run
+    commits: float
+
+
+async def run_rate(url: str, count: int, runs: int, plan: str) -> Measured:
+    """Return how many runs a second so many members make, and what one costs."""
+    with cluster(url, count, plan) as made:
+        async with opened(made.url) as ledger:
+            entries = [each.item for each in await ledger.entries() if isinstance(each.item, Entry)]
+            await ask_for(ledger, entries, WIDTH)
+            await ended(made.url, WIDTH)  # by then every member is at work
+            begins = await ask_for(ledger, entries, runs, after=BEFORE)
+            await asyncio.sleep(max(0.0, begins - time.time()))
+            before, known = spent() + made.cpu(), counts(made.url)
+            began = time.perf_counter()
+            await ended(made.url, WIDTH + runs)
+            took = time.perf_counter() - began
+            cpu, [statements, commits] = spent() + made.cpu(), counts(made.url)
+        done = ask(made.url, "SELECT count(*) FROM horae.run WHERE outcome = 'done'")
+        if done != WIDTH + runs:
+            raise RuntimeError(f"{WIDTH + runs} runs were asked for and {done} were made")
+        return Measured(
+            runs / took,
+            (cpu - before) / runs,
+            (statements - known[0]) / runs,
+            (commits - known[1]) / runs,
+        )
+
+
+async def ask_for(
+    ledger: PostgresLedger, entries: Sequence[Entry], runs: int, *, after: float = 0
+) -> float:
+    """Request runs of one entry after the other, which begin at once; return when they do."""
+    now = datetime.now(UTC)
+    reason, begins = Reason(ReasonCode.OTHER, "asked for"), now + timedelta(seconds=after)
+
+    async def add(number: int) -> None:
+        key = f"manual:{time.time_ns()}-{number}"
+        receipt = Receipt(key, Status.WAITING, reason, now, begins)
+        await ledger.add(entries[number % len(entries)].number, [receipt], now=now, term=ANYBODY)
+
+    await asyncio.gather(*map(add, range(runs)))
+    if after and datetime.now(UTC) > begins:
+        raise RuntimeError("the requests took too long; ask for fewer runs")
+    return begins.timestamp()
+
+
+async def ended(url: str, count: int) -> None:
+    end = time.perf_counter() + LIMIT
+    query = "SELECT count(*) FROM horae.receipt WHERE settled_at IS NOT NULL"
+    while ask(url, query) < count:
+        if time.perf_counter() > end:
+            raise RuntimeError(f"{ask(url, query)} of {count} runs ended within {LIMIT} s")
+        await asyncio.sleep(0.05)
+
+
+def counts(url: str) -> tuple[int, int]:
+    """Return the statements that were executed in a database so far, if known, and the commits."""
+    name = url.partition("?")[0].rpartition("/")[2]
+    commits = int(ask(url, f"SELECT xact_commit FROM pg_stat_database WHERE datname = '{name}'"))
+    with suppress(psycopg.Error):
+        query = "SELECT sum(calls) FROM pg_stat_statements JOIN pg_database ON dbid = oid"
+        found = ask(url, f"{query} WHERE datname = '{name}'")
+        return int(found or 0), commits
+    return 0, commits
+
+
+async def runs(url: str, size: Sizes) -> None:
+    """Print runs a second with 1, 2 and 4 members, and the peers beside."""
+    found: dict[str, list[float]] = {}
+    plan = plan_of(256, drawer=f":COMMAND: {TRUE}\n")
+    for count in (1, 2, 4):
+        made = await run_rate(url, count, size.runs, plan)
+        found.setdefault("horae", []).append(made.rate)
+        say(
+            f"{count} members: CPU, with PostgreSQL",
+            f"{made.cpu * 1e3:.1f} ms a run",
+            f"{made.statements:.1f} statements, {made.commits:.1f} commits a run",
+        )
+        for name, peer in _PEERS.items():
+            try:
+                found.setdefault(name, []).append(await peer(url, count, size.jobs))
+            except (ImportError, RuntimeError) as error:
+                found.setdefault(name, []).append(0.0)
+                say(name, "not measured", str(error).splitlines()[0][:100])
+    print(f"  {'':<24}{'1 member':>12}{'2 members':>12}{'4 members':>12}   ours is")
+    ours = found["horae"]
+    for name, rates in found.items():
+        ratio = "" if rates is ours or not rates[0] else _ratio(ours, rates)
+        print(f"  {name:<24}" + "".join(f"{rate:>10,.0f}/s" for rate in rates) + f"   {ratio}")
+
+
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    return "  ".join(
+        f"{one / other:.2f} x" if other else "-" for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+# The workers of the peers
+
+
+async def until_told() -> None:
     """Say that we are ready, and return when standard input ends."""
     print("ready", flush=True)
-    over = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
-    while not over.done():
-        check()
-        await asyncio.wait({over}, timeout=0.5)
+    await asyncio.to_thread(sys.stdin.read)
 
 
 @contextmanager
@@ -325,128 +486,6 @@ def workers(part: str, url: str, names: Sequence[str]) -> Iterator[None]:
                 each.wait(20)
             except subprocess.TimeoutExpired:
                 each.kill()
-
-
-class Lead:
-    """What a leader does for a cycle: file, send, hear of the end, settle."""
-
-    def __init__(self, ledger: PostgresLedger, machines: Sequence[str]) -> None:
-        self.ledger = ledger
-        self.machines = machines
-        self.free = asyncio.Semaphore(WIDTH * len(machines))
-        self.ended = 0
-        self._told = asyncio.Event()
-        self._open: dict[int, bool] = {}  # what is under way, and whether it holds a place
-
-    async def cycle(self, entry: Entry, key: str, place: int) -> None:
-        """File one run and send it to its machine."""
-        await self.free.acquire()
-        now = datetime.now(UTC)
-        receipt = Receipt(key, Status.WAITING, Reason(ReasonCode.OTHER, "asked for"), now, now)
-        [filed] = await self.ledger.add(entry.number, [receipt], now=now, term=1)
-        await self.send(filed.number, place, holds=True)
-
-    async def send(self, number: int, place: int, *, holds: bool = False) -> None:
-        """Send a receipt to a machine."""
-        self._open[number] = holds
-        machine = self.machines[place % len(self.machines)]
-        assert await self.ledger.assign(number, machine, now=datetime.now(UTC), term=1)
-
-    async def hear(self) -> None:
-        """Settle what has ended, for ever."""
-        last = await self.ledger.newest_event()
-        listening = asyncio.create_task(self._listen())
-        try:
-            while True:
-                self._told.clear()
-                events = await self.ledger.events_after(last)
-                last = events[-1].number if events else last
-                done = [
-                    each.receipt
-                    for each in events
-                    if each.receipt is not None and each.facts.get("status") == Status.DONE
-                ]
-                if done:
-                    await self._settle(done)
-                if not events:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(1):
-                            await self._told.wait()
-        finally:
-            listening.cancel()
-
-    async def _settle(self, numbers: Sequence[int]) -> None:
-        if await self.ledger.settle(numbers, now=datetime.now(UTC), term=1) != len(numbers):
-            raise RuntimeError("a run ended twice")
-        self.ended += len(numbers)
-        for number in numbers:
-            if self._open.pop(number):
-                self.free.release()
-
-    async def _listen(self) -> None:
-        async for _ in self.ledger.changes():
-            self._told.set()
-
-
-async def cycle_rate(url: str, part: str, count: int, runs: int, schema: str) -> float:
-    """Return how many cycles a second so many workers make."""
-    names = [f"box{number}" for number in range(count)]
-    async with opened(url, schema) as ledger:
-        entries = await filled(ledger, [""] * 256)
-        with workers(part, url, [f"{schema}/{name}" for name in names]):
-            lead = Lead(ledger, names)
-            hearing = asyncio.create_task(lead.hear())
-            before = ask(url, f"SELECT count(*) FROM {schema}.run WHERE outcome = 'done'")
-            began = time.perf_counter()
-            keys = [f"manual:{count}-{time.time_ns()}-{n}" for n in range(runs)]
-            cycles = [lead.cycle(entries[n % 256], key, n) for n, key in enumerate(keys)]
-            sending = asyncio.ensure_future(_all(cycles))
-            while lead.ended < runs and time.perf_counter() - began < LIMIT:
-                if hearing.done():
-                    hearing.result()
-                await asyncio.sleep(0.01)
-            took = time.perf_counter() - began
-            for task in (sending, hearing):
-                task.cancel()
-            await asyncio.wait({sending, hearing})
-        after = ask(url, f"SELECT count(*) FROM {schema}.run WHERE outcome = 'done'")
-        if lead.ended == runs and after - before != runs:
-            raise RuntimeError(f"{runs} runs were asked for and {after - before} were made")
-        return lead.ended / took
-
-
-async def _all(parts: Sequence[Coroutine[None, None, None]]) -> None:
-    await asyncio.gather(*parts)
-
-
-async def cycles(url: str, size: Sizes) -> None:
-    """Print cycles a second with 1, 2 and 4 workers, and the peers beside."""
-    rates: dict[str, list[float]] = {}
-    for count in (1, 2, 4):
-        some = rates.setdefault("horae, no-op", [])
-        some.append(await cycle_rate(url, "noop", count, size.runs, "bench_noop"))
-        some = rates.setdefault("horae, a real process", [])
-        some.append(await cycle_rate(url, "real", count, size.real, "bench_real"))
-        for name, peer in _PEERS.items():
-            try:
-                rates.setdefault(name, []).append(await peer(url, count, size.jobs))
-            except (ImportError, RuntimeError) as error:
-                rates.setdefault(name, []).append(0.0)
-                say(name, "not measured", str(error).splitlines()[0][:100])
-    print(f"  {'':<24}{'1 worker':>12}{'2 workers':>12}{'4 workers':>12}   our no-op is")
-    ours = rates["horae, no-op"]
-    for name, found in rates.items():
-        ratio = "" if name.startswith("horae") or not found[0] else _ratio(ours, found)
-        print(f"  {name:<24}" + "".join(f"{rate:>10,.0f}/s" for rate in found) + f"   {ratio}")
-    widest = rates["horae, no-op"][0]
-    if widest:
-        say("four workers against one, no-op", f"{ours[2] / widest:.2f} x")
-
-
-def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    return "  ".join(
-        f"{one / other:.2f} x" if other else "-" for one, other in zip(ours, theirs, strict=True)
-    )
 
 
 # The peers
@@ -482,6 +521,7 @@ async def pgqueuer_rate(url: str, count: int, jobs: int) -> float:
 
 async def pgqueuer_work(url: str) -> None:
     """Be a worker of PgQueuer."""
+    from pgqueuer.adapters.drivers.psycopg import PsycopgDriver
     from pgqueuer.adapters.persistence.queries import Queries
     from pgqueuer.core.qm import QueueManager
 
@@ -491,7 +531,9 @@ async def pgqueuer_work(url: str) -> None:
         await connect(url, autocommit=True) as ears,
     ):
         # It listens on a connection of its own, as ours does: else it would wait for itself.
-        manager = QueueManager(Queries(carrier._Driver(connection, ears)))
+        driver, listener = PsycopgDriver(connection), PsycopgDriver(ears)
+        driver.add_listener = listener.add_listener  # type: ignore[method-assign]
+        manager = QueueManager(Queries(driver))
 
         @manager.entrypoint("noop")
         async def noop(job: Any) -> None:  # noqa: ARG001
@@ -597,10 +639,6 @@ _PEERS: dict[str, Callable[[str, int, int], Any]] = {
 def run_part(part: str, url: str, name: str) -> None:
     """Be one of the processes that this program starts."""
     match part:
-        case "noop":
-            asyncio.run(work(url, name, NothingRunner()))
-        case "real":
-            asyncio.run(work_for_real(url, name))
         case "pgqueuer":
             asyncio.run(pgqueuer_work(url))
         case "procrastinate":
@@ -613,76 +651,38 @@ def run_part(part: str, url: str, name: str) -> None:
 
 
 async def late(url: str, size: Sizes) -> None:
-    """Print how late entries start that fire every second, at rest and under load."""
+    """Print how late entries start that fire every second, on two members, at rest and loaded."""
     for loaded in (False, True):
-        found = await lateness(url, size.seconds, is_loaded=loaded)
+        moments = await lateness(url, size.seconds, is_loaded=loaded)
         name = "under load" if loaded else "at rest"
-        middle, last = statistics.median(found), sorted(found)[int(len(found) * 0.99)]
-        say(f"planned to started, {name}, p50", f"{middle:.0f} ms", f"{len(found)} moments")
+        middle, last = statistics.median(moments), sorted(moments)[int(len(moments) * 0.99)]
+        say(f"planned to started, {name}, p50", f"{middle:.0f} ms", f"{len(moments)} times")
         say(f"planned to started, {name}, p99", f"{last:.0f} ms")
 
 
 async def lateness(url: str, seconds: int, *, is_loaded: bool) -> list[float]:
-    """Return by how many milliseconds each moment started late, with two workers."""
-    schema = "bench_loaded" if is_loaded else "bench_rested"
-    names = ["box0", "box1"]
-    async with opened(url, schema) as ledger:
-        entries = await filled(ledger, ["* * * * * *"] * 20 + [""] * 236)
-        with workers("noop", url, [f"{schema}/{name}" for name in names]):
-            lead = Lead(ledger, names)
-            until = time.perf_counter() + seconds
-            tasks = [asyncio.create_task(lead.hear()), asyncio.create_task(fire(lead, until))]
+    """Return by how many milliseconds each occurrence started late."""
+    every = plan_of(20, drawer=f":SCHEDULE: * * * * * *\n:COMMAND: {TRUE}\n")
+    beside = plan_of(20, drawer=f":COMMAND: {TRUE}\n").replace("Work", "Load")
+    with cluster(url, 2, every + beside) as made:
+        async with opened(made.url) as ledger:
+            known = [each.item for each in await ledger.entries() if isinstance(each.item, Entry)]
+            some = [each for each in known if each.title.startswith("Load")]
+            end = time.perf_counter() + seconds
+            asked = 0
+            while time.perf_counter() < end:
+                if is_loaded:
+                    await ask_for(ledger, some, 20)
+                    asked += 20
+                await asyncio.sleep(0.25)
             if is_loaded:
-                tasks += [
-                    asyncio.create_task(load(lead, entries[20 + n], n, until)) for n in range(16)
-                ]
-            await asyncio.wait(tasks[1:])
-            await asyncio.sleep(1)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            if is_loaded:
-                say(
-                    "cycles beside, one after the other, 16 lanes", f"{lead.ended / seconds:,.0f}/s"
-                )
-    query = f"""
-        SELECT (run.started_at - receipt.planned_at) / 1000.0 FROM {schema}.run AS run
-        JOIN {schema}.receipt AS receipt ON receipt.number = run.receipt
-        WHERE receipt.key LIKE 'cron:%'"""
-    with psycopg.connect(url) as connection:
-        return [float(row[0]) for row in connection.execute(query.encode())]
-
-
-async def fire(lead: Lead, until: float) -> None:
-    """Decide what is due when it is, as a leader does."""
-    ledger, place = lead.ledger, 0
-    while time.perf_counter() < until:
-        coming = await ledger.wake_at()
-        if coming is None:
-            return
-        await asyncio.sleep(max(0.0, (coming - datetime.now(UTC)).total_seconds()))
-        now = datetime.now(UTC)
-        steps = [
-            EntryStep(each.entry, decide(each.entry, now=now)) for each in await ledger.due(now=now)
-        ]
-        waiting = [
-            each.number
-            for each in await ledger.decide(steps, now=now, term=1)
-            if each.status is Status.WAITING
-        ]
-        place += 1
-        await asyncio.gather(*(lead.send(n, place + n) for n in waiting))
-
-
-async def load(lead: Lead, entry: Entry, lane: int, until: float) -> None:
-    """Make one run after the other."""
-    turn = 0
-    while time.perf_counter() < until:
-        ended = lead.ended
-        await lead.cycle(entry, f"manual:{lane}-{turn}-{time.time_ns()}", turn)
-        turn += 1
-        while lead.ended == ended and time.perf_counter() < until:
-            await asyncio.sleep(0.002)
+                say("runs asked for beside", f"{asked / seconds:,.0f}/s")
+        query = """
+            SELECT (run.started_at - receipt.planned_at) / 1000.0 FROM horae.run
+            JOIN horae.receipt ON receipt.number = run.receipt
+            WHERE receipt.key LIKE 'cron:%'"""
+        with psycopg.connect(made.url) as connection:
+            return [float(row[0]) for row in connection.execute(query.encode())]
 
 
 # Growth
@@ -734,24 +734,25 @@ async def entries(url: str, size: Sizes) -> None:
 
 
 async def members(url: str, size: Sizes) -> None:
-    """Print what more members cost."""
-    first = 0.0
+    """Print what members cost that have nothing to do."""
     for count in size.members:
-        rate = await cycle_rate(url, "noop", count, size.runs, f"bench_of_{count}")
-        first = first or rate
-        say(f"members: {count}, cycles", f"{rate:,.0f}/s", f"{rate / first:.2f} x")
-        async with opened(url, f"bench_of_{count}") as ledger:
-            joined = [
-                (f"m{n}", await ledger.leases.join(NodeDescription(f"m{n}", "", (), "", 1), LEASE))
-                for n in range(count)
-            ]
-            percent = sum([await idle(ledger, *each, beats=10) for each in joined])
-            say(f"members: {count}, CPU at rest, with PostgreSQL", f"{percent:.2f} %")
+        with cluster(url, count, plan_of(1, drawer=f":COMMAND: {TRUE}\n")) as made:
+            await asyncio.sleep(2)
+            began, before = time.perf_counter(), spent() + made.cpu()
+            await asyncio.sleep(size.seconds)
+            took = time.perf_counter() - began
+            percent = (spent() + made.cpu() - before) / took * 100
+            query = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'horae%'"
+            say(
+                f"members: {count}, CPU at rest, with PostgreSQL",
+                f"{percent:.2f} %",
+                f"{ask(made.url, query)} connections",
+            )
 
 
 _PARTS: dict[str, Callable[[str, Sizes], Any]] = {
     "receipts": receipts,
-    "cycles": cycles,
+    "runs": runs,
     "late": late,
     "entries": entries,
     "members": members,

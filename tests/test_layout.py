@@ -81,6 +81,7 @@ NOT_YET = {
     ("cluster.node", "sources.crew"),
     ("cluster.node", "store"),
     ("cluster.node", "web"),
+    ("store.carrier", "cluster"),
     ("store.leases", "cluster"),
     ("store.postgres", "cluster"),
 }

@@ -51,7 +51,7 @@ def test_a_short_absence_of_the_database_ends_no_run_and_doubles_none(
             for node in stage.members.values():
                 node.joined()
             decides_again(stage)
-            assert stage.open_runs() == before
+            assert stage.open_runs() == before, stage.said()
             assert stage.living_runs() == before
 
         assert stage.count("status = 'interrupted'") == 0

@@ -61,6 +61,8 @@ class Chaos:
             "all connections end": self.terminate,
             "postgres restarts": lambda: self.restart_postgres(signal.SIGINT),
             "postgres crashes": lambda: self.restart_postgres(signal.SIGQUIT),
+            "the queue is emptied": self.empty_queue,
+            "drained and used again": lambda: self.drain(self.anybody()),
         }
 
     def run(self, rounds: int) -> None:
@@ -90,12 +92,13 @@ class Chaos:
         print(f"{name}: {seen:.1f} s without a decision; {account.effects} effects", flush=True)
 
     def _is_as_written(self) -> bool:
-        """Tell whether the steady run is alive exactly where the ledger says, and nowhere else."""
+        """Tell whether the runs that are alive are those which are open, the steady one once."""
         steady = "SELECT run.number::text FROM run JOIN receipt ON receipt.number = run.receipt"
         steady += " JOIN entry ON entry.number = receipt.entry WHERE entry.title = 'steady'"
         runs = {row[0] for row in self.stage.do(steady)}
-        living = [each for each in self.stage.living_runs() if each in runs]
-        return len(living) == 1 and living[0] in self.stage.open_runs()
+        alive = self.stage.living_runs()
+        steadily = [each for each in alive if each in runs]
+        return len(steadily) == 1 and alive == self.stage.open_runs()
 
     def _newest(self) -> int:
         found = self.stage.do("SELECT coalesce(max(decided_at), 0) FROM receipt")
@@ -174,6 +177,19 @@ class Chaos:
         server().halt(how)
         time.sleep(self.random.uniform(0, 2))
         server().start()
+
+    def empty_queue(self) -> None:
+        """Forget all jobs, again and again."""
+        for _ in range(50):
+            self.stage.do("TRUNCATE pgqueuer, pgqueuer_log")
+            time.sleep(0.02)
+
+    def drain(self, node: Node) -> None:
+        """Let a member get nothing more to run for a while; what it runs goes on."""
+        change = "UPDATE member SET is_draining = %s WHERE name = %s"
+        self.stage.do(change, True, node.name)
+        time.sleep(self.random.uniform(0.5, LEASE))
+        self.stage.do(change, False, node.name)
 
 
 @pytest.fixture

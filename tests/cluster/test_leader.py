@@ -49,7 +49,6 @@ async def test_what_is_given_back_before_a_new_leader_listens_is_started(
         [listed] = await ledger.entries()
         [filed] = await ledger.add(listed.number, [asked("manual:1", now)], now=now, term=term)
         east = ledger.for_member("east", await leases.join(Card("east"), LONG))
-        assert await ledger.assign(filed.number, "east", now=now, term=term)
         run = await one_run.start(east, filed.number, now=now, term=term)
         assert run is not None
         await leases.resign(term)

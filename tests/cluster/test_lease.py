@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from hypothesis import given, strategies as st
 
-from horae.cluster.lease import is_trusted, renewal_after, trusted_until
+from horae.cluster.lease import is_trusted, trusted_until
 
 SECOND = timedelta(seconds=1)
 lengths = st.timedeltas(timedelta(0), timedelta(days=1))
@@ -35,8 +35,3 @@ def test_a_lease_is_trusted_up_to_a_moment_and_not_at_it() -> None:
     assert is_trusted(109 * SECOND, until)
     assert not is_trusted(110 * SECOND, until)
     assert not is_trusted(timedelta(0), None)
-
-
-def test_two_renewals_may_fail_before_trust_ends() -> None:
-    lease, margin = 15 * SECOND, 3 * SECOND
-    assert 3 * renewal_after(lease) < trusted_until(timedelta(0), lease, margin=margin)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from horae.cluster.lease import renewal_after, trusted_until
+from horae.cluster.lease import trusted_until
 from horae.core.ports import StaleTermError
 from simulate.faults import Fault
 from simulate.loop import SimClock
@@ -229,7 +229,7 @@ class Cluster(World):
     def _stop_renewing(self) -> None:
         """Let the lease end in its time."""
         assert self.roll is not None
-        longest = renewal_after(LEASE).total_seconds()
+        longest = (LEASE / 4).total_seconds()
         began = self.loop.time() - self.roll.uniform(0, longest)
         self._lease_ends = began + self.roll.uniform(0, 1) + LEASE.total_seconds()
         trusted = trusted_until(timedelta(seconds=began), LEASE, margin=MARGIN)

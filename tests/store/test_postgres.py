@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import one_run
-from horae.cluster.lease import LostLease, NodeDescription
+from horae.cluster.lease import LostLease, NodeDescription, QueueJob
 from horae.core.access import Token
 from horae.core.decide import decide
 from horae.core.ports import (
@@ -33,10 +33,11 @@ from horae.core.receipt import ReasonCode, Status
 from horae.core.scope import Scope
 from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
-from horae.store import moving
+from horae.store import moving, postgres
 from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
 from horae.store.ledger import ANYBODY
+from horae.store.pg_wire import heard
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations, named
 from horae.store.sqlite import SqliteLedger
@@ -103,14 +104,11 @@ async def joined(
     return ledger.for_member(member.name, generation), generation
 
 
-async def handed(ledger: PostgresLedger, key: str, machine: str = "east") -> Filed:
-    """Return a receipt that waits for a machine."""
+async def handed(ledger: PostgresLedger, key: str) -> Filed:
+    """Return a receipt that waits."""
     entries = await ledger.entries() or await taken_listed(ledger, workflow())
     [filed] = await ledger.add(entries[0].number, [asked(key, NOW)], now=NOW, term=ANYBODY)
-    assert await ledger.assign(filed.number, machine, now=NOW, term=ANYBODY)
-    found = await ledger.receipt(filed.number)
-    assert found is not None
-    return found
+    return filed
 
 
 async def taken_listed(ledger: PostgresLedger, *workflows: str) -> list[Any]:
@@ -251,21 +249,21 @@ class TestMembers:
             assert not await ledger.leases.renew("east", generation, LONG)
 
     @story
-    async def test_a_machine_starts_what_waits_for_it_and_nothing_else(self, url: str) -> None:
+    async def test_of_two_machines_that_claim_a_receipt_one_has_it(self, url: str) -> None:
         async with opened(url) as ledger:
             east, _ = await joined(ledger)
             west, _ = await joined(ledger, WEST)
             filed = await handed(ledger, "manual:1")
-            assert filed.machine == "east"
-            assert not await ledger.assign(filed.number, "west", now=NOW, term=ANYBODY)
-            assert [each.number for each in await west.assigned_to("east")] == [filed.number]
-            assert await one_run.start(west, filed.number, now=NOW, term=1) is None
+            assert filed.machine == ""
             run = await one_run.start(east, filed.number, now=NOW, term=1)
             assert run is not None
             assert run.member == "east"
-            assert await east.assigned_to("east") == []
-            assert [each.number for each in await ledger.under_way()] == [filed.number]
+            assert await one_run.start(west, filed.number, now=NOW, term=1) is None
+            [under_way] = await ledger.under_way()
+            assert (under_way.number, under_way.machine) == (filed.number, "east")
+            assert await ledger.several([filed.number, 99]) == [under_way]
             assert [made.number for _, made in await east.open_runs()] == [run.number]
+            assert [made.number for made in await west.open_runs_of([filed.number])] == [run.number]
             assert await west.open_runs() == []
             assert await one_run.running(east, run.number, Process(1, 1), now=NOW, term=1)
             ended = await one_run.end(
@@ -276,6 +274,39 @@ class TestMembers:
             assert await ledger.under_way() == []
             [again] = await ledger.runs_of(filed.number)
             assert again.member == "east"
+
+    @story
+    async def test_what_a_leader_before_has_queued_is_not_claimed(self, url: str) -> None:
+        async with opened(url) as ledger:
+            east, _ = await joined(ledger)
+            filed = await handed(ledger, "manual:1")
+            first = await ledger.leases.lead("one", LONG)
+            assert first is not None
+            await ledger.leases.resign(first)
+            term = await ledger.leases.lead("two", LONG)
+            assert term is not None
+            assert await one_run.start(east, filed.number, now=NOW, term=first) is None
+            assert await one_run.start(east, filed.number, now=NOW, term=term)
+
+    @story
+    async def test_machines_that_claim_at_once_share_the_receipts_and_none_is_claimed_twice(
+        self, url: str
+    ) -> None:
+        async with opened(url) as one, opened(url) as two:
+            east, _ = await joined(one)
+            west, _ = await joined(two, WEST)
+            for n in range(scaled(200)):
+                filed = [await handed(one, f"manual:{n}-{each}") for each in range(4)]
+                numbers = [each.number for each in filed]
+                claimed = await asyncio.gather(
+                    *(
+                        each.start_many([one_run.stub(n) for n in some], now=NOW, term=1)
+                        for each, some in ((east, numbers), (west, reversed(numbers)))
+                    )
+                )
+                made = [job.filed.number for jobs in claimed for job in jobs if job is not None]
+                assert sorted(made) == numbers
+            assert len(await one.under_way()) == 4 * scaled(200)
 
     @story
     async def test_what_waits_again_waits_for_no_machine(self, url: str) -> None:
@@ -290,15 +321,20 @@ class TestMembers:
             assert (again.status, again.machine) == (Status.WAITING, "")
 
     @story
-    async def test_a_message_is_sent_in_the_commit_that_assigns(self, url: str) -> None:
+    async def test_receipts_are_queued_in_one_transaction_of_their_leader(self, url: str) -> None:
         sent = []
 
-        def send(connection: Any, machine: str, receipt: int) -> None:
-            sent.append((machine, receipt, connection.info.transaction_status.name))
+        def send(connection: Any, jobs: Any) -> None:
+            sent.append((jobs, connection.info.transaction_status.name))
 
+        jobs = [QueueJob(1, "any", 2, "1"), QueueJob(2, "host:east", 2, "2")]
         async with opened(url, send=send) as ledger:
-            filed = await handed(ledger, "manual:1")
-            assert sent == [("east", filed.number, "INTRANS")]
+            term = await ledger.leases.lead("one", LONG)
+            assert term is not None
+            with pytest.raises(StaleTermError):
+                await ledger.enqueue(jobs, term=term - 1)
+            await ledger.enqueue(jobs, term=term)
+            assert sent == [(jobs, "INTRANS")]
 
     @story
     async def test_an_agent_is_at_home_where_it_ran_last(self, url: str) -> None:
@@ -306,11 +342,10 @@ class TestMembers:
             east, _ = await joined(ledger)
             west, _ = await joined(ledger, WEST)
             [entry] = await taken(ledger, workflow())
-            for n, (where, name) in enumerate(((east, "east"), (west, "west"))):
+            for n, where in enumerate((east, west)):
                 [filed] = await ledger.add(
                     entry.number, [asked(f"manual:{n}", NOW)], now=NOW, term=1, agents=("ada",)
                 )
-                assert await ledger.assign(filed.number, name, now=NOW, term=1)
                 assert await one_run.start(where, filed.number, now=NOW, term=1)
             assert await ledger.homes() == {"ada": "west"}
 
@@ -328,7 +363,7 @@ class TestMembers:
             await ledger.leases.leave("east", generation)
             assert await ledger.lost() == [LostLease("east", generation, 2)]
             touched = await ledger.reap("east", generation, now=NOW, term=1)
-            assert sorted(touched) == [waits.number, starts.number, runs.number]
+            assert sorted(touched) == [starts.number, runs.number]
             assert await ledger.lost() == []
             found = [await ledger.receipt(each.number) for each in (waits, starts, runs)]
             assert [(each.status, each.machine) for each in found if each] == [
@@ -349,11 +384,9 @@ class TestMembers:
             assert run is not None
             assert await one_run.running(old, run.number, Process(1, 1), now=NOW, term=1)
             new, second = await joined(ledger)
-            waits = await handed(ledger, "manual:3")
             assert await ledger.lost() == []
             for generation in (first, second):
                 assert await ledger.reap("east", generation, now=NOW, term=1) == []
-            assert [each.number for each in await ledger.assigned_to("east")] == [waits.number]
             found = await new.open_runs()
             assert [each.number for each, _ in found] == [starts.number, runs.number]
             await new.give_back(found[0][1].number, reason=because("never ran"), now=NOW, term=1)
@@ -428,31 +461,79 @@ class TestSharing:
             assert len(set(seen)) == writers * each
 
     @story
-    async def test_who_listens_hears_of_what_others_write(self, url: str) -> None:
-        async with opened(url) as one, opened(url) as other:
-            await one.note("noted", now=NOW, term=1)  # or it would not know who itself is
-            heard = 0
+    async def test_an_event_that_is_written_late_is_read_before_those_after_it(
+        self, url: str
+    ) -> None:
+        begun, may_end = threading.Event(), threading.Event()
+
+        def slowly(book: Transaction) -> None:
+            book.tell("early", now=NOW)
+            begun.set()
+            may_end.wait(60)
+
+        async with opened(url) as one, opened(url) as two, opened(url) as reader:
+            await one.note("first", now=NOW, term=1)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(postgres, "_NARROW", postgres._NARROW | {slowly})
+                writing = asyncio.create_task(one._narrow(slowly, term=1))
+                await asyncio.to_thread(begun.wait, 60)
+                await two.note("late", now=NOW, term=1)  # which waits for nobody
+            assert [each.kind for each in await reader.events_after(0)] == ["first"]
+            assert await reader.newest_event() == (await reader.events_after(0))[-1].number
+            may_end.set()
+            await writing
+            found = [each.kind for each in await reader.events_after(0)]
+            assert found == ["first", "early", "late"]
+
+    @story
+    async def test_nodes_read_what_they_must_obey_and_what_became_of_their_runs(
+        self, url: str
+    ) -> None:
+        async with opened(url) as ledger:
+            east, _ = await joined(ledger)
+            filed, other = [await handed(ledger, f"manual:{n}") for n in range(2)]
+            last = await ledger.newest_event()
+            assert await one_run.start(east, filed.number, now=NOW, term=1)
+            await ledger.note("cancel", now=NOW, term=1, receipt=filed.number)
+            await ledger.note("receipt", now=NOW, term=1, receipt=other.number)
+            await ledger.note("noted", now=NOW, term=1)
+            assert [each.kind for each in await ledger.for_nodes(last)] == ["cancel"]
+
+            async def kinds(name: str, *, leads: bool) -> list[tuple[str, int | None]]:
+                found, looked_at = await ledger.of_node(last, name, leads=leads)
+                assert looked_at == await ledger.newest_event()
+                return [(each.kind, each.receipt) for each in found]
+
+            own = [("receipt", filed.number), ("cancel", filed.number)]
+            rest: list[tuple[str, int | None]] = [("receipt", other.number), ("noted", None)]
+            assert await kinds("east", leads=False) == own
+            assert await kinds("east", leads=True) == own + rest
+            assert await kinds("west", leads=False) == []
+            assert await kinds("west", leads=True) == rest
+
+    @story
+    async def test_who_listens_hears_of_ends_and_not_of_claims(self, url: str) -> None:
+        async with opened(url) as ledger:
+            east, _ = await joined(ledger)
+            filed = await handed(ledger, "manual:1")
+            told: list[str | None] = []
 
             async def listen() -> None:
-                nonlocal heard
-                async for _ in one.changes():
-                    heard += 1
-
-            async def has(count: int) -> bool:
-                return heard == count
+                async for each in heard(ledger.address, ("horae",), pulse=SECOND):
+                    told.append(None if each is None else each.payload)  # noqa: PERF401
 
             task = asyncio.create_task(listen())
             try:
-                await until(lambda: has(1))
-                await one.note("noted", now=NOW, term=1)
-                await other.note("noted", now=NOW, term=1)
-                await until(lambda: has(2))
-                # One that is cut off hears again, and looks at once: it has missed something.
-                query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'horae listens'"
-                server().do(query)
-                await until(lambda: has(3))
-                await other.note("noted", now=NOW, term=1)
-                await until(lambda: has(4))
+                await until(lambda: told == [None])
+                run = await one_run.start(east, filed.number, now=NOW, term=1)
+                assert run is not None
+                assert await one_run.running(east, run.number, Process(1, 1), now=NOW, term=1)
+                assert await one_run.end(
+                    east, run.number, Status.DONE, reason=because(""), now=NOW, term=1
+                )
+                await ledger.settle([filed.number], now=NOW, term=1)
+                await ledger.note("cancel", now=NOW, term=1)
+                await until(lambda: told == [None, "", "", "nodes"])
             finally:
                 task.cancel()
                 with suppress(asyncio.CancelledError):

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import starmap
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from horae.app import App
     from horae.store.ledger import SqlLedger
 
+    _Look: TypeAlias = Callable[[int], Awaitable[tuple[list[Event], int]]]
+
 _NEW_LEDGER: Final = """\
 A new ledger has no history, no pauses, and none of the triggers and agents that were created by \
 request.
@@ -79,7 +81,7 @@ _KINDS: Final = {
     "entry_mended": "repaired",
     "clock_step": "clock set",
 }
-_MINOR: Final = frozenset({"assigned", "entry_new", "unassigned"})
+_MINOR: Final = frozenset({"entry_new"})
 _MAJOR: Final = frozenset(
     {"clock_step", "entry_broken", "member_lost", "poll_failed", "undelivered"}
 )
@@ -217,7 +219,9 @@ async def take_part(
         _notify("READY=1")
         calm_collector()
         newest = await member.ledger.newest_event()
-        events = _log_events(member.ledger, newest, stop, zone_name=config.zone or "UTC")
+        events = _log_events(
+            member.ledger, newest, stop, zone_name=config.zone or "UTC", look=member.events_after
+        )
         logging_events = asyncio.create_task(events)
 
         async def problems() -> list[str]:
@@ -416,9 +420,10 @@ async def _log_events(
     zone_name: str,
     pace: float = 0.0,
     stop: asyncio.Event | None = None,
+    look: _Look | None = None,
 ) -> None:
     """Log the events after a number until *over*; *pace* is the least time between two of them."""
-    async for event in _events(ledger, after=after, over=over):
+    async for event in _events(ledger, after=after, over=over, look=look):
         level = _level(event)
         if not events_log.isEnabledFor(level):
             continue
@@ -452,16 +457,30 @@ async def _log_beginning(app: App) -> None:
         log.info("first tick: %s, at %s", first.name, when)
 
 
-async def _events(ledger: SqlLedger, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:
-    """Yield the events after a number until the engine is *over*, the last ones included."""
+async def _events(
+    ledger: SqlLedger, *, after: int, over: asyncio.Event, look: _Look | None = None
+) -> AsyncIterator[Event]:
+    """Yield the events after a number until the engine is *over*, the last ones included.
+
+    *look* returns only some of them, and how far it has looked.
+    """
+
+    async def look_at_all(number: int) -> tuple[list[Event], int]:
+        found = await ledger.events_after(number)
+        return found, found[-1].number if found else number
+
+    look = look or look_at_all
     while True:
         is_last = over.is_set()
         ledger.written.clear()
         try:
-            while found := await ledger.events_after(after):
+            while True:
+                found, looked_at = await look(after)
                 for event in found:
-                    after = event.number
                     yield event
+                is_all, after = looked_at == after, looked_at
+                if is_all or not found:
+                    break
         except LedgerError as error:  # the engine says so, too, and acts on it
             log.debug("cannot read events: %s", error)
         if is_last:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,15 @@ class Leader:
     until: datetime
 
 
+class QueueJob(NamedTuple):
+    """A receipt in the queue: what a machine must be that takes it, and in which term it may."""
+
+    receipt: int
+    ability: str
+    term: int
+    key: str  # a second job of the same key is not put in
+
+
 @dataclass(frozen=True, slots=True)
 class LostLease:
     name: str
@@ -64,15 +74,6 @@ def trusted_until(
 
 def is_trusted(elapsed: timedelta, until: timedelta | None) -> bool:
     return until is not None and elapsed < until
-
-
-def renewal_after(lease: timedelta) -> timedelta:
-    """Return how long after a renewal the next one is due: two may fail before trust ends.
-
-    >>> renewal_after(timedelta(seconds=15)) / timedelta(seconds=1)
-    3.75
-    """
-    return lease / 4
 
 
 def node_data(each: Membership, leader: Leader | None, runs: int) -> dict[str, object]:

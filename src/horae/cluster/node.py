@@ -1,7 +1,7 @@
 """A node of a cluster: one machine of several that keep one plan together.
 
-Each node makes the runs that it is sent, under a lease of its own. Under the leader's lease one of
-them decides, as an engine on one machine does. The database's clock is the clock of all of them.
+Each node takes the runs that it has room for, under a lease of its own. Under the leader's lease
+one of them decides, as an engine on one machine does. The database's clock is the clock of all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from horae.config import Config, ListenAddress, load
 from horae.context import Context
 from horae.core.access import REVOKED, SESSION_ENDED
 from horae.core.clock import SharedClock, SystemClock
-from horae.core.ports import Event, LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
+from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.errors import Exit, HoraeError
@@ -35,9 +35,11 @@ from horae.files.git.repository import is_repository
 from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
 from horae.process.processes import LOG_NAME, Processes
 from horae.sources.crew.tick import left_on, read_memory, write_memory
-from horae.store.carrier import Carrier, enqueue, prepare as prepare_carrier
+from horae.store import carrier as queues
+from horae.store.carrier import Carrier
 from horae.store.database import prepare
 from horae.store.lock import Lock
+from horae.store.pg_wire import heard
 from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_work, machines_of
 from horae.web.app import keys_of, open_server, web_app
 from horae.web.keys import HOST, Keys, keep_token, new_token
@@ -48,7 +50,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from horae.cluster.lease import Leader, Membership
+    from horae.core.ports import Event, Run
     from horae.process.run_settings import RunSettings
+    from horae.store.leases import Leases
     from horae.store.ledger import SqlLedger
 
 log = logging.getLogger(__name__)
@@ -59,7 +63,10 @@ LOOK: Final = timedelta(seconds=5)  # between two looks at what others wrote, if
 LEFT: Final = "undelivered"  # the event that says that an agent's work is not where it belongs
 OWN: Final = timedelta(seconds=0.5)  # between two looks at whether the plan was changed here
 SOON: Final = timedelta(seconds=5)  # after an origin that could not be reached, or refused
+PULSE: Final = timedelta(seconds=10)  # how often a quiet listener asks whether it is heard
+REQUEUE: Final = 1.0  # seconds between two looks at what waits in the queue
 SMALL: Final = 64 << 10  # bytes of output that are copied to the database
+TOGETHER: Final = 0.02  # seconds in which what others write is read together
 
 
 class LeaseLostError(HoraeError, code="lease_lost", exit_code=Exit.TEMPORARY):
@@ -88,10 +95,14 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
             raise ClusterError(f"the plan cannot be fetched from {plan.url}: {trouble}")
         lease = config.cluster_lease
         ledger = await PostgresLedger.open(
-            config.store, timeouts=for_work(lease), lease_timeouts=for_leases(lease), send=enqueue
+            config.store,
+            timeouts=for_work(lease),
+            lease_timeouts=for_leases(lease),
+            send=queues.enqueue,
+            is_shared=True,
         )
         stack.push_async_callback(ledger.close)
-        await prepare_carrier(ledger.address)
+        await queues.prepare(ledger.address)
         await _ask_time(clock, ledger)
         flags = {"data": str(data), "store": config.store, "git.local": config.git_local}
         shared = load(str(plan.path), flags=flags, own=config)
@@ -107,6 +118,63 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
 async def _ask_time(clock: SharedClock, ledger: PostgresLedger) -> None:
     asked = clock.elapsed()
     clock.set(await ledger.leases.now(), asked=asked)
+
+
+@dataclass(slots=True)
+class Generation:
+    """This node since it joined: its lease and its processes, which have one end.
+
+    Only a lost lease, or a stop, ends it; and before it has ended none of its processes is alive.
+    """
+
+    name: str
+    clock: SharedClock
+    leases: Leases
+    processes: Processes
+    lease: timedelta
+    number: int = 0
+    _until: timedelta | None = None  # until when the lease holds, by what has elapsed
+
+    @property
+    def is_trusted(self) -> bool:
+        return is_trusted(self.clock.elapsed(), self._until)
+
+    @asynccontextmanager
+    async def joined(self, card: Card) -> AsyncIterator[int]:
+        await self.processes.begin()
+        began = self.clock.elapsed()
+        self.number = await self.leases.join(card, self.lease)
+        self._trust(began)
+        try:
+            yield self.number
+        finally:
+            self._until = None
+            await self.processes.close()
+
+    async def renew(self) -> bool:
+        """Renew the lease; False: it could not be asked for, and what there is still holds."""
+        began = self.clock.elapsed()
+        try:
+            is_ours = await self.leases.renew(self.name, self.number, self.lease)
+        except (LedgerBusyError, LedgerWriteError):
+            if not self.is_trusted:
+                raise LeaseLostError(self.name) from None
+            return False
+        if not is_ours:
+            raise LeaseLostError(self.name)
+        self._trust(began)
+        return True
+
+    async def leave(self) -> None:
+        await self.processes.close()
+        try:
+            await self.leases.leave(self.name, self.number)
+        except LedgerError as error:
+            log.warning("cannot leave the cluster, the lease expires by itself: %s", error)
+
+    def _trust(self, began: timedelta) -> None:
+        self._until = trusted_until(began, self.lease, margin=self.lease / 5)
+        self.processes.alive_until(self._until.total_seconds())
 
 
 @dataclass(slots=True)
@@ -127,8 +195,10 @@ class ClusterNode:
     leading: App | None = None  # the engine, while this machine leads
     keys: Keys | None = None
     _own: App | None = None  # of this machine, whether it leads or not
-    _trusted: timedelta | None = None  # until when the lease holds, by what has elapsed
-    _told: list[asyncio.Event] = field(default_factory=list)  # who waits for something to happen
+    _generation: Generation | None = None
+    _carrier: Carrier | None = None
+    _to_leader: asyncio.Event = field(default_factory=asyncio.Event)  # something has happened
+    _to_node: asyncio.Event = field(default_factory=asyncio.Event)  # that nodes must obey
     _updating: asyncio.Lock = field(default_factory=asyncio.Lock)
     _head: str | None = None  # the commit that the plan holds
     _tried: str | None = None  # the commit for which the origin was asked last
@@ -148,7 +218,7 @@ class ClusterNode:
 
     @property
     def is_up(self) -> bool:
-        return is_trusted(self.clock.elapsed(), self._trusted)
+        return self._generation is not None and self._generation.is_trusted
 
     async def keep(self, stop: asyncio.Event, *, may_lead: bool = True) -> None:
         self._own = own = self.assemble(self.ledger)
@@ -163,6 +233,7 @@ class ClusterNode:
         )
         server = await open_server(own, keys=self.keys, around=Porter(self).around)
         serving = asyncio.create_task(server.serve(stop))
+        hearing = asyncio.create_task(self._hear())
         try:
             log.info("node %s joined %s, at %s", self.name, self.ledger.place, self.address)
             if server.link is not None:
@@ -175,12 +246,9 @@ class ClusterNode:
                 except (LedgerBusyError, LedgerWriteError) as error:  # before anything was started
                     log.warning("%s", error)
                     await self.clock.wait(stop, until=self.clock.now() + AGAIN)
-                if not stop.is_set():
-                    # A new generation counts the runs of the old one as lost: none may be alive.
-                    await self.processes.close()
-                    await self.processes.begin()
         finally:
             stop.set()
+            hearing.cancel()
             await serving
 
     @property
@@ -190,48 +258,48 @@ class ClusterNode:
     # A member among others
 
     async def _take_part(self, stop: asyncio.Event, *, may_lead: bool) -> None:
-        leases = self.ledger.leases
-        card = Card(
-            self.name,
-            str(self.address),
-            tuple(self.config.cluster_labels or ()),
-            __version__,
-            self.config.cluster_runs,
-        )
-        began = self.clock.elapsed()
-        generation = await leases.join(card, self.lease)
-        self._trust(began)
-        ledger = self.ledger.for_member(self.name, generation)
-        worker = Worker(
-            name=self.name,
-            clock=self.clock,
-            ledger=ledger,
-            shared=self.ledger,
-            runner=self.assemble(ledger).runners,
-            over=self._copy_log,
-        )
-        await worker.launch.look_back()
-        await self._bring_home(ledger)
-        carrier = Carrier(self.ledger.address, self.name)
-        parts: list[Coroutine[Any, Any, object]] = [
-            self._beat(generation),
-            carrier.run(worker.take),
-            self._in_spite(partial(self._work, worker)),
-            self._follow(),
-            stop.wait(),
-        ]
-        if may_lead:
-            parts.append(self._lead(stop))
-        try:
-            await composition.first_of(parts)
-        finally:
-            if stop.is_set():
-                reason = Reason(ReasonCode.ENGINE_STOPPED, f"{self.name} was stopped")
-                await worker.stop(within=self.config.run_drain, reason=reason)
-                try:
-                    await leases.leave(self.name, generation)
-                except LedgerError as error:
-                    log.warning("cannot leave the cluster, the lease expires by itself: %s", error)
+        labels, slots = tuple(self.config.cluster_labels or ()), self.config.cluster_runs
+        card = Card(self.name, str(self.address), labels, __version__, slots)
+        known = self.name, self.clock, self.ledger.leases, self.processes, self.lease
+        generation = self._generation = Generation(*known)
+
+        def is_draining() -> bool:
+            return any(each.is_draining for each in self.members if each.member.name == self.name)
+
+        async with generation.joined(card) as number:
+            app = self.assemble(ledger := self.ledger.for_member(self.name, number))
+            worker = Worker(
+                self.clock,
+                ledger,
+                app.runners,
+                lambda *_: self._to_leader.set(),
+                settled={each.name for each in app.sources if each.settle is None},
+                card=card,
+                may_claim=lambda: generation.is_trusted and not is_draining(),
+                newest_term=lambda: 0 if self.leader is None else self.leader.term,
+                over=self._copy_log,
+            )
+            await worker.look_back()
+            await self._bring_home(ledger)
+            self._carrier = Carrier(
+                self.ledger, worker.known, worker.abilities, min(slots, queues.BATCH)
+            )
+            parts: list[Coroutine[Any, Any, object]] = [
+                self._beat(generation),
+                self._carrier.run(worker.claim),
+                self._in_spite(partial(self._work, worker)),
+                self._in_spite(self._follow),
+                stop.wait(),
+            ]
+            if may_lead:
+                parts.append(self._in_spite(partial(self._lead, stop)))
+            try:
+                await composition.first_of(parts)
+            finally:
+                if stop.is_set():
+                    reason = Reason(ReasonCode.ENGINE_STOPPED, f"{self.name} was stopped")
+                    await worker.stop(within=self.config.run_drain, reason=reason)
+                    await generation.leave()
 
     async def _in_spite(self, part: Callable[[], Awaitable[None]]) -> None:
         """Repeat a part while the ledger is away: only the lease's renewal ends a generation."""
@@ -242,72 +310,62 @@ class ClusterNode:
                 log.warning("%s; its runs continue", error)
             await asyncio.sleep(AGAIN.total_seconds())
 
-    async def _beat(self, generation: int) -> None:
+    async def _beat(self, generation: Generation) -> None:
         """Renew the lease of this machine, and let its runs live no longer than it holds."""
-        trusted = self.clock.elapsed() + self.lease
         while True:
-            began = self.clock.elapsed()
-            try:
-                if not await self.ledger.leases.renew(self.name, generation, self.lease):
-                    raise LeaseLostError(self.name)
+            pause = min(1.0, self.lease.total_seconds() / 10)
+            if await generation.renew():
                 self.turned()
-                trusted = self._trust(began)
-                await _ask_time(self.clock, self.ledger)
-                self.members = await self.ledger.leases.members()
-                self.leader = await self.ledger.leases.leader()
-            except (LedgerBusyError, LedgerWriteError):
-                if self.clock.elapsed() >= trusted:
-                    raise LeaseLostError(self.name) from None
-                await asyncio.sleep(min(1.0, self.lease.total_seconds() / 10))
-            else:
-                await asyncio.sleep(self.lease.total_seconds() / 3)
+                with suppress(LedgerBusyError, LedgerWriteError):  # asked again at the next beat
+                    await _ask_time(self.clock, self.ledger)
+                    self.members = await self.ledger.leases.members()
+                    self.leader = await self.ledger.leases.leader()
+                pause = self.lease.total_seconds() / 3
+            await asyncio.sleep(pause)
 
     async def look_for_leader(self) -> None:
         """Look at who leads now: the last look was up to a third of a lease ago."""
         with suppress(LedgerError):  # then nobody is known to lead
             self.leader = await self.ledger.leases.leader()
 
-    def _trust(self, began: timedelta) -> timedelta:
-        until = trusted_until(began, self.lease, margin=self.lease / 5)
-        self._trusted = until
-        self.processes.alive_until(until.total_seconds())
-        return until
-
     async def _work(self, worker: Worker) -> None:
         assert self.keys is not None, "a member has its keys before it joins"
+        last = await self.ledger.newest_event()
         self.keys.end_all()  # what was revoked while nobody listened is not told again
-        async for events in self._events():
+        while True:
+            self._to_node.clear()  # before the look: what is written after it is told of again
             worker.check()
-            for each in events:  # what ended on whichever machine
-                if each.kind in {REVOKED, SESSION_ENDED}:
-                    name, session = str(each.facts["token"]), str(each.facts.get("session", ""))
-                    if name == OPERATOR and not session:
-                        self.keys.replace(await self.ledger.secret(TOKEN, new_token))
-                    else:
-                        self.keys.end(name, session)
-            await worker.hear(events)
-            await worker.look()
-
-    def _copy_log(self, receipt: int) -> None:
-        """Copy what the last run of a receipt printed to the database, if it is not much."""
-        for each in self._told:
-            each.set()
-
-        async def copied() -> None:
+            events = []
             try:
-                for run in (await self.ledger.runs_of(receipt))[-1:]:
-                    path = self.place.directory_of(run) / LOG_NAME
-                    if path.stat().st_size <= SMALL:
-                        await self.ledger.keep_log(run.number, path.read_bytes())
-            except FileNotFoundError:  # it printed nothing, or nothing ran
-                pass
-            except (OSError, LedgerError) as error:
-                words = "cannot copy the output of receipt %d to the database: %s"
-                log.warning(words, receipt, error, extra={"receipt": receipt})
+                if worker.is_unsure:
+                    await worker.reconcile()
+                events = await self.ledger.for_nodes(last)
+                for each in events:  # what ended on whichever machine
+                    if each.kind in {REVOKED, SESSION_ENDED}:
+                        name, session = str(each.facts["token"]), str(each.facts.get("session", ""))
+                        if name == OPERATOR and not session:
+                            self.keys.replace(await self.ledger.secret(TOKEN, new_token))
+                        else:
+                            self.keys.end(name, session)
+                    worker.hear(each)
+                    last = each.number
+            except (LedgerBusyError, LedgerWriteError) as error:
+                log.warning("%s; its runs continue", error)
+                await asyncio.sleep(AGAIN.total_seconds())
+            if not events:
+                await self.clock.wait(self._to_node, until=self.clock.now() + LOOK)
 
-        task = asyncio.get_running_loop().create_task(copied())
-        _COPYING.add(task)
-        task.add_done_callback(_COPYING.discard)
+    async def _copy_log(self, run: Run) -> None:
+        """Copy what a run printed to the database, if it is not much."""
+        try:
+            path = self.place.directory_of(run) / LOG_NAME
+            if 0 < path.stat().st_size <= SMALL:
+                await self.ledger.keep_log(run.number, path.read_bytes())
+        except FileNotFoundError:  # it printed nothing, or nothing ran
+            pass
+        except (OSError, LedgerError) as error:
+            words = "cannot copy the output of receipt %d to the database: %s"
+            log.warning(words, run.receipt, error, extra={"receipt": run.receipt})
 
     # The one who leads
 
@@ -332,23 +390,30 @@ class ClusterNode:
             await self.clock.wait(stop, until=self.clock.now() + self.lease / 6)
 
     async def _decide(self, term: int, began: timedelta, stop: asyncio.Event) -> None:
-        app = self.assemble(self.ledger, term=term)
+        ledger = self.ledger.for_leader()
+        app = self.assemble(ledger, term=term)
         app.engine.commit = self._head
         app.engine.may_be_empty = self.may_be_empty
-        gate = app.engine.gate
-        gate.homes.update(await self.ledger.homes())
-        await self._count_machines(app)
-        assert self.keys is not None, "a member has its keys before it joins"
-        made = await web_app(app, self.keys, nodes=self._nodes)
-        beside = (self._listen(app), self._reap(app, term))
-        keeping = composition.keep(app, stop=stop, watch=self._follow_plan, beside=beside)
-        self.leading, self.web = app, made
+        launch = app.engine.launch
+        assert isinstance(launch, Carried)
+        beside = (
+            self._listen(app, launch, ledger),
+            self._requeue(launch),
+            self._reap(app, launch, term),
+        )
         try:
+            app.engine.gate.homes.update(await ledger.homes())
+            await self._count_machines(app)
+            assert self.keys is not None, "a member has its keys before it joins"
+            self.web = await web_app(app, self.keys, nodes=self._nodes)
+            self.leading = app
+            keeping = composition.keep(app, stop=stop, watch=self._follow_plan, beside=beside)
             await composition.first_of([keeping, self._renew(term, began)])
         finally:
             self.leading, self.web = None, None
             for each in beside:
                 each.close()  # one that was never begun
+            await ledger.close_reader()
 
     async def _nodes(self) -> list[dict[str, object]]:
         leader, members = await self.ledger.leases.leader(), await self.ledger.leases.members()
@@ -369,25 +434,43 @@ class ClusterNode:
                 await asyncio.sleep(self.lease.total_seconds() / 3)
         raise LeaseLostError("the leader")
 
-    async def _listen(self, app: App) -> None:
-        launch = app.engine.launch
-        assert isinstance(launch, Carried)
-        looked_at = self.clock.elapsed()
-        async for events in self._events():
-            await launch.hear(events)
-            if self.clock.elapsed() - looked_at >= LOOK:
-                await launch.look_at_all()
-                looked_at = self.clock.elapsed()
+    async def _listen(self, app: App, launch: Carried, ledger: PostgresLedger) -> None:
+        last = await ledger.newest_event()
+        looked_at = self.clock.elapsed() - LOOK  # events before the first one read tell nothing
+        app.engine.note_change()
+        while True:
+            self._to_leader.clear()  # before the look: what is written after it is told of again
+            events = []
+            try:
+                events = await ledger.events_after(last)
+                last = events[-1].number if events else last
+                await launch.hear(events)
+                if self.clock.elapsed() - looked_at >= LOOK:
+                    await launch.look(launch.receipts)
+                    looked_at = self.clock.elapsed()
+            except (LedgerBusyError, LedgerWriteError) as error:
+                log.debug("cannot read events: %s", error)
+                looked_at = self.clock.elapsed() - LOOK
+                await asyncio.sleep(AGAIN.total_seconds())
             for each in events:  # has another than the engine done something?
                 is_waiting = each.facts.get("status") == Status.WAITING
                 is_known = each.receipt is None or app.engine.gate.knows(each.receipt)
                 is_receipt = each.kind == "receipt" and is_waiting and not is_known
                 if is_receipt or each.kind in {"paused", "resumed", "restored"}:
                     app.engine.note_change()
+            if not events:
+                await self.clock.wait(self._to_leader, until=self.clock.now() + LOOK)
+            await asyncio.sleep(TOGETHER)
 
-    async def _reap(self, app: App, term: int) -> None:
-        launch = app.engine.launch
-        assert isinstance(launch, Carried)
+    async def _requeue(self, launch: Carried) -> None:
+        while True:
+            await asyncio.sleep(REQUEUE)
+            try:
+                await launch.requeue()
+            except (LedgerBusyError, LedgerWriteError) as error:
+                log.debug("cannot look at what is queued: %s", error)
+
+    async def _reap(self, app: App, launch: Carried, term: int) -> None:
         while True:
             try:
                 for lost in await self.ledger.lost():
@@ -399,8 +482,8 @@ class ClusterNode:
                     # The event member_lost says it as a warning.
                     words = "node %s is lost; %d of its receipts were reclaimed"
                     log.debug(words, lost.name, len(taken))
+                    await launch.look(taken)
                     for number in taken:
-                        await launch.look(number)
                         await self._note_lost(number, lost.name, term=term)
                     app.engine.note_change()
                 await self._count_machines(app)
@@ -488,34 +571,28 @@ class ClusterNode:
 
     # What both need
 
-    async def _events(self) -> AsyncIterator[list[Event]]:
-        last = await self.ledger.newest_event()
-        told = asyncio.Event()
-        self._told.append(told)
+    async def _hear(self) -> None:
+        """Hear what others have written, on one connection for all parts of this node."""
+        address, channel = self.ledger.address, queues.channel()
+        while True:
+            try:
+                async for told in heard(address, (address.schema, channel), pulse=PULSE):
+                    if told is not None and told.channel == channel:
+                        if self._carrier is not None:
+                            self._carrier.tell(told.payload)
+                        continue
+                    self._to_leader.set()
+                    if told is None or told.payload:  # not for the leader alone
+                        self._to_node.set()
+            except LedgerError as error:  # readers look by themselves meanwhile
+                log.debug("not told of changes, trying again in %s: %s", AGAIN, error)
+            await asyncio.sleep(AGAIN.total_seconds())
 
-        async def be_told() -> None:
-            async for _ in self.ledger.changes():
-                told.set()
-
-        listening = asyncio.create_task(be_told())
-        try:
-            while True:
-                told.clear()  # before the look: what is written after it is told of again
-                events = []
-                try:
-                    events = await self.ledger.events_after(last)
-                    last = events[-1].number if events else last
-                except (LedgerBusyError, LedgerWriteError) as error:
-                    log.debug("cannot read events: %s", error)
-                yield events
-                if not events:
-                    await self.clock.wait(told, until=self.clock.now() + LOOK)
-        finally:
-            self._told.remove(told)
-            listening.cancel()
+    async def events_after(self, number: int) -> tuple[list[Event], int]:
+        return await self.ledger.of_node(number, self.name, leads=self.leads)
 
     def assemble(self, ledger: SqlLedger, *, term: int | None = None) -> App:
-        shared = None if term is None else self.ledger
+        shared = ledger if term is not None and isinstance(ledger, PostgresLedger) else None
         context = Context(self.config, self.place.root, self.clock, ledger, term or 0, shared)
 
         def is_gone(machine: str) -> bool:
@@ -535,6 +612,3 @@ def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:
     known = read_memory(memory)
     left = {left_on(machine): str(Undelivered.lost(agent, machine)) for agent in agents}
     return write_memory(replace(known, troubles={**known.troubles, **left}))
-
-
-_COPYING: Final[set[asyncio.Task[None]]] = set()

@@ -1,63 +1,84 @@
-"""Runs on many machines: the leader says where, and each machine makes its own.
+"""Runs on many machines: the leader puts receipts into a queue, and each machine takes its own.
 
-    leader   gate → the receipt's machine and a message for it, in one commit
-    member   message → starting → running → go → end, fenced by its own lease
+    leader   gate → a job in the queue
+    member   job → starting → running → go → end, fenced by its own lease
 
-A message may come late, twice, or not at all. It carries a receipt's number and nothing
-else, and only a receipt that still waits for this very machine can be started, so nothing
-follows from a second one; and each machine looks now and then for what waits for it.
+A job may come late, twice, or not at all. Only a receipt that waits can be claimed, by one machine,
+and while the leader leads that has put it in, so nothing follows from a second job; and the leader
+puts a receipt in again that nobody claims.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from horae.cluster.lease import NodeDescription, QueueJob
 from horae.core.actor import acting
-from horae.core.launch import Launch
-from horae.core.ports import (
-    Clock,
-    Event,
-    Ledger,
-    LedgerBusyError,
-    LedgerWriteError,
-    Run,
-    Runner,
-    RunOver,
-)
-from horae.core.receipt import FINAL, Filed, Reason, Status
+from horae.core.launch import Launch, _StartedRun, _WriteBatch
+from horae.core.ports import Event, Ledger, LedgerBusyError, LedgerWriteError, Run, RunOver
+from horae.core.receipt import Filed, Reason, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-    from datetime import datetime, timedelta
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
-    from horae.core.gate import Gate, Machine
+    from horae.core.gate import Gate, Holding, Machine
 
 log = logging.getLogger(__name__)
 
 CANCEL: Final = "cancel"  # the event by which a leader asks a machine to end a run
+ANY: Final = "any"  # the ability that every machine has
+HOME: Final = timedelta(seconds=2)  # for which only the machine is asked that an agent prefers
+_GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
+AGAIN: Final = timedelta(seconds=5)  # after which a receipt that nobody claimed is put in again
+
+
+def on_host(machine: str) -> str:
+    return f"host:{machine}"
+
+
+def with_label(label: str) -> str:
+    return f"label:{label}"
 
 
 class SharedLedger(Ledger, Protocol):
-    async def assign(self, receipt: int, machine: str, *, now: datetime, term: int) -> bool:
-        """Say which machine runs a waiting receipt, and send it word, in one commit."""
+    async def enqueue(self, jobs: Sequence[QueueJob], *, term: int) -> None: ...
 
     async def machines(self) -> tuple[Machine, ...]: ...
 
     async def under_way(self) -> list[Filed]:
-        """Return the receipts that run, or wait for a machine that was told to run them."""
+        """Return the receipts that a machine has."""
 
-    async def assigned_to(self, machine: str) -> list[Filed]: ...
+    async def several(self, receipts: Sequence[int]) -> list[Filed]: ...
+    async def open_runs_of(self, receipts: Sequence[int]) -> list[Run]: ...
+
+
+@dataclass(slots=True)
+class _Queued:
+    filed: Filed  # which the gate has let in, and no machine has yet
+    holding: Holding
+    tries: int = 0
+    tried_at: timedelta | None = None  # by what has elapsed; None: it could not be put in
+
+    def is_same(self, filed: Filed) -> bool:
+        """Tell whether it was not claimed and given back meanwhile."""
+        was = self.filed
+        return (was.attempts, was.deaths, was.receipt.start_at) == (
+            filed.attempts, filed.deaths, filed.receipt.start_at
+        )  # fmt: skip
 
 
 @dataclass(eq=False)
 class Carried(Launch):
     ledger: SharedLedger
     gate: Gate = field(kw_only=True)
-    _under_way: dict[int, Filed] = field(default_factory=dict)
+    _queued: dict[int, _Queued] = field(default_factory=dict)
+    _under_way: dict[int, Filed] = field(default_factory=dict)  # what is queued, too
     _live: dict[int, Run] = field(default_factory=dict)
-    _sending: set[int] = field(default_factory=set)  # whose machine is being written down
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def runs(self) -> dict[int, Run]:
@@ -71,15 +92,16 @@ class Carried(Launch):
         if refused is not None:
             super().start(receipts, refused)
             return
-        for filed in receipts:
-            self._under_way[filed.number] = filed
-            self._sending.add(filed.number)
-            self._do(filed.number, self._send(filed))
+        let_in = {each.ask.number: each for each in self.gate.holders}
+        new = {each.number: _Queued(each, let_in[each.number]) for each in receipts}
+        self._queued |= new
+        self._under_way |= {number: each.filed for number, each in new.items()}
+        self.beside(self._enqueue([*new.values()]))
 
     def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
         if receipt not in self._under_way:
             return False
-        self._do(receipt, self._ask_to_end(receipt, reason, outcome))
+        self.beside(self._ask_to_end(receipt, reason, outcome))
         return True
 
     async def stop(self, *, within: timedelta, reason: Reason) -> None:  # noqa: ARG002
@@ -87,132 +109,215 @@ class Carried(Launch):
         await self.rest()
 
     async def look_back(self) -> None:
-        for filed in await self.ledger.under_way():
-            if filed.number not in self._under_way:
-                self._under_way[filed.number] = filed
-                self.gate.adopt(filed, now=self.clock.now())
-                await self.look(filed.number)
+        """Take over what machines have; what is queued passes the gate again."""
+        new = [each for each in await self.ledger.under_way() if each.number not in self._under_way]
+        for filed in new:
+            self._under_way[filed.number] = filed
+            self.gate.adopt(filed, now=self.clock.now())
+        await self.look([each.number for each in new])
 
     async def reconcile(self) -> None:
         self.is_unsure = False  # first: what fails meanwhile has to be looked at again
         try:
             await self.look_back()
-            for number in self.receipts:
-                await self.look(number)
+            await self.look(self.receipts)
         except BaseException:  # also if it is given up in the middle
             self.is_unsure = True
             raise
 
     async def hear(self, events: Iterable[Event]) -> None:
         told = {each.receipt for each in events if each.kind == "receipt"}
-        for number in told.intersection(self._under_way):
-            if number is not None:
-                await self.look(number)
+        await self.look([n for n in told if n is not None and n in self._under_way])
 
-    async def look_at_all(self) -> None:
-        """Look at all that is under way: events before the first one read tell nothing."""
-        for number in self.receipts:
-            if number not in self._sending:
-                await self.look(number)
-
-    async def look(self, number: int) -> None:
-        filed = await self.ledger.receipt(number)
-        if number not in self._under_way:
+    async def look(self, numbers: Sequence[int]) -> None:
+        """Look at where receipts that are under way stand now."""
+        if not numbers:
             return
-        is_free = filed is not None and filed.status is Status.WAITING and not filed.machine
-        if filed is None or is_free or filed.status in FINAL | {Status.HELD}:
-            self._end(number, filed)
-        elif filed.status is Status.RUNNING and number not in self._live:
-            self._live[number] = (await self.ledger.runs_of(number))[-1]
+        async with self._looking:  # of two looks the later one must also be heeded later
+            found = {filed.number: filed for filed in await self.ledger.several(numbers)}
+            unknown = [
+                n
+                for n, filed in found.items()
+                if filed.status is Status.RUNNING
+                and n in self._under_way
+                and (n not in self._live or self._under_way[n].attempts != filed.attempts)
+            ]
+            for run in await self.ledger.open_runs_of(unknown) if unknown else ():
+                self._live[run.receipt] = run
+            going = {n: filed for n, filed in found.items() if filed.status in _GOING}
+            self.gate.place({n: filed.machine for n, filed in going.items()})
+            for number in numbers:
+                filed, queued = found.get(number), self._queued.get(number)
+                if number not in self._under_way:
+                    continue
+                if number in going:
+                    self._queued.pop(number, None)
+                    self._under_way[number] = going[number]
+                elif (
+                    filed is None
+                    or filed.status is not Status.WAITING
+                    or queued is None  # it was given back
+                    or not queued.is_same(filed)
+                ):
+                    self._end(number, filed)
+
+    async def requeue(self) -> None:
+        """Put in again what nobody has claimed, for whatever reason."""
+        await self.look([*self._queued])
+        await self._enqueue([each for each in self._queued.values() if self._is_late(each)])
+
+    def _is_late(self, queued: _Queued) -> bool:
+        if queued.tried_at is None:
+            return True
+        waits = AGAIN if queued.tries > 1 or not queued.holding.ask.prefers else HOME
+        return self.clock.elapsed() - queued.tried_at >= waits
 
     def _end(self, number: int, filed: Filed | None) -> None:
+        self._queued.pop(number, None)
         if self._under_way.pop(number, None) is not None:
             self._live.pop(number, None)
             self.left(number, filed)
 
-    def _do(self, number: int, part: Awaitable[None]) -> None:
-        async def done() -> None:
-            extra = {"receipt": number}
-            try:
-                await part
-            except (LedgerBusyError, LedgerWriteError) as error:
-                log.warning("receipt %d cannot be handed on yet: %s", number, error, extra=extra)
-                self.is_unsure = True
-                self._end(number, None)
-            except Exception as error:  # the next turn raises it, and the engine ends
-                log.debug("receipt %d ended in an error", number, exc_info=error, extra=extra)
-                self.failure = error
+    async def _enqueue(self, some: Sequence[_Queued]) -> None:
+        for each in some:
+            each.tries += 1
+            each.tried_at = self.clock.elapsed()
+        jobs = [self._job(each) for each in some]
+        if jobs and not await self._is_written(self.ledger.enqueue(jobs, term=self.term)):
+            for each in some:
+                each.tried_at = None
 
-        self.beside(done())
+    def _job(self, queued: _Queued) -> QueueJob:
+        number = queued.filed.number
+        key = f"{number}:{self.term}:{queued.tries}"  # a later one is another job
+        return QueueJob(number, self._ability(queued), self.term, key)
 
-    async def _send(self, filed: Filed) -> None:
-        machine = self.gate.machine_of(filed.number)
-        try:
-            is_sent = await self.ledger.assign(
-                filed.number, machine, now=self.clock.now(), term=self.term
-            )
-        finally:
-            self._sending.discard(filed.number)
-        if not is_sent:
-            self._end(filed.number, None)
+    def _ability(self, queued: _Queued) -> str:
+        """Return what a machine must be; at first, the one that an agent prefers."""
+        holding, ask = queued.holding, queued.holding.ask
+        machines = self.gate.capacity.machines or ()
+        if holding.rides and ask.parent is not None:
+            return on_host(self.gate.machine_of(ask.parent) or holding.machine)
+        if queued.tries == 1 and holding.machine == ask.prefers:
+            return on_host(holding.machine)
+        if not ask.requires:
+            return ANY
+        if len(ask.requires) > 1:  # no ability says so
+            fit = (each.name for each in machines if each.suits(ask.requires))
+            return on_host(next(fit, holding.machine))
+        [label] = ask.requires
+        is_label = any(label in each.labels for each in machines)
+        return with_label(label) if is_label else on_host(label)
 
     async def _ask_to_end(self, receipt: int, reason: Reason, outcome: Status) -> None:
-        await self.ledger.note(
-            CANCEL,
-            now=self.clock.now(),
-            term=self.term,
-            receipt=receipt,
-            facts={"reason": reason, "reason_code": reason.code, "outcome": outcome},
+        facts = {"reason": reason, "reason_code": reason.code, "outcome": outcome}
+        now = self.clock.now()
+        await self._is_written(
+            self.ledger.note(CANCEL, now=now, term=self.term, receipt=receipt, facts=facts)
         )
+
+    async def _is_written(self, writing: Awaitable[None]) -> bool:
+        try:
+            await writing
+        except (LedgerBusyError, LedgerWriteError) as error:
+            log.warning("nodes cannot be told what to run, or to end: %s", error)
+        except Exception as error:  # the next turn raises it, and the engine ends
+            log.debug("writing for nodes ended in an error", exc_info=error)
+            self.failure = error
+        else:
+            return True
+        return False
 
 
 @dataclass(eq=False)
-class Worker:
-    name: str
-    clock: Clock
-    ledger: Ledger
-    shared: SharedLedger
-    runner: Runner
-    over: Callable[[int], None] = lambda _: None  # hears of each receipt that is here no longer
-    _is_open: bool = True
+class Worker(Launch):
+    """The runs of one machine, each of which it has claimed itself."""
+
+    ledger: SharedLedger
+    card: NodeDescription = field(kw_only=True)
+    may_claim: Callable[[], bool] = field(kw_only=True)  # whether its lease is to be trusted
+    newest_term: Callable[[], int] = field(kw_only=True, default=lambda: 0)  # that is known
+    over: Callable[[Run], Coroutine[Any, Any, None]] | None = field(kw_only=True, default=None)
+    _claiming: int = 0
 
     def __post_init__(self) -> None:
-        def left(number: int, _: Filed | RunOver | None) -> None:
-            self.over(number)
+        super().__post_init__()
+        self._is_open = True
+        self._claims = _WriteBatch(self._claim_all, self.beside)
 
-        self.launch = Launch(self.clock, self.ledger, self.runner, left)
+    @property
+    def known(self) -> tuple[str, ...]:
+        """What this machine is able to do; its name is a label, too."""
+        own = sorted({self.card.name, *self.card.labels})
+        return (ANY, on_host(self.card.name), *map(with_label, own))
 
-    async def take(self, number: int) -> None:
-        filed = await self.shared.receipt(number)
-        if filed is None or filed.status is not Status.WAITING or filed.machine != self.name:
-            return
-        self._start([filed])
+    def abilities(self) -> tuple[str, ...]:
+        """Return what of that it can do now; what was started inside a run has its slot."""
+        if not self.can_claim:
+            return ()
+        return self.known if self.room > 0 else (on_host(self.card.name),)
 
-    async def look(self) -> None:
-        self._start(await self.shared.assigned_to(self.name))
-        if self.launch.is_unsure:
-            await self.launch.reconcile()
+    @property
+    def can_claim(self) -> bool:
+        return self._is_open and self.may_claim()
 
-    def _start(self, receipts: Iterable[Filed]) -> None:
-        begun = set(self.launch.receipts)
-        new = [each for each in receipts if each.number not in begun]
-        if new and self._is_open:
-            self.launch.start(new)
+    @property
+    def room(self) -> int:
+        return self.card.slots - self._claiming - self._held
 
-    async def hear(self, events: Iterable[Event]) -> None:
-        for event in events:
-            if event.kind == CANCEL and event.receipt is not None:
-                facts = event.facts
-                outcome = Status(str(facts.get("outcome", Status.KILLED)))
-                code = str(facts.get("reason_code", ""))  # a leader of an older version says none
-                reason = Reason(code, str(facts.get("reason", "")))
-                with acting(event.actor):
-                    self.launch.cancel(event.receipt, reason, outcome=outcome)
+    async def claim(self, number: int, term: int) -> bool:
+        """Claim a receipt and let it run; False: it waits, and cannot have its slot here now."""
+        self._claiming += 1
+        try:
+            return await self._claims.add((number, term))
+        finally:
+            self._claiming -= 1
+
+    def hear(self, event: Event) -> None:
+        if event.kind == CANCEL and event.receipt is not None:
+            facts = {"outcome": Status.KILLED, "reason": "", "reason_code": "", **event.facts}
+            reason = Reason(str(facts["reason_code"]), str(facts["reason"]))
+            with acting(event.actor):
+                self.cancel(event.receipt, reason, outcome=Status(str(facts["outcome"])))
 
     def check(self) -> None:
-        if self.launch.failure is not None:
-            raise self.launch.failure
+        if self.failure is not None:
+            raise self.failure
 
     async def stop(self, *, within: timedelta, reason: Reason) -> None:
         self._is_open = False
-        await self.launch.stop(within=within, reason=reason)
+        await super().stop(within=within, reason=reason)
+
+    @property
+    def _held(self) -> int:
+        return sum(not self._rides(story.filed) for story in self._stories.values())
+
+    def _rides(self, filed: Filed) -> bool:
+        """Tell whether a run was started inside one of this machine, whose slot it has."""
+        return filed.parent is not None and filed.parent in self._stories
+
+    async def _claim_all(self, jobs: Sequence[tuple[int, int]]) -> Sequence[bool]:
+        self.term = max(self.term, self.newest_term(), *(term for _, term in jobs))
+        numbers = [number for number, term in jobs if term == self.term]
+        found = {each.number: each for each in await self.ledger.several(numbers)}
+        now, stories, done = self.clock.now(), {}, {}
+        room = self.card.slots - self._held
+        for number in dict.fromkeys(numbers):
+            filed = found.get(number)
+            if filed is None or filed.status is not Status.WAITING or filed.receipt.start_at > now:
+                done[number] = True
+            elif self.can_claim and number not in self._stories:
+                rides = self._rides(filed)
+                if rides or room > 0:
+                    room -= not rides
+                    stories[number] = _StartedRun(filed)
+        self._stories |= stories
+        await self._start_all([*stories.values()], None)
+        done |= {number: story.run is not None for number, story in stories.items()}
+        # What a leader before has put in, the next one lets in anew.
+        return [term != self.term or done.get(number, False) for number, term in jobs]
+
+    def _leave(self, story: _StartedRun, then: Filed | RunOver | None) -> None:
+        super()._leave(story, then)
+        if story.run is not None and self.over is not None:
+            self.beside(self.over(story.run))

@@ -1,144 +1,198 @@
 """The carrier: brings receipt numbers to machines, at least once. It is PgQueuer on our database.
 
-A message is written in the transaction that says which machine a receipt is for, so there is
-none without the other. It says nothing but a number; whoever gets it late or twice finds that
-the receipt does not wait for him any more.
+A job says nothing but a number, and in which term it was put in; a machine that gets it late or
+twice finds that the receipt does not wait any more, or that another leader decides. A job that is
+lost is put in again, so none needs to survive a crash.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import psycopg
 from pgqueuer.adapters.drivers.psycopg import PsycopgDriver, SyncPsycopgDriver
-from pgqueuer.adapters.persistence.qb import (
-    QueryBuilderEnvironment,
-    QueryQueueBuilder,
-    QuerySchedulerBuilder,
-)
 from pgqueuer.adapters.persistence.queries import Queries, SyncQueries
 from pgqueuer.core.qm import QueueManager
-from pgqueuer.domain.errors import PgqException
-from pgqueuer.domain.settings import DBSettings
+from pgqueuer.core.tm import TaskManager
+from pgqueuer.domain.errors import PgqException, RetryRequested
+from pgqueuer.domain.settings import db_settings
+from pgqueuer.ports.driver import Driver
 
+from horae.core.ports import LedgerError
 from horae.store.pg_wire import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from pgqueuer.domain.models import Job
+    from pgqueuer.domain.types import QueueEntrypoint
     from pgqueuer.ports.driver import NotifyCallback
 
+    from horae.cluster.lease import QueueJob
+    from horae.store.ledger import SqlLedger, Transaction
     from horae.store.pg_wire import DatabaseAddress
 
-NAME: Final = "horae-carrier"  # of its connections
+    Take = Callable[[int, int], Awaitable[bool]]
+
 AGAIN: Final = 1.0  # seconds after a database that did not answer
-LOOK: Final = 10.0  # seconds between two looks, if nobody tells of a message
-BATCH: Final = 10
+LOOK: Final = timedelta(seconds=10)  # between two looks, if nobody tells of a job
+BATCH: Final = 50  # jobs that a machine takes at a time, at most
+CLEAR: Final = (
+    600.0  # seconds after which PgQueuer's log of jobs is cleared: the ledger has its own
+)
+FULL: Final = timedelta(seconds=0.2)  # after which a job is tried again that was not taken
 _LOCK: Final = 0x486F7262  # whoever makes the carrier's tables holds it
 
 log = logging.getLogger(__name__)
 logging.getLogger("pgqueuer").setLevel(logging.CRITICAL)  # what fails is tried again here
 
 
-def enqueue(connection: psycopg.Connection[Any], machine: str, receipt: int) -> None:
-    """Write a message for a machine, inside the transaction that is open."""
-    queue = QueryQueueBuilder(settings=_settings())
-    SyncQueries(SyncPsycopgDriver(connection), qbq=queue).enqueue(machine, b"%d" % receipt)
+def enqueue(connection: psycopg.Connection[Any], jobs: Sequence[QueueJob]) -> None:
+    """Put jobs into the queue, inside the transaction that is open; a known key does nothing."""
+    SyncQueries(SyncPsycopgDriver(connection)).enqueue(
+        [each.ability for each in jobs],
+        [b"%d %d" % (each.receipt, each.term) for each in jobs],
+        [0] * len(jobs),
+        dedupe_key=[each.key for each in jobs],
+        on_conflict="skip",
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Carrier:
-    """The messages for one machine."""
+    """The jobs that one machine may take.
 
-    address: DatabaseAddress
-    machine: str
+    *take* is given a receipt, and the term of the leader that put it in, and never waits for its
+    run; it says whether it is done with the job.
+    *abilities* are those of which jobs are taken now, of all that this machine has.
+    """
 
-    async def run(self, take: Callable[[int], Awaitable[None]]) -> None:
-        """Hand on each message, for ever; a connection that is lost is made again."""
+    ledger: SqlLedger
+    known: Collection[str]
+    abilities: Callable[[], Collection[str]]
+    batch: int = BATCH
+    _driver: _LedgerDriver | None = None
+
+    def tell(self, payload: str) -> None:
+        """Hand on what was told on the channel of the queue, if it may mean a new job."""
+        if self._driver is not None and json.loads(payload).get("operation") != "delete":
+            self._driver.tell(payload)
+
+    async def run(self, take: Take) -> None:
+        """Take jobs, for ever."""
         while True:
             try:
                 await self._run(take)
-            except (psycopg.Error, PgqException, OSError) as error:
-                # The node looks into the database, too, so that nothing waits for this.
-                log.debug("messages are not received, trying again in %s s: %s", AGAIN, error)
+            except (LedgerError, PgqException, psycopg.Error, OSError) as error:
+                # The leader puts what is lost into the queue again.
+                log.debug("jobs are not received, trying again in %s s: %s", AGAIN, error)
             await asyncio.sleep(AGAIN)
 
-    async def _run(self, take: Callable[[int], Awaitable[None]]) -> None:
-        async with (
-            await connect(self.address, NAME) as connection,
-            await connect(self.address, NAME) as ears,
-        ):
-            settings = _settings()
-            driver = _Driver(connection, ears)
-            manager = QueueManager(_queries(driver, settings), channel=settings.channel)
+    async def _run(self, take: Take) -> None:
+        self._driver = driver = _LedgerDriver(self.ledger)
+        manager = _Manager(queries := Queries(driver))
+        manager.abilities = self.abilities
+        await queries.clear_queue_log([*self.known])  # the ledger has its own
+        asyncio.get_running_loop().call_later(CLEAR, manager.shutdown.set)  # and begin again
 
-            @manager.entrypoint(self.machine)
-            async def told(job: Job) -> None:
-                await take(int(job.payload or b"0"))
-
+        async def told(job: Job) -> None:
             try:
-                await manager.run(
-                    dequeue_timeout=timedelta(seconds=LOOK),
-                    batch_size=BATCH,
-                    shutdown_on_listener_failure=True,
-                    log_aggregation_interval=timedelta(0),
-                )
-            finally:
-                manager.shutdown.set()
+                receipt, _, term = (job.payload or b"0").partition(b" ")
+                is_done = await take(int(receipt), int(term or b"0"))
+            except LedgerError as error:
+                raise RetryRequested(FULL, str(error)) from None
+            if not is_done:
+                raise RetryRequested(FULL, "this machine cannot take it now")
+
+        for each in self.known:
+            manager.entrypoint(each, accepts_context=False)(told)
+        try:
+            await manager.run(
+                dequeue_timeout=LOOK,
+                batch_size=self.batch,
+                max_concurrent_tasks=2 * self.batch,
+                shutdown_on_listener_failure=True,
+                log_aggregation_interval=timedelta(0),
+            )
+        finally:
+            manager.shutdown.set()
 
 
-class _Driver(PsycopgDriver):
-    """A driver that listens on another connection, which listening keeps for a second at a time."""
+class _Manager(QueueManager):
+    """A manager that takes nothing from the queue which this machine has no room for."""
 
-    def __init__(
-        self, connection: psycopg.AsyncConnection[Any], ears: psycopg.AsyncConnection[Any]
-    ) -> None:
-        super().__init__(connection)
-        self._ears = PsycopgDriver(ears)
+    abilities: Callable[[], Collection[str]]
 
-    async def add_listener(self, channel: str, callback: NotifyCallback) -> None:
-        await self._ears.add_listener(channel, callback)
+    def entrypoints_below_capacity_limits(self) -> set[QueueEntrypoint]:
+        now = self.abilities()
+        return {each for each in self.entrypoint_registry if each in now}
 
-    async def remove_listener(self, channel: str, callback: NotifyCallback) -> None:
-        await self._ears.remove_listener(channel, callback)
+
+@dataclass(eq=False)
+class _LedgerDriver(Driver):
+    """PgQueuer's statements on the connection of the ledger; somebody else listens for it."""
+
+    ledger: SqlLedger
+    _shutdown: asyncio.Event = field(default_factory=asyncio.Event)
+    _tm: TaskManager = field(default_factory=TaskManager)
+    _hear: list[NotifyCallback] = field(default_factory=list)
+
+    @property
+    def shutdown(self) -> asyncio.Event:
+        return self._shutdown
+
+    @property
+    def tm(self) -> TaskManager:
+        return self._tm
+
+    def tell(self, payload: str) -> None:
+        for each in self._hear:
+            each(payload)
+
+    async def fetch(self, query: str, *args: object) -> list[dict[str, object]]:
+        def fetched(tx: Transaction) -> list[dict[str, object]]:
+            return SyncPsycopgDriver(tx.connection.raw).fetch(query, *args)
+
+        return await self.ledger.read(fetched)
+
+    async def execute(self, query: str, *args: object) -> str:
+        def executed(tx: Transaction) -> str:
+            with psycopg.RawCursor(tx.connection.raw) as cursor:
+                return cursor.execute(query.encode(), args or None).statusmessage or ""
+
+        return await self.ledger.read(executed)
+
+    async def notify(self, channel: str, payload: str) -> None:
+        await self.execute("SELECT pg_notify($1, $2)", channel, payload)
+
+    async def add_listener(self, channel: str, callback: NotifyCallback) -> None:  # noqa: ARG002
+        self._hear.append(callback)
 
     async def __aenter__(self) -> Self:
-        await self._ears.__aenter__()
-        return await super().__aenter__()
+        return self
 
-    async def __aexit__(self, *error: object) -> None:
-        await self._ears.__aexit__(*error)
-        await super().__aexit__(*error)
+    async def __aexit__(self, *_: object) -> None:
+        self._shutdown.set()
+        self._hear.clear()
+
+
+def channel() -> str:
+    """Return where the carrier tells of new jobs."""
+    return str(db_settings().channel)
 
 
 async def prepare(address: DatabaseAddress) -> None:
-    """Make the carrier's tables, unless they are there; of several machines at once one does it."""
-    async with await connect(address, NAME) as connection:
-        queries = _queries(PsycopgDriver(connection), _settings())
+    """Make the carrier's tables in the ledger's schema; of several machines at once one does it."""
+    async with await connect(address, "horae-carrier") as connection:
+        queries = Queries(PsycopgDriver(connection))
         if await queries.schema_is_installed():
             return
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             if not await queries.schema_is_installed():
                 await queries.install(create_schema=False)
-
-
-@cache
-def _settings() -> DBSettings:
-    """Return what the carrier's tables are called; they are in the schema of the ledger."""
-    return DBSettings()
-
-
-def _queries(driver: PsycopgDriver, settings: DBSettings) -> Queries:
-    return Queries(
-        driver,
-        qbe=QueryBuilderEnvironment(settings=settings),
-        qbq=QueryQueueBuilder(settings=settings),
-        qbs=QuerySchedulerBuilder(settings=settings),
-    )

@@ -61,7 +61,9 @@ class Leases:
                 if row["is_alive"] and row["holder"] != name:
                     self._wire.script("ROLLBACK")
                     return None
-                # Waits for whoever writes: what the former leader has begun is kept, or never is.
+                # Waits for whoever writes: what the former leader has begun is kept, or never is,
+                # and so is a claim of what it has queued.
+                self._wire.script(f"SELECT {self._wire.wide_lock()}")
                 term = int(tx.row("member.next_term")[0])
                 tx.change("member.take_lead", holder=name, term=term, lease=lease)
                 self._wire.script("COMMIT")

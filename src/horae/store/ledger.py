@@ -415,6 +415,7 @@ class Transaction:
             reason=str(reason),
             reason_code=str(reason.code),
             attempts=int(status is Status.RUNNING),
+            machine=None if self.worker is None else self.worker.name,
         )
         facts = _moved_facts(reason, reason.code, status)
         self.change("several.moved", numbers=numbers, now=at, facts=facts, actor=self.actor)
@@ -491,10 +492,7 @@ class Transaction:
         free: list[tuple[int, Filed, sqlite3.Row]] = []
         for place, filed in enumerate(receipts):
             row = found.pop(filed.number, None)  # once: after that it does not wait
-            if row is None or not may_become(Status(row[1]), Status.STARTING):
-                continue
-            # A worker starts only what was assigned to it.
-            if self.worker is None or row[2] == self.worker.name:
+            if row is not None and may_become(Status(row[1]), Status.STARTING):
                 free.append((place, filed, row))
         if not free:
             return jobs
@@ -641,14 +639,21 @@ class Transaction:
         self.change_all("event.insert", [event])
 
     def newest_event(self) -> int:
-        return int(self.row("event.newest")[0])
+        return int(self.row("event.newest", **self.through())[0])
 
     def fresh_at(self) -> datetime | None:
         first = self.events_after(0, limit=1)
         return first[0].at if first and first[0].kind == FRESH_LEDGER else None
 
     def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
-        return self.every(codec.event_of, "event.after", number=number, limit=limit)
+        return self.every(
+            codec.event_of, "event.after", number=number, limit=limit, **self.through()
+        )
+
+    def through(self) -> dict[str, int]:
+        """Return up to which number events can be read, if several write at once."""
+        announced = getattr(self.connection, "announced", None)
+        return {} if announced is None else {"through": self.row("event.through", **announced)[0]}
 
     def keep_texts(self, texts: Iterable[tuple[str, str]], *, now: datetime) -> None:
         """Keep texts by their digests."""
@@ -1006,12 +1011,14 @@ class QueuedCall(Generic[T]):
     keep: bool = True
     is_alone: bool = False
     worker: NodeJoin | None = None
+    is_read: bool = False
     # Not in the thread that writes: its context is another.
     actor: str = field(default_factory=current_actor)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     result: T | None = None
     error: BaseException | None = None
     future: asyncio.Future[T] = field(init=False)
+    serve: Callable[[Sequence[QueuedCall[Any]]], None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.future = self.loop.create_future()
@@ -1021,7 +1028,7 @@ class CallQueue:
     """Calls that wait for one thread, in their order; without a name each is done at once.
 
     Those that wait at the same time are served together: to sync the disk takes far longer than
-    to write, and no longer for many writes than for one.
+    to write, and no longer for many writes than for one. Reads and writes may share a thread.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -1044,11 +1051,12 @@ class CallQueue:
             serve([call])
             _answer([call])
             return call.future
+        call.serve = serve
         with self._lock:
             self._waiting.append(call)
             is_first, self._is_served = not self._is_served, True
         if is_first:
-            self._pool.submit(self._serve_all, serve)
+            self._pool.submit(self._serve_all)
         return call.future
 
     def rest(self) -> None:
@@ -1056,19 +1064,22 @@ class CallQueue:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 
-    def _serve_all(self, serve: Callable[[Sequence[QueuedCall[Any]]], None]) -> None:
+    def _serve_all(self) -> None:
         while True:
             with self._lock:
                 calls: list[QueuedCall[Any]] = []
                 while self._waiting and len(calls) < _MOST_CALLS:
-                    if calls and (calls[0].is_alone or self._waiting[0].is_alone):
+                    first, coming = calls[0] if calls else None, self._waiting[0]
+                    if first is not None and (
+                        first.is_alone or coming.is_alone or first.is_read != coming.is_read
+                    ):
                         break
                     calls.append(self._waiting.popleft())
                 self._is_served = bool(calls)
             if not calls:
                 return
             try:
-                serve(calls)
+                calls[0].serve(calls)
             except BaseException as error:  # a bug, of which whoever waits must hear
                 for call in calls:
                     call.error = call.error or error
@@ -1101,7 +1112,8 @@ def _reading(
     """Return the method of a ledger that reads what a method of a transaction returns."""
 
     async def read(self: SqlLedger, /, *args: P.args, **named: P.kwargs) -> T:
-        return await self._read_queue.put(QueuedCall(work, args, named), self._look)
+        call = QueuedCall(work, args, named, is_read=True)
+        return await self._read_queue.put(call, self._look)
 
     return read
 
@@ -1164,7 +1176,7 @@ class SqlLedger(ABC):
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Read without waiting for a writer."""
-        return await self._read_queue.put(QueuedCall(work), self._look)
+        return await self._read_queue.put(QueuedCall(work, is_read=True), self._look)
 
     async def write(
         self,

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import zlib
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import errors, sql
@@ -48,6 +49,7 @@ _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _IN_TRANSACTION: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
 _WRITE_LIKE: Final = "write it like postgresql://user@host:5432/database"
 _LOCK: Final = 0x486F7261  # "Hora": whoever changes a schema holds it
+_BITS: Final = 48  # of the number of an event, in the lock that announces it
 _RECODE: Final = "-- recode\n"  # what a migration begins with after which texts are written anew
 _CHUNK: Final = 5000  # of them in one statement
 _WAIT: Final = 5.0  # seconds in which a server must let a listener in, and answer
@@ -72,6 +74,15 @@ class Timeouts:
 BRIEF: Final = Timeouts(
     connect=3 * _SECOND, statement=3 * _SECOND, lock=2 * _SECOND, silence=_SECOND
 )  # for leases: whoever cannot renew one in time has lost it
+
+
+class Fences(NamedTuple):
+    """For whom a transaction writes, and what else may be written meanwhile."""
+
+    is_leader: bool  # no other one begins to lead
+    members: frozenset[tuple[str, int]]  # each stays of its generation
+    is_wide: bool  # nothing else is written
+    is_durable: bool = True  # it must survive a crash of the server
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +113,11 @@ class DatabaseAddress:
         place = f"postgresql://{host}{port}/{parts.get('dbname') or ''} ({schema})"
         names = ("password", "sslpassword")
         return cls(url, schema, place, tuple(str(parts[each]) for each in names if parts.get(each)))
+
+    @property
+    def tag(self) -> int:
+        """What the locks of this schema have in common, beside those of others."""
+        return (zlib.crc32(self.schema.encode()) % 0x7FFE + 1) << _BITS
 
     def masked(self, text: object) -> str:
         """Return a text without what is secret, in one line."""
@@ -200,8 +216,11 @@ class PostgresConnection:
     address: DatabaseAddress
     timeouts: Timeouts
     is_read_only: bool = False
+    is_shared: bool = False  # with the carrier, whose statements need not survive a crash
     changes: int = 0  # rows that were written since the transaction began
+    term: int = 0  # in which the transaction began
     _connection: _Connection | None = None
+    commits: str = "on"  # when a commit that must survive a crash is answered
 
     @property
     def raw(self) -> _Connection:
@@ -221,9 +240,9 @@ class PostgresConnection:
         return self._connection.info.transaction_status in _IN_TRANSACTION
 
     @property
-    def pid(self) -> int:
-        """The number of the server's process for it; 0 if there is none."""
-        return 0 if self._connection is None else self._connection.info.backend_pid
+    def announced(self) -> dict[str, int]:
+        """What is asked for to find the locks by which writers announce their events."""
+        return {"tag": self.address.tag, "mask": (1 << _BITS) - 1}
 
     def execute(self, query: str, values: Mapping[str, Any] | None = None) -> Cursor[PostgresRow]:
         cursor: Cursor[PostgresRow] = self.raw.execute(_placed(query), values or {})
@@ -247,17 +266,45 @@ class PostgresConnection:
                 self.close()
                 return work(self)
 
-    def begin(self) -> tuple[int, int]:
-        """Begin to write when nobody else does; return the term, and the schema's version."""
+    def begin(self, fences: Fences) -> tuple[int, set[tuple[str, int]]]:
+        """Begin to write; return the schema's version, and the members whose lease is not over.
+
+        Events that are written come after the number that is announced here, by a lock that ends
+        with the transaction: who reads them stops there (`event.through`).
+        """
         self.changes = 0
-        found = self.script("BEGIN; SELECT number, version FROM term FOR UPDATE")
+        connection, tag = self.raw, self.address.tag
+        numbers = f"{tag} + coalesce(pg_sequence_last_value('event_number_seq'), 0)"
+        commits = self.commits if fences.is_durable else "off"
+        lock = " FOR SHARE" if fences.is_leader else ""
+        # First what is waited for: what is read afterwards is as it is then.
+        waits = self.wide_lock(is_shared=not fences.is_wide)
+        announces = f"pg_advisory_xact_lock_shared({numbers})"
+        durably = f"set_config('synchronous_commit', '{commits}', true)"
+        script = f"BEGIN; SELECT {waits}, {announces}, {durably}; "
+        script += f"SELECT number, version FROM term{lock}"  # noqa: S608 - it is ours
+        if fences.members:
+            known = ", ".join(
+                sql.SQL("({}, {})").format(*each).as_string(connection) for each in fences.members
+            )
+            # Not more than its key, which does not keep the lease from being renewed.
+            script += _ALIVE_MEMBERS.format(known)
+        found = self.script(script)
+        found.nextset()
         found.nextset()
         row = found.fetchone()
         if row is None:
             raise LedgerDamagedError(
                 self.address.place, "the table term is empty", remedy="restore a backup"
             )
-        return row[0], row[1]
+        self.term = row[0]
+        alive = found.fetchall() if fences.members and found.nextset() else []
+        return row[1], {(each[0], each[1]) for each in alive}
+
+    def wide_lock(self, *, is_shared: bool = False) -> str:
+        """Return the call that waits until nothing else, or nothing wide, is written."""
+        shared = "_shared" if is_shared else ""
+        return f"pg_advisory_xact_lock{shared}({_LOCK}, {self.address.tag >> _BITS})"
 
     def script(self, text: str) -> Cursor[PostgresRow]:
         cursor: Cursor[PostgresRow] = self.raw.cursor()
@@ -290,6 +337,9 @@ class PostgresConnection:
             connection.adapters.register_dumper(int, Int8Dumper)
             connection.adapters.register_dumper(str, _StrDumper)
             connection.execute(self._settings(), prepare=False)
+            if self.is_shared:
+                row = connection.execute(_LIGHT, prepare=False).fetchone()
+                self.commits = self.commits if row is None else row[0]
             if self.is_read_only:  # another member may have changed it; who writes asks each time
                 row = connection.execute("SELECT version FROM term").fetchone()
                 refuse_newer(self.address, 0 if row is None else row[0])
@@ -320,6 +370,16 @@ class PostgresConnection:
         return sql.SQL("; ".join(parts))
 
 
+_ALIVE_MEMBERS: Final = (
+    "; SELECT name, generation FROM member WHERE (name, generation) IN ({})"
+    " AND until > clock_timestamp() AND left_at IS NULL ORDER BY name FOR KEY SHARE"
+)
+# What is outside of a transaction of ours is the carrier's, and is written again if it is lost.
+_LIGHT: Final = (
+    "SELECT current_setting('synchronous_commit'), set_config('synchronous_commit', 'off', false)"
+)
+
+
 def _millis(length: timedelta) -> int:
     return max(1, round(length / timedelta(milliseconds=1)))
 
@@ -348,7 +408,8 @@ _MEANINGS: Final[tuple[tuple[tuple[type, ...], str, type[LedgerError], str, str]
     ((errors.LockNotAvailable,), "", LedgerBusyError, "another node is writing to the ledger", ""),
     ((errors.QueryCanceled,), "", LedgerBusyError, "the query timed out", ""),
     ((errors.DeadlockDetected,), "", LedgerBusyError, "two nodes deadlocked", ""),
-    ((errors.SerializationFailure,), "", LedgerBusyError, "another node wrote first", ""),
+    ((errors.SerializationFailure, errors.UniqueViolation), "",
+     LedgerBusyError, "another node wrote first", ""),
     ((errors.TooManyConnections,), "", LedgerBusyError, "the database has no free connection", ""),
     ((errors.InvalidPassword, errors.InvalidAuthorizationSpecification, errors.InvalidCatalogName),
      (r"FATAL: +(database .* does not exist|role .* does not exist|password authentication failed"
@@ -422,6 +483,7 @@ def migrate(wire: PostgresConnection) -> None:
         while (version := _version(wire)) < len(migrations(DIALECT)):
             try:
                 wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK})")
+                wire.script(f"SET LOCAL synchronous_commit TO {wire.commits}")
                 if _version(wire) == version:  # nobody else has done it meanwhile
                     if version == 0:
                         wire.script(f'CREATE SCHEMA IF NOT EXISTS "{wire.address.schema}"')
@@ -494,33 +556,35 @@ async def connect(address: DatabaseAddress, name: str) -> psycopg.AsyncConnectio
         **_ALIVE,
     )
     try:
-        schema = sql.Identifier(address.schema)
-        await connection.execute(sql.SQL("SET search_path TO {}").format(schema))
-        for limit in ("SET statement_timeout TO 20000", "SET lock_timeout TO 10000"):
-            await connection.execute(limit)
+        settings = (
+            "SET search_path TO {}; SET statement_timeout TO 20000; SET lock_timeout TO 10000"
+        )
+        await connection.execute(sql.SQL(settings).format(sql.Identifier(address.schema)))
     except BaseException:
         await connection.close()
         raise
     return connection
 
 
-async def heard(address: DatabaseAddress, *, pulse: timedelta) -> AsyncIterator[int]:
-    """Yield the number of the server's process that has written, each time one has.
+async def heard(
+    address: DatabaseAddress, channels: Sequence[str], *, pulse: timedelta
+) -> AsyncIterator[psycopg.Notify | None]:
+    """Yield what is told on some channels.
 
-    First comes a 0: whatever was written before it was not heard. It ends with an error when
-    the connection is lost, which shows within a pulse.
+    First comes None: whatever was told before it was not heard. It ends with an error when the
+    connection is lost, which shows within a pulse.
     """
     with postgres_errors(address):
         connection: psycopg.AsyncConnection[Any] | None = None
         try:
             async with asyncio.timeout(_WAIT):
                 connection = await connect(address, "horae listens")
-                channel = sql.Identifier(address.schema)
-                await connection.execute(sql.SQL("LISTEN {}").format(channel))
-            yield 0
+                for channel in channels:
+                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            yield None
             while True:
                 async for found in connection.notifies(timeout=pulse.total_seconds()):
-                    yield found.pid
+                    yield found
                 async with asyncio.timeout(_WAIT):
                     await connection.execute("SELECT 1")
         except TimeoutError:

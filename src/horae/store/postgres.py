@@ -1,14 +1,15 @@
-"""The ledger on PostgreSQL: one for many nodes.
+"""The ledger on PostgreSQL: one for many nodes, which write beside each other.
 
-Every writing transaction first locks the one row that holds the term, so that writers come one
-after the other, and one whose term is over writes nothing. A node writes of its own runs under its
-lease instead, which is checked in the same transaction, by the database's clock.
+A transaction of the leader locks the row of the term against a change of it, one of a member the
+row of its own lease, which is checked by the database's clock; then the rows that it moves, in the
+order of receipts, runs and entries, each by number. What is not of one run or one decision (a scan,
+a pause, a prune) is written while nothing else is. A deadlock is a race that was lost: it is tried
+again, each call by itself.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import json
 from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -21,15 +22,15 @@ from horae.core.ports import Ended, LedgerError, RunEnd
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.core.stored import plain
-from horae.store.codec import filed_of
+from horae.store.codec import event_of, filed_of, run_of
 from horae.store.leases import LeaseOverError, Leases
-from horae.store.ledger import ANYBODY, CallQueue, NodeJoin, SqlLedger, Transaction
+from horae.store.ledger import ANYBODY, CallQueue, NodeJoin, QueuedCall, SqlLedger, Transaction
 from horae.store.pg_wire import (
     BRIEF,
     DatabaseAddress,
+    Fences,
     PostgresConnection,
     Timeouts,
-    heard,
     is_lost,
     meant,
     migrate,
@@ -38,30 +39,26 @@ from horae.store.pg_wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
     from pathlib import Path
 
     import psycopg
 
-    from horae.cluster.lease import Membership
-    from horae.core.ports import Run
+    from horae.cluster.lease import Membership, QueueJob
+    from horae.core.ports import Event, Job, Run
     from horae.core.receipt import Filed
-    from horae.store.ledger import QueuedCall
 
-    Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]
+    Send: TypeAlias = Callable[[psycopg.Connection[Any], Sequence[QueueJob]], object]
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 SCHEMA: Final = "horae"
 TOKEN: Final = "token"  # noqa: S105 - the secret that is the operator's token on all members
 NODE: Final = "node"  # the secret by which members know each other
 _SECOND: Final = timedelta(seconds=1)
 _RECENT: Final = 20_000  # runs among which an agent's home is looked for
-_PULSE: Final = timedelta(seconds=10)  # how often a quiet listener asks whether it is heard
-_AGAIN: Final = timedelta(seconds=1)  # after which a lost listener is made anew
+TO_NODES: Final = "nodes"  # what is told of a commit that others than the leader must look at
 
 
 def machines_of(members: Sequence[Membership]) -> tuple[Machine, ...]:
@@ -70,11 +67,7 @@ def machines_of(members: Sequence[Membership]) -> tuple[Machine, ...]:
 
 
 def for_work(lease: timedelta) -> Timeouts:
-    """Return how long a member waits whose lease is so long.
-
-    Whoever is frozen while it writes keeps all others waiting, and must not for longer than
-    it leads; a connection that is dead must be noticed in time to be made again.
-    """
+    """Return how long a member waits; one that is frozen while it writes holds up who follows."""
     return Timeouts(
         connect=min(5 * _SECOND, max(_SECOND, lease / 3)),
         statement=min(30 * _SECOND, max(5 * _SECOND, lease * 2 / 3)),
@@ -99,22 +92,32 @@ def for_leases(lease: timedelta) -> Timeouts:
 class PostgresLedger(SqlLedger):
     """The ledger on PostgreSQL; `open` makes one, and `for_member` one that a member writes.
 
-    A member writes under its lease, whatever the term, and starts only what was assigned to it.
+    A member writes under its lease, whatever the term. One that is *shared* reads and writes
+    through one connection, which the carrier uses, too.
     """
 
     def __init__(
-        self, address: DatabaseAddress, times: Timeouts, leases: Leases, send: Send | None
+        self,
+        address: DatabaseAddress,
+        times: Timeouts,
+        leases: Leases,
+        send: Send | None,
+        *,
+        is_shared: bool = False,
     ) -> None:
         super().__init__()
         self.address = address
         self.place = address.place
         self.leases = leases
-        self._writer = PostgresConnection(address, times)
-        self._reader = PostgresConnection(address, times, is_read_only=True)
+        self._writer = PostgresConnection(address, times, is_shared=is_shared)
+        self._reader = self._writer
         self._send = send
         self._changes = 0  # of the writer, at the last savepoint
+        self._told: str | None = None  # what others are told of the commit, if anything
         self._write_queue = CallQueue("ledger-writer")
-        self._read_queue = CallQueue("ledger-reader")
+        self._read_queue = self._write_queue
+        if not is_shared:
+            self.read_apart()
 
     @classmethod
     async def open(
@@ -125,15 +128,16 @@ class PostgresLedger(SqlLedger):
         timeouts: Timeouts | None = None,
         lease_timeouts: Timeouts | None = None,
         send: Send | None = None,
+        is_shared: bool = False,
     ) -> PostgresLedger:
         """Return the ledger of a database, whose schema is brought up to our version.
 
-        *send* is the carrier: it hands a receipt's number to a machine, through the psycopg
-        connection on which the receipt is assigned, in that transaction.
+        *send* is the carrier: it puts receipts into the queue, through a psycopg connection with
+        an open transaction.
         """
         address = DatabaseAddress.of(url, schema)
         leases = Leases(PostgresConnection(address, lease_timeouts or BRIEF))
-        ledger = cls(address, timeouts or Timeouts(), leases, send)
+        ledger = cls(address, timeouts or Timeouts(), leases, send, is_shared=is_shared)
         try:
             await ledger._write_queue.do(lambda: migrate(ledger._writer))
         except BaseException:
@@ -145,35 +149,51 @@ class PostgresLedger(SqlLedger):
         if self.worker is not None:
             return  # who opened the ledger closes it
         await self.leases.close()
-        await self._read_queue.do(self._reader.close)
+        if self._reader is not self._writer:
+            await self.close_reader()
         await self._write_queue.do(self._writer.close)
-        for line in (self._read_queue, self._write_queue):
-            line.rest()
+        self._write_queue.rest()
 
     def for_member(self, name: str, generation: int) -> PostgresLedger:
         ledger = copy(self)
         ledger.worker = NodeJoin(name, generation)
         return ledger
 
+    def for_leader(self) -> PostgresLedger:
+        """Return the ledger with a connection for reading, which waits for no write of ours."""
+        ledger = copy(self)
+        ledger.read_apart()
+        return ledger
+
+    def read_apart(self) -> None:
+        self._reader = PostgresConnection(self.address, self._writer.timeouts, is_read_only=True)
+        self._read_queue = CallQueue("ledger-reader")
+
+    async def close_reader(self) -> None:
+        await self._read_queue.do(self._reader.close)
+        self._read_queue.rest()
+
     # What runs where
 
-    async def assign(self, receipt: int, machine: str, *, now: datetime, term: int) -> bool:
-        """Say which machine runs a waiting receipt, and send it word, in one commit.
+    async def enqueue(self, jobs: Sequence[QueueJob], *, term: int) -> None:
+        """Put receipts into the queue; a job whose key is there is there already."""
+        await self._narrow(_enqueue, jobs, self._send, term=term)
 
-        False: it does not wait, or waits for one.
-        """
+    async def start_many(
+        self, receipts: Sequence[Filed], *, now: datetime, term: int
+    ) -> list[Job | None]:
+        """Take waiting receipts, a member only those that a leader of this term has let in."""
+        fence = None if self.worker is None else term
+        call = QueuedCall(_start, (receipts, fence, now), term=term, worker=self.worker)
+        return await self._write_queue.put(call, self._commit)
 
-        def put(tx: Transaction) -> bool:
-            stands = tx.standing(receipt)
-            if stands is None or stands.status is not Status.WAITING or stands.machine is not None:
-                return False
-            tx.change("member.assign", number=receipt, machine=plain(machine))
-            tx.tell("assigned", now=now, receipt=receipt, facts={"machine": machine})
-            if self._send is not None:
-                self._send(self._writer.raw, machine, receipt)
-            return True
+    async def several(self, receipts: Sequence[int]) -> list[Filed]:
+        known = json.dumps([*receipts])
+        return await self.read(lambda tx: tx.every(filed_of, "receipt.several", numbers=known))
 
-        return await self.write(term, put, as_member=False)
+    async def open_runs_of(self, receipts: Sequence[int]) -> list[Run]:
+        known = json.dumps([*receipts])
+        return await self.read(lambda tx: tx.every(run_of, "run.open_of", numbers=known))
 
     async def open_runs(self) -> list[tuple[Filed, Run]]:
         """Return the runs that have not ended; of a member its own, also of older generations."""
@@ -187,9 +207,29 @@ class PostgresLedger(SqlLedger):
     async def under_way(self) -> list[Filed]:
         return await self.read(lambda tx: tx.every(filed_of, "member.under_way"))
 
-    async def assigned_to(self, machine: str) -> list[Filed]:
-        name = plain(machine)
-        return await self.read(lambda tx: tx.every(filed_of, "member.assigned_to", machine=name))
+    async def for_nodes(self, number: int, *, limit: int = 1000) -> list[Event]:
+        """Return what every node must obey of what happened after an event."""
+        asked = {"number": number, "limit": limit}
+        return await self.read(
+            lambda tx: tx.every(event_of, "event.for_nodes", **asked, **tx.through())
+        )
+
+    async def of_node(
+        self, number: int, name: str, *, leads: bool, limit: int = 1000
+    ) -> tuple[list[Event], int]:
+        """Return what happened to runs of a node, and how far that was looked for.
+
+        Where it leads, also what no other ran.
+        """
+        asked = {"number": number, "name": plain(name), "leads": leads, "limit": limit}
+
+        def look(tx: Transaction) -> tuple[list[Event], int]:
+            known = tx.through()
+            found = tx.every(event_of, "event.of_node", **asked, **known)
+            is_all = len(found) < limit
+            return found, max(number, known["through"]) if is_all else found[-1].number
+
+        return await self.read(look)
 
     async def homes(self) -> dict[str, str]:
         """Return for each agent the machine that made its latest run, if that is not long ago."""
@@ -211,7 +251,7 @@ class PostgresLedger(SqlLedger):
     ) -> list[int]:
         """Give away the work of a member whose lease is over; return the receipts it was.
 
-        What waited for it, or was about to start, waits again; what ran was interrupted. One
+        What was about to start waits again; what ran was interrupted. One
         that is alive, or has joined again, keeps all: it knows how its runs have ended.
         *remember* says what an agent whose tick it was remembers after it.
         """
@@ -239,11 +279,7 @@ class PostgresLedger(SqlLedger):
 
     async def keep_log(self, run: int, body: bytes) -> None:
         """Keep the output of a run, for when its machine is gone."""
-        await self.write(
-            ANYBODY,
-            lambda tx: tx.change("member.keep_log", run=run, body=body),
-            as_member=False,
-        )
+        await self._narrow(_keep_log, run, body, term=ANYBODY)
 
     async def log(self, run: int) -> bytes | None:
         return await self.read(lambda tx: tx.one(lambda row: bytes(row[0]), "member.log", run=run))
@@ -255,17 +291,6 @@ class PostgresLedger(SqlLedger):
             remedy=f"use `pg_dump --schema={self.address.schema}` or the backups of your server",
         )
 
-    async def changes(self) -> AsyncIterator[None]:
-        """Yield whenever another member has written, and whenever that may have been missed."""
-        while True:
-            try:
-                async for pid in heard(self.address, pulse=_PULSE):
-                    if pid != self._writer.pid:
-                        yield
-            except LedgerError as error:  # readers look by themselves meanwhile
-                log.debug("not told of changes, trying again in %s: %s", _AGAIN, error)
-            await asyncio.sleep(_AGAIN.total_seconds())
-
     def _meaning(self, error: Exception, /) -> Exception:
         return meant(self.address, error)
 
@@ -273,21 +298,28 @@ class PostgresLedger(SqlLedger):
         result: T = self._reader.do(lambda _: work())
         return result
 
+    async def _narrow(self, work: Callable[..., T], *args: Any, term: int) -> T:
+        """Write something that `_NARROW` names."""
+        return await self._write_queue.put(QueuedCall(work, args, term=term), self._commit)
+
     def _begin(self, calls: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
+        fences = Fences(
+            any(call.worker is None and call.term != ANYBODY for call in calls),
+            frozenset(call.worker for call in calls if call.worker is not None),
+            is_wide=any(call.work not in _NARROW for call in calls),
+            is_durable=any(call.work is not _enqueue for call in calls),  # which is repeated
+        )
         wire = self._writer
-        current, version = wire.do(PostgresConnection.begin)
+        version, alive = wire.do(lambda wire: wire.begin(fences))
         refuse_newer(self.address, version)
-        # By the database's clock.
-        alive = {
-            each: Transaction(wire).row("member.is_alive", **each._asdict()) is not None
-            for each in {call.worker for call in calls if call.worker is not None}
-        }
+        news = [call.worker for call in calls if call.work not in _QUIET]
+        self._told = None if not news else TO_NODES if None in news else ""
 
         def check(call: QueuedCall[Any]) -> None:
             worker = call.worker
             if worker is None:
-                self._check_term(call.term, current)
-            elif not alive[worker]:
+                self._check_term(call.term, wire.term)
+            elif worker not in alive:
                 raise LeaseOverError(self.place, name=worker.name, generation=worker.generation)
 
         return check
@@ -297,7 +329,8 @@ class PostgresLedger(SqlLedger):
         if statement == "COMMIT":
             with postgres_errors(self.address, is_commit=True):
                 # Who listens looks again, so it is told of what has changed anything alone.
-                told = f'NOTIFY "{self.address.schema}"; ' if wire.changes else ""
+                is_told = wire.changes and self._told is not None
+                told = f"NOTIFY \"{self.address.schema}\", '{self._told}'; " if is_told else ""
                 wire.script(f"{told}COMMIT")
             return
         wire.script(statement)
@@ -323,6 +356,7 @@ def _reap(
     remember: Callable[[str, tuple[str, ...]], str] | None,
 ) -> list[int]:
     member = lost._asdict()
+    tx.row("member.lock", name=lost.name)
     if tx.row("member.is_back", **member) is not None:
         return []
     touched = []
@@ -342,14 +376,34 @@ def _reap(
         reason = Reason(ReasonCode.NODE_LOST, f"{lost.name} was lost during the run")
         ended = Ended(Status.INTERRUPTED, reason, memory=memory)
         tx.end_many([RunEnd(number, ended)], now=now)
-    # What waits for a machine is taken back, unless it has joined anew.
-    newer = "SELECT 1 FROM member WHERE name = :name AND generation > :generation"
-    if tx.execute(newer, member).fetchone() is None:
-        for [number] in tx.rows("member.assigned", **member):
-            tx.change("member.free", number=number)
-            facts = {"machine": lost.name, "reason": f"{lost.name} was lost"}
-            tx.tell("unassigned", now=now, receipt=number, facts=facts)
-            touched.append(number)
     tx.change("member.reaped", **member)
     tx.tell("member_lost", now=now, facts={"member": lost.name, "receipts": len(touched)})
     return touched
+
+
+def _enqueue(tx: Transaction, jobs: Sequence[QueueJob], send: Send | None) -> None:
+    if send is not None:
+        send(tx.connection.raw, jobs)
+
+
+def _start(
+    tx: Transaction, receipts: Sequence[Filed], term: int | None, now: datetime
+) -> list[Job | None]:
+    if term is not None and tx.connection.term != term:
+        return [None] * len(receipts)
+    return tx.start_many(receipts, now=now)
+
+
+def _keep_log(tx: Transaction, run: int, body: bytes) -> None:
+    tx.change("member.keep_log", run=run, body=body)
+
+
+# What is written beside the same of other nodes: it locks the rows that it moves.
+_NARROW: Final[frozenset[Callable[..., object]]] = frozenset({
+    Transaction.decide, _start, Transaction.running_many, Transaction.end_many,
+    Transaction.give_back, Transaction.settle, Transaction.tell, _enqueue, _keep_log,
+})  # fmt: skip
+# What no other node waits for.
+_QUIET: Final[frozenset[Callable[..., object]]] = frozenset({
+    Transaction.decide, _start, Transaction.settle, _enqueue, _keep_log,
+})  # fmt: skip

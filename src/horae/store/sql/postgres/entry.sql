@@ -19,12 +19,14 @@ SELECT * FROM entry WHERE greatest(accounted_to, ended_at) > :now ORDER BY numbe
 UPDATE counter SET last = last + :count WHERE name = 'entry' RETURNING last - :count;
 
 -- name: standing
--- Where some entries stand, whether they may fire, and what their receipts are to carry.
+-- Where some entries stand, whether they may fire, and what their receipts are to carry. No run
+-- of theirs ends on another node meanwhile.
 SELECT number, accounted_to, ended_at, commit_id, source,
   spec IS NOT NULL AND gone_at IS NULL AND missing_at IS NULL AND paused_at IS NULL AS is_armed,
   file, line, digest
 FROM entry
-WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
+WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint))
+ORDER BY number FOR NO KEY UPDATE;
 
 -- name: insert_many
 -- Take in new entries.

@@ -62,11 +62,9 @@ DELETE FROM member WHERE name = :name AND until <= clock_timestamp();
 -- Every member that ever was.
 SELECT *, until > clock_timestamp() AND left_at IS NULL AS is_alive FROM member ORDER BY name;
 
--- name: is_alive
--- Whether a member of a generation may write.
-SELECT 1 FROM member
-WHERE name = :name AND generation = :generation
-  AND until > clock_timestamp() AND left_at IS NULL;
+-- name: lock
+-- Wait until a member has written what it began to write.
+SELECT 1 FROM member WHERE name = :name FOR UPDATE;
 
 -- name: is_back
 -- Whether a member of a generation, or of a newer one, may write.
@@ -98,39 +96,15 @@ SELECT run.number, run.receipt, receipt.status FROM run JOIN receipt ON receipt.
 WHERE run.ended_at IS NULL AND run.member = :name AND run.generation = :generation
 ORDER BY run.number;
 
--- name: assigned
--- The receipts that wait for a machine.
-SELECT number FROM receipt
-WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
-  AND status = 'waiting' AND machine = :name
-ORDER BY number;
-
 -- name: reaped
 -- Note that nothing of a member is left to be put right.
 UPDATE member SET is_reaped = true WHERE name = :name AND generation = :generation;
 
--- name: assign
--- Say which machine runs a waiting receipt that has none.
-UPDATE receipt SET machine = :machine
-WHERE number = :number AND status = 'waiting' AND machine IS NULL;
-
--- name: free
--- Take a receipt that waits for a machine back from it.
-UPDATE receipt SET machine = NULL
-WHERE number = :number AND status = 'waiting' AND machine IS NOT NULL;
-
 -- name: under_way
--- What runs, or waits for a machine.
+-- What a machine has.
 SELECT * FROM filed
 WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
-  AND (status = 'starting' OR status = 'running' OR (status = 'waiting' AND machine IS NOT NULL))
-ORDER BY number;
-
--- name: assigned_to
--- What waits for one machine.
-SELECT * FROM filed
-WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
-  AND status = 'waiting' AND machine = :machine
+  AND (status = 'starting' OR status = 'running')
 ORDER BY number;
 
 -- name: homes

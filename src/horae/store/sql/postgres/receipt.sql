@@ -1,3 +1,21 @@
+-- name: standing
+-- Where a receipt stands, and will until we have moved it.
+SELECT number, entry, status, attempts, machine, settled_at FROM receipt
+WHERE number = :number FOR NO KEY UPDATE;
+
+-- name: standing_of_run
+-- Where the receipt of a run stands that has not ended, and will until we have moved it.
+SELECT receipt.number, entry, status, attempts, machine, settled_at
+FROM run JOIN receipt ON receipt.number = run.receipt
+WHERE run.number = :number AND run.ended_at IS NULL
+FOR NO KEY UPDATE OF receipt, run;
+
+-- name: several
+-- Some receipts.
+SELECT * FROM filed
+WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint))
+ORDER BY number;
+
 -- name: taken
 -- Which of some keys have their receipts; each is given with its entry.
 SELECT receipt.entry, receipt.key

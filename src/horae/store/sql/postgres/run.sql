@@ -21,3 +21,9 @@ FROM json_to_recordset(CAST(:rows AS json)) AS new (
   number bigint, outcome text, exit_code bigint, reason text, reason_code text, facts text,
   now bigint)
 WHERE run.number = new.number;
+
+-- name: open_of
+-- The runs of some receipts that have not ended.
+SELECT * FROM run
+WHERE ended_at IS NULL
+  AND receipt IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
