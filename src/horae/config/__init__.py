@@ -347,7 +347,9 @@ class Config:
     server_names = optional(NAMES, "accepted host names besides localhost")
     server_url = optional(SITE, "public address of the page behind a proxy")
     server_trusted_proxies = optional(NETWORKS, "proxies whose `X-Forwarded-For` is trusted")
-    server_public = Setting(SWITCH, False, "show the state of the agents without a login")
+    server_public = Setting(
+        SWITCH, False, "show the state of the agents and the newest commits without a login"
+    )
     tenant = Setting(
         ID,
         "local",
