@@ -24,7 +24,7 @@ TESTS: Final = (
     "tests/files/test_yaml.py",
     *(f"tests/timing/test_{each}.py" for each in ("duration", "repeater", "rfc3339")),
     *(f"tests/core/test_{each}.py" for each in ("command", "entry", "prompt", "tool_policy")),
-    "tests/sources/agents/test_rules.py",
+    "tests/core/test_agent.py",
     "tests/sources/board/test_task.py",
     *(f"tests/sources/crew/test_{each}.py" for each in ("lifecycle", "rules")),
     *(f"tests/sources/plans/test_{each}.py" for each in ("arming", "check")),

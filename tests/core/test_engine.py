@@ -273,7 +273,7 @@ async def test_a_new_title_and_a_new_file_keep_the_number_and_fire_nothing() -> 
 @story
 async def test_a_paused_entry_rests_and_goes_on_with_what_comes() -> None:
     async with world(cron("Digest", "0 9 * * *")) as here:
-        assert await here.ledger.pause(1, now=here.clock.now(), term=1)
+        assert await here.ledger.pause(1, now=here.clock.now(), term=1) == 0
         await here.advance(2 * DAY)
         assert await here.history() == []
         assert await here.ledger.resume(1, now=here.clock.now(), term=1)
@@ -287,7 +287,7 @@ async def test_a_paused_entry_rests_and_goes_on_with_what_comes() -> None:
 async def test_a_pause_ends_by_itself_when_it_was_said_until_when() -> None:
     async with world(cron("Digest", "0 9 * * *")) as here:
         until = NINE + DAY + HOUR
-        assert await here.ledger.pause(1, now=here.clock.now(), term=1, until=until)
+        assert await here.ledger.pause(1, now=here.clock.now(), term=1, until=until) == 0
         await here.advance(4 * DAY)
         assert here.runs() == ["04-03 09:00 at 04-03 09:00", "04-04 09:00 at 04-04 09:00"]
         [entry] = await here.ledger.entries()

@@ -693,7 +693,7 @@ def test_every_page_fits_its_window_in_light_and_in_dark(person: Person, width: 
     try:
         for name, path in {**PAGES, **more}.items():
             person.go(path)
-            assert person.text("h1")
+            person.until(lambda: person.text("h1"))  # the page may just be written anew
             wide = person.driver.execute_script(
                 "return document.documentElement.scrollWidth - innerWidth"
             )

@@ -75,6 +75,10 @@ class GitRefusedError(GitError, code="git_refused", exit_code=Exit.VERIFICATION)
     """A repository that could make git run something, or that git itself does not trust."""
 
 
+class LocalOriginError(GitRefusedError):
+    """An origin on this machine that the settings do not name."""
+
+
 class GitBusyError(GitError, code="git_busy", exit_code=Exit.CONFLICT):
     pass
 

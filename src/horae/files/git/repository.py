@@ -24,7 +24,15 @@ from horae.core.actor import current_actor, user_name
 from horae.core.guarded import FILE, Arrivals, after_pull, before_pull, values_of
 from horae.files.git import calls
 from horae.files.git.arrivals import ArrivalsError, change_arrivals, read_arrivals, written_at
-from horae.files.git.calls import HORAE, Author, GitError, GitOutput, GitRefusedError, masked
+from horae.files.git.calls import (
+    HORAE,
+    Author,
+    GitError,
+    GitOutput,
+    GitRefusedError,
+    LocalOriginError,
+    masked,
+)
 from horae.files.git.layout import layout
 from horae.files.git.trust import ImportLimits, PullGuard, objection
 from horae.files.read import StrPath, printable
@@ -523,7 +531,7 @@ class Git:
             if os.path.realpath(path) in self._local:
                 return True
             reason = "is a local path; to allow it, list it in the setting git.local"
-            raise GitRefusedError(self.root, f"origin {masked(url)} {reason}")
+            raise LocalOriginError(self.root, f"origin {masked(url)} {reason}")
         if _SCP.fullmatch(url):
             return False
         reason = "is not a supported address; use https://, ssh:// or user@host:path"

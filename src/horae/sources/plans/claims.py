@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from horae.errors import Exit, HoraeError
 from horae.files.edit import edit, spliced
-from horae.files.git.calls import Author, GitError, GitRefusedError
+from horae.files.git.calls import Author, GitError, GitRefusedError, LocalOriginError
 from horae.files.git.repository import FileState, Git, Pushed, UpdateRefusal, repository_of
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
@@ -185,7 +185,7 @@ class HeadlineClaim:
             try:
                 tip = await git.fetch() or await git.head()
             except GitRefusedError as error:
-                local = ", or use --local" if error.reason.endswith("git.local") else ""
+                local = ", or use --local" if isinstance(error, LocalOriginError) else ""
                 reason = f"nothing is changed: {error.reason}{local}"
                 raise ClaimRefusedError(os.fspath(self.file), self.name, reason) from error
             except GitError as error:
