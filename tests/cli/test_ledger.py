@@ -168,10 +168,7 @@ def test_a_status_shows_every_time_with_its_zone(call: Call) -> None:
     text = "\n".join(" ".join(line.split()) for line in lines)
     assert "next\n2026-04-01 Wed 06:00 America/New_York Poll plan.org:7" in text
     assert "2026-04-02 Thu 09:00 Europe/Berlin Digest plan.org:1" in text
-    assert (
-        "failed in the last day (by scheduled time)\n2026-04-01 Wed 09:00 Europe/Berlin Digest"
-        in text
-    )
+    assert "failed in the last day\n2026-04-01 Wed 09:00 Europe/Berlin Digest" in text
     assert "missed in the last day\n2026-04-01 Wed 05:00 America/New_York Poll" in text
     assert "not armed\nNever plan.org:14" in text
 
@@ -225,7 +222,7 @@ def test_reading_goes_on_while_an_engine_has_the_lock_and_writing_names_it(
         ):
             ending = call(*args)
             assert ending.code == code
-            assert f"in use by process {engine.pid}" in ending.err
+            assert f"process {engine.pid}" in ending.err
         place = Place.of(root=".", data=str(data))
         ask(place, lambda ledger: ledger.backup(data / "copy.db"))
         assert (data / "ledger.db-open").exists(), "a reader must not say that it is closed"
@@ -277,7 +274,7 @@ def test_why_tells_all_that_is_known_of_a_moment(call: Call) -> None:
         "  receipt created 2026-04-01 Wed 09:00 Europe/Berlin",
         "  receipt 4 (key cron:2026-04-01T07:00:00Z), from plan.org:1, text of commit c0ffee",
         "  catch-up latest, overlap skip",
-        "  attempt 1 (run 1): from 2026-04-01 Wed 09:00 Europe/Berlin, failed after 0s, exit code 3 (no news)",
+        "  attempt 1 (run 1): started 2026-04-01 Wed 09:00 Europe/Berlin, failed after 0s, exit code 3 (no news)",
     ]
 
 

@@ -142,7 +142,7 @@ def test_before_the_first_engine_an_entry_says_when_it_would_fire(call: Call) ->
     Path("plan.org").write_text(PLAN)
     lines = call("why", "Digest", "--at", NOON, "--table").out.splitlines()
     assert lines[-1] == (
-        "no engine has read the entry yet, so it has no receipts; start one with `horae up`; "
+        "no engine has read the entry yet, so it has no receipts; start the engine with `horae up`; "
         "its next scheduled time is 2026-04-02 Thu 09:00 Europe/Berlin"
     )
 
@@ -229,7 +229,7 @@ def test_what_is_paused_says_what_is_skipped_and_when_it_goes_on(kept: Call) -> 
     end = "2026-04-02 Thu 09:00 Europe/Berlin"
     pause = f"by the engine, since 2026-04-01 Wed 09:00 Europe/Berlin until {end}"
     assert lines[2] == f"paused {pause} (away)"
-    assert f"but the entry is paused {pause} (away): this time is skipped" in lines[4]
+    assert f"but the entry is paused {pause} (away): this time will be skipped" in lines[4]
     assert lines[6].startswith("2026-04-03 Fri 05:00 Europe/Berlin  scheduled in ")
     assert lines[-1].endswith("plan.org:16 has the same name; give one of the two an :ID:")
 

@@ -244,8 +244,8 @@ def test_a_second_engine_is_refused_at_once_and_told_who_is_there(home: Home) ->
     life = home.up().begun()
     second = home.up()
     assert second.ended(within=10) == Exit.CONFLICT  # 2 s on a machine that does nothing else
-    assert f"in use by process {life.pid}" in second.said()
-    assert "stop that process first" in second.said()
+    assert f"an engine is already running here (process {life.pid}, since " in second.said()
+    assert "stop it with `horae stop`" in second.said()
     goes_on(life)
     life.kill()
     third = home.up().begun()  # the lock died with its holder

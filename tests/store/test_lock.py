@@ -93,8 +93,8 @@ def test_the_second_is_refused_at_once_and_told_who_was_first(
     assert caught.value.pid == holder.pid
     assert caught.value.exit_code == Exit.CONFLICT
     assert str(caught.value) == (
-        f"{tmp_path}: in use by process {holder.pid} (-c) since 2026-04-01T08:00:00Z;"
-        " stop that process first"
+        f"{tmp_path}: an engine is already running here (process {holder.pid},"
+        " since 2026-04-01 Wed 08:00 UTC); stop it with `horae stop`"
     )
 
 
@@ -152,7 +152,7 @@ def test_a_lock_that_was_removed_is_taken_again_unless_another_has_it(
     other = started(tmp_path, AND_WAIT)
     starting.append(other)
     assert said(other) == "taken"
-    with pytest.raises(DataLockedError, match=f"in use by process {other.pid}"):
+    with pytest.raises(DataLockedError, match=f"already running here .process {other.pid},"):
         lock.keep()
     lock.release()
 
@@ -276,7 +276,7 @@ def test_a_lock_that_does_not_say_its_use_is_that_of_an_engine(
 def test_a_command_that_has_the_lock_is_waited_for_and_not_stopped() -> None:
     holder = LockHolder(7, "horae run", "2026-04-01T08:00:00Z", LockUse.RUN)
     assert str(DataLockedError(".horae", holder)) == (
-        ".horae: in use by process 7 (horae run) since 2026-04-01T08:00:00Z;"
+        ".horae: in use by process 7 (horae run) since 2026-04-01 Wed 08:00 UTC;"
         " wait until it has ended, or press Ctrl-C there to end the run"
     )
     short = LockHolder(7, "horae prune", "", LockUse.COMMAND)

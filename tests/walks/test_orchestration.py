@@ -844,7 +844,7 @@ async def test_a_data_directory_has_one_engine(ground: Ground) -> None:
     async with engine(ground):
         second = await type_("horae", "up", ".", "--seconds", "5", at=ground.root)
         assert second.code == 6, second.err
-        assert f"in use by process {os.getpid()}" in second.err
+        assert f"an engine is already running here (process {os.getpid()}," in second.err
 
 
 # Questions people ask

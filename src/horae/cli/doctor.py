@@ -146,8 +146,8 @@ def check_sqlite(version: tuple[int, ...]) -> Check:
     if version < (3, 35):
         return _fail("sqlite", found, "use a Python with SQLite 3.35 or newer")
     if has_log_fault(version):
-        found = f"{found} can damage a database that two programs write at the same time"
-        remedy = "use SQLite 3.51.3 or newer, or let no other program write ledger.db"
+        found = f"{found} can damage a database that two programs write to at the same time"
+        remedy = "use SQLite 3.51.3 or newer, or let no other program write to ledger.db"
         return _warn("sqlite", found, remedy)
     return _ok("sqlite", found)
 
@@ -254,8 +254,9 @@ def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Ch
     """Yield which languages can be run, and each that is used (where) and cannot be."""
     rows = [row for row in LANGUAGES if row.name != AGENT]
     names = ", ".join(row.name for row in rows if row.name in there) or "none"
-    others = ", ".join(row.name for row in rows if row.name not in there)
-    remedy = f"to run blocks in {others}: install the language" if others else ""
+    *first, last = [row.name for row in rows if row.name not in there] or [""]
+    others = f"{', '.join(first)} or {last}" if first else last
+    remedy = f"to run blocks in {others}, install that language" if others else ""
     yield _ok("languages", f"blocks can be run in {names}", remedy)
     for lang, where in sorted(used.items()):
         try:
@@ -389,7 +390,7 @@ def _check_lock(place: Place) -> Check:
     engine = lock.engine_in(place.directory)
     if engine is None:
         return _ok("engine", engine_here(place).absence)
-    since = f" since {engine.since}" if engine.since else ""
+    since = f" since {text.instant_text(engine.since, place.zone.key)}" if engine.since else ""
     return _ok("engine", f"process {engine.pid} ({engine.command}){since}")
 
 

@@ -44,9 +44,9 @@ def export() -> None:
 
 @export.command()
 @paths_argument
-@click.option("--from", "since", metavar="T", help="The start of the calendar; default: now.")
+@click.option("--from", "since", metavar="TIME", help="The start of the calendar; default: now.")
 @number_option("--days", most=36_525, text=f"How many days to include; default: {_DAYS}.")
-@click.option("--to", "until", metavar="T", help="The end of the calendar, instead of --days.")
+@click.option("--to", "until", metavar="TIME", help="The end of the calendar, instead of --days.")
 @tz_option
 @at_option
 @click.option("-o", "--output", metavar="FILE", help="Write this file instead of stdout.")

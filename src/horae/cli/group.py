@@ -74,8 +74,8 @@ task | sources.board.commands:task | Add, schedule, move and list the tasks of a
 trigger | sources.triggers.commands:trigger | Start agents by cron, webhook, issue or request
 approval |  | List, approve and reject runs that need approval
 approval list | sources.triggers.commands:approvals | List runs that wait for approval, oldest first
-approval approve | sources.triggers.commands:approve | Approve a pending run
-approval reject | sources.triggers.commands:deny | Reject a pending run
+approval approve | sources.triggers.commands:approve | Approve a run that waits for approval
+approval reject | sources.triggers.commands:deny | Reject a run that waits for approval
 [Operate]
 doctor | cli.doctor:doctor | Check the installation and the ledger
 service | cli.service:service | Install, uninstall or print a systemd or launchd unit
@@ -234,7 +234,7 @@ class SharedGroup(click.Group):
         names = self.list_commands(ctx)
         alike = [said for words, said in _ALIKE.items() if word in words.split()]
         near = [each for each in " ".join(alike).split() if each in names][:1]
-        near = near or get_close_matches(word, names, n=HINTS)
+        near = near or get_close_matches(word, names, n=HINTS, cutoff=0.7)
         return f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

@@ -61,9 +61,7 @@ class NoStoreError(HoraeError, code="no_store", exit_code=Exit.USAGE):
     def __init__(self, root: str) -> None:
         self.root = root
         where = 'set `store = "postgresql://…"` in horae.toml, or HORAE_STORE'
-        super().__init__(
-            f"{root}: no database is set; {where}, to the database that the nodes share"
-        )
+        super().__init__(f"no database is set; {where}, to the database that the nodes share")
 
 
 class NoNodeError(HoraeError, code="no_node", exit_code=Exit.NOT_FOUND):
@@ -204,7 +202,7 @@ def size_text(size: int) -> str:
 
 
 @click.command()
-@option("--before T", "The age, such as 90d or 1y, or a time.", default="1y", show_default=True)
+@option("--before TIME", "The age, such as 90d or 1y, or a time.", default="1y", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @answer_options
 def prune(before: str, *, dry_run: bool, place: Place, output: Output) -> None:

@@ -50,7 +50,7 @@ def _default_root() -> str:
 root_option = option(
     "--root DIR", "The plan root, the directory of horae.toml.", default=_default_root
 )
-_same_root = option("--root DIR", "The plan root; the same as DIR.")
+_same_root = option("--root DIR", "The plan root; the same as giving DIR.")
 data_option = option("--data DIR", "The data directory; default: .horae in the plan root.")
 tz_option = option("--tz ZONE", "The time zone, such as Europe/Berlin.")
 at_option = option("--at TIME", "Use this time instead of the current time.")

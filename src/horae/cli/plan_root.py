@@ -391,7 +391,8 @@ class WrittenEntry:
             return f"it does not run: {self.item.reason}"
         if self.twin is not None:
             return f"it does not run: {self.twin} has the same :ID:; give one of them another :ID:"
-        said = "no engine has read the entry yet, so it has no receipts; start one with `horae up`"
+        way = "start the engine with `horae up`"
+        said = f"no engine has read the entry yet, so it has no receipts; {way}"
         if self.next_at is None:
             is_timed = not isinstance(
                 self.item.rule, rules.OnDemandRule | rules.AfterRule | rules.CadenceRule

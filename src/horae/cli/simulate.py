@@ -162,9 +162,9 @@ async def _taken_over(
 @click.command()
 @options.paths_argument
 @options.number_option("--days", default=90, most=3660, text="How many days.")
-@click.option("--from", "start", metavar="T", help="The start; default: now.")
+@click.option("--from", "start", metavar="TIME", help="The start; default: now.")
 @options.option(
-    "--outage T/LENGTH",
+    "--outage TIME/LENGTH",
     "Simulate an outage, such as 2026-04-03T00:00/3d; repeat for several.",
     name="outages",
     multiple=True,

@@ -25,7 +25,7 @@ from horae.core.entry import Entry, PlanTask
 from horae.core.explain import length_text
 from horae.core.receipt import FINAL, Reason, Status
 from horae.core.service import Service
-from horae.core.text import QUOTED, in_zone, moment_text, pause_words, with_zone
+from horae.core.text import QUOTED, in_zone, instant_text, moment_text, pause_words, with_zone
 from horae.errors import HoraeError
 from horae.timing.duration import DurationError, parse_duration
 from horae.timing.zone import zone
@@ -95,7 +95,7 @@ def print_status(stands: views.StatusReport) -> None:
     stands = replace(stands, **lines)
     engine = stands.engine
     who = f"process {engine.pid}" if engine.pid else "a process"
-    since = f", since {in_zone(engine.since, stands.zone)}" if engine.since else ""
+    since = f", since {instant_text(engine.since, stands.zone)}" if engine.since else ""
     runs = f"engine running ({who}{since})" if engine.is_running else engine.absence
     if engine.is_stopping:
         count = len(stands.running)
@@ -132,7 +132,7 @@ def print_status(stands: views.StatusReport) -> None:
         "next": [(_next(at, each.zone, now=stands.at), _where(each)) for at, each in coming],
         "late in the last day": late,
         "missed in the last day": map(_receipt_row, stands.missed),
-        "failed in the last day (by scheduled time)": map(_receipt_row, stands.failed),
+        "failed in the last day": map(_receipt_row, stands.failed),
         "paused": [(_where(each), _rest(each)) for each in stands.paused],
         "not armed": unarmed,
     }
@@ -301,7 +301,8 @@ class EntryRow:
         data, last = self.data, self.data["last"]
         zone_name = zone_name if data["zone"] == "UTC" else data["zone"]
         yield "" if data["entry"] is None else str(data["entry"])
-        yield from (data["title"], self.state.value, data["rule"] or data["reason"] or "")
+        state = "not armed" if self.state is EntryState.UNARMED else self.state.value
+        yield from (data["title"], state, data["rule"] or data["reason"] or "")
         last_at = "" if self.last_at is None else moment_text(self.last_at, zone_name)
         yield f"{last_at} {last['status']}" if last else ""
         yield _next(self.next_at, zone_name, now=now) if self.next_at else ""
@@ -400,8 +401,8 @@ def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRo
 
 @click.command()
 @click.argument("entry", metavar="[ENTRY]", required=False)
-@click.option("--since", metavar="T", help="Only receipts scheduled at T or later.")
-@click.option("--until", metavar="T", help="Only receipts scheduled at T or earlier.")
+@click.option("--since", metavar="TIME", help="Only receipts scheduled at TIME or later.")
+@click.option("--until", metavar="TIME", help="Only receipts scheduled at TIME or earlier.")
 @_several(
     "--status STATUS",
     f"Only receipts with this status: {', '.join(Status)}. Repeat for several.",
@@ -452,7 +453,9 @@ def history(
 
 @click.command()
 @click.argument("what", metavar="ENTRY[@TIME]")
-@options.number_option("-n", "limit", default=20, most=10_000)
+@options.number_option(
+    "-n", "limit", default=20, most=10_000, text="Explain at most N scheduled times."
+)
 @options.at_option
 @options.answer_options
 def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) -> None:
@@ -478,7 +481,9 @@ def why(what: str, *, limit: int, at: str | None, place: Place, output: Output) 
             if isinstance(error, connection.NoLedgerError):
                 raise connection.NoLedgerError(error.directory, word=asked.word) from None
             raise
-        for each in found[:1] if output.form is printing.Form.JSON else found:
+        for index, each in enumerate(found[:1] if output.form is printing.Form.JSON else found):
+            if index and output.is_text:
+                echo("")
             print_answer(output, each.data(), each.print)
         return
     if at is None:
@@ -587,7 +592,7 @@ def _print_answer(answer: explain.WhyAnswer, zone_name: str) -> None:
 @click.command()
 @_entry
 @click.option("--note", default="", metavar="TEXT", help="The reason, shown with the entry.")
-@click.option("--until", metavar="T", help="Resume at this time, or after a duration such as 2h.")
+@option("--until TIME", "Resume at this time, or after a duration such as 2h.")
 @options.answer_options
 def pause(entry: str, *, note: str, until: str | None, place: Place, output: Output) -> None:
     """Pause an entry until it is resumed.
@@ -631,8 +636,8 @@ def resume(entry: str, *, place: Place, output: Output) -> None:
 
 @click.command()
 @_entry
-@click.option("--from", "start", metavar="T", required=True, help="The start of the period.")
-@click.option("--to", "end", metavar="T", help="The end of the period, exclusive; default: now.")
+@click.option("--from", "start", metavar="TIME", required=True, help="The start of the period.")
+@click.option("--to", "end", metavar="TIME", help="The end of the period, exclusive; default: now.")
 @option("--id NAME", "A name for this backfill: the same name creates no run twice.", name="name")
 @click.option("--dry-run", is_flag=True, help="List the scheduled times, and run nothing.")
 @options.answer_options

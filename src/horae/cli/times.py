@@ -71,7 +71,7 @@ class AgendaFire(NamedTuple):
 @options.option(
     "--cron EXPR", "Show the times of this expression instead of plans.", name="expression"
 )
-@click.option("--from", "start", metavar="T", help="The same as --at.")
+@click.option("--from", "start", metavar="TIME", help="The same as --at.")
 @options.choice_option(
     "--view",
     "`agenda`: day by day; `due`: what is overdue, due and coming.",

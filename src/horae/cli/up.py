@@ -66,7 +66,7 @@ FIELDS: Final = ("source", "entry", "receipt", "run")  # that a record may carry
 
 
 level_option = options.choice_option(
-    "--log-level", "The least important lines to write.", LEVELS, name="level", default="info"
+    "--log-level", "Write lines of this level and above.", LEVELS, name="level", default="info"
 )
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ _SHOWN: Final = 5  # runs that progress names
 @options.data_option
 @options.choice_option(
     "--log",
-    "The form of the log; default: a screen on a terminal, else plain.",
+    "The format of the log; default: a screen on a terminal, else plain.",
     ["screen", "plain", "json"],
     name="form",
 )
@@ -184,7 +184,7 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
 @options.root_argument
 @options.data_option
 @options.choice_option(
-    "--log", "The form of the log.", ["plain", "json"], name="form", default="plain"
+    "--log", "The format of the log.", ["plain", "json"], name="form", default="plain"
 )
 @level_option
 @options.seconds_option
@@ -362,7 +362,7 @@ async def _when_free(part: Callable[[], Awaitable[T]], stop: asyncio.Event) -> T
 def _say_where(app: App, link: str | None) -> None:
     log.info("running the plans in %s (ledger in %s); stop with Ctrl-C", app.root, app.data)
     if link is not None:
-        log.info("the page is at %s (can be used once; new link: `horae open`)", link)
+        log.info("open the page at %s (the link works once; `horae open` prints a new one)", link)
     log_notes(app.notes)
 
 
@@ -687,8 +687,9 @@ def _end_engine(place: Place, *, within: timedelta, waits: bool, says: bool) -> 
         if says and (runs != told or now - told_at >= _TOLD):
             told, told_at = runs, now
             waited = format_duration(timedelta(seconds=int(now - began)))
-            what = _runs_text(runs) if runs else "the engine"
-            echo(f"horae: waiting for {what} ({waited} of {format_duration(within)})", err=True)
+            length = format_duration(within)
+            what = _runs_text(runs) if runs else "the engine to stop"
+            echo(f"horae: waiting for {what} ({waited} of at most {length})", err=True)
         sleep(_LOOK)
 
 

@@ -205,8 +205,9 @@ def _future(found: Listed, moment: Moment, *, now: datetime) -> str:
     if found.pause is not None:
         until = found.pause.until
         if until is None or until >= moment.at:
-            way = "" if until else f"; resume it with `horae resume {found.number}`"
-            return f"{said}, but the entry is paused{rest_words(found)}: this time is skipped{way}"
+            way = "" if until else f"; resume the entry with `horae resume {found.number}`"
+            paused = f"the entry is paused{rest_words(found)}"
+            return f"{said}, but {paused}: this time will be skipped{way}"
     if isinstance(found.item, Entry) and isinstance(found.item.rule, rules.CadenceRule):
         said += longer_words(found.item.rule)
     if moment.is_estimate:
@@ -366,7 +367,7 @@ def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None 
 def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
     """Return a run in words; *is_over*: nobody has recorded its end yet."""
     since = moment_text(run.started_at, zone_name)
-    begun = f"attempt {run.attempt} (run {run.number}): from {since}"
+    begun = f"attempt {run.attempt} (run {run.number}): started {since}"
     if run.ended_at is None and is_over:
         return f"{begun}; its end is not recorded yet"
     if run.ended_at is None:

@@ -120,10 +120,10 @@ def in_zone(text: str, zone_name: str) -> str:
     """
     if zone_name == "UTC" or "Z" not in text or getattr(text, "code", None) in QUOTED:
         return text
-    return _INSTANT.sub(lambda found: _in_zone(found[0], zone_name), text)
+    return _INSTANT.sub(lambda found: instant_text(found[0], zone_name), text)
 
 
-def _in_zone(text: str, zone_name: str) -> str:
+def instant_text(text: str, zone_name: str) -> str:
     try:
         return moment_text(parse_rfc3339(text), zone_name)
     except Rfc3339Error:

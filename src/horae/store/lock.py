@@ -22,6 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from horae.core.text import instant_text
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class LockHolder:
     @property
     def remedy(self) -> str:
         if self.is_engine and not self.is_stopping:
-            return "stop that process first"
+            return "stop it with `horae stop`"
         is_run = self.use is LockUse.RUN
         ends = ", or press Ctrl-C there to end the run" if is_run else ""
         return f"wait until it has ended{ends}"
@@ -85,8 +86,11 @@ class DataLockedError(HoraeError):
         self.path = path
         self.pid, self.command, self.since = holder.pid, holder.command, holder.since
         what = f" ({holder.command})" if holder.command else ""
-        when = f" since {holder.since}" if holder.since else ""
-        super().__init__(f"{path}: in use by {holder.name}{what}{when}; {holder.remedy}")
+        when = f" since {instant_text(holder.since, 'UTC')}" if holder.since else ""
+        used = f"in use by {holder.name}{what}{when}"
+        if holder.is_engine and not holder.is_stopping:
+            used = f"an engine is already running here ({holder.name}{when and f',{when}'})"
+        super().__init__(f"{path}: {used}; {holder.remedy}")
 
 
 class NetworkDiskError(HoraeError):
@@ -255,7 +259,7 @@ def _refuse_our_own(path: Path) -> None:
     with suppress(OSError):  # what cannot be looked at is not ours
         pid, place = os.getpid(), str(path.parent)
         if _HELD.get(_file(path.stat())) == pid:
-            raise DataLockedError(place, LockHolder(pid, "this process"))
+            raise DataLockedError(place, LockHolder(pid, "this process", use=LockUse.COMMAND))
 
 
 def _file(status: os.stat_result) -> tuple[int, int]:

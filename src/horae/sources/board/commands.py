@@ -439,7 +439,7 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
 @at_option
 @_telling
 def board_tick(*, at: str | None, root: str, output: Output) -> int:
-    """Set done tasks that are due to recur to todo again.
+    """Set done tasks back to todo when they are due to recur.
 
     A running engine does this by itself.
     """

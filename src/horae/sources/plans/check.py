@@ -256,7 +256,8 @@ def _check_cron(workflow: CheckedWorkflow, text: str) -> Iterator[Diagnostic]:
             continue
         if cron.never:
             message = f"cron {cron.expression!r} matches no date"
-            yield workflow.found(place, "cron-never", Severity.ERROR, message)
+            fix = "use a date that exists"
+            yield workflow.found(place, "cron-never", Severity.ERROR, message, fix=fix)
             continue
         times = Cron(cron.expression).upcoming(_SAMPLE_FROM, _SAMPLE)
         closest = min((later - earlier for earlier, later in pairwise(times)), default=_YEAR)

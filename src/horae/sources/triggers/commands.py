@@ -308,11 +308,12 @@ def _changes(
 # fmt: off
 _RECEIPT: Final = click.argument("receipt", type=click.IntRange(1, 2**62))
 approve = _changes(
-    "approve", "Approve a pending run.\n\nRECEIPT is its number in `horae approval list`.",
+    "approve", "Approve a run that waits for approval.\n\n"
+    "RECEIPT is its number in `horae approval list`.",
     lambda triggers, receipt: triggers.approve(receipt),
     "{workflow}: receipt {receipt} may start", _RECEIPT)
 deny = _changes(
-    "deny", "Reject a pending run.\n\n"
+    "deny", "Reject a run that waits for approval.\n\n"
     "RECEIPT is its number in `horae approval list`; the run never starts.",
     lambda triggers, receipt, reason: triggers.deny(receipt, reason=reason),
     "{workflow}: the run (receipt {receipt}) is rejected",
@@ -393,7 +394,7 @@ def _add_files(name: str, text: str, dry_help: str, *, is_teardown: bool = False
 _add_files("apply", "Create and update agents and triggers from files.\n\n"
            "PATH is a file or a directory such as .agentd. All files are checked before anything "
            "is changed.", "Show what would change, and change nothing.")
-_add_files("teardown", "Remove the triggers and agents that files define.\n\n"
+_add_files("teardown", "Remove the triggers and agents defined in files.\n\n"
            "PATH is a file or a directory such as .agentd.",
            "Show what would be removed, and remove nothing.", is_teardown=True)
 # fmt: on
