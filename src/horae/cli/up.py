@@ -546,6 +546,11 @@ async def _words(ledger: Ledger, event: Event, zone_name: str) -> tuple[str, str
         facts.pop("title", None)
     if len(facts) > 1 and str(facts.get("file", "-")) in str(facts.get("what", "")):
         facts.pop("file")
+    what, action, rest = str(facts.get("what", "")).partition(" added: ")
+    if event.kind == "edited" and action:
+        word, facts["what"] = "added", f"{what}: {rest}"
+    elif event.kind == "edited" and what.isalpha():
+        word = str(facts.pop("what"))
     told = [*starmap(_fact_words, facts.items())]
     told += [] if event.actor == actor.ENGINE else [f"by {actor.actor_words(event.actor)}"]
     told += [f"({note})"] if note else []
