@@ -423,7 +423,8 @@ async def test_a_moment_under_a_pause_is_said_to_be_skipped() -> None:
             await here.service.pause("Digest", note="away")
         [coming] = await here.said("Digest@2026-04-02T09:00")
         assert (
-            "is paused by token ops, since 2026-04-01 Wed 08:00 UTC (away): this time is" in coming
+            "is paused by token ops, since 2026-04-01 Wed 08:00 UTC (away): this time will be"
+            in coming
         )
         here.clock.step(2 * HOUR)
         [past] = await here.said("Digest@2026-04-01T09:00")
