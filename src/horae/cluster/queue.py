@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from horae.cluster.lease import NodeDescription, QueueJob
 from horae.core.actor import acting
-from horae.core.launch import Launch, _StartedRun, _WriteBatch
+from horae.core.launch import Launch, StartedRun, WriteBatch
 from horae.core.ports import Event, Ledger, LedgerBusyError, LedgerWriteError, Run, RunOver
 from horae.core.receipt import Filed, Reason, Status
 
@@ -243,7 +243,7 @@ class Worker(Launch):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._is_open = True
-        self._claims = _WriteBatch(self._claim_all, self.beside)
+        self._claims = WriteBatch(self._claim_all, self.beside)
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -310,14 +310,14 @@ class Worker(Launch):
                 rides = self._rides(filed)
                 if rides or room > 0:
                     room -= not rides
-                    stories[number] = _StartedRun(filed)
+                    stories[number] = StartedRun(filed)
         self._stories |= stories
         await self._start_all([*stories.values()], None)
         done |= {number: story.run is not None for number, story in stories.items()}
         # What a leader before has put in, the next one lets in anew.
         return [term != self.term or done.get(number, False) for number, term in jobs]
 
-    def _leave(self, story: _StartedRun, then: Filed | RunOver | None) -> None:
+    def _leave(self, story: StartedRun, then: Filed | RunOver | None) -> None:
         super()._leave(story, then)
         if story.run is not None and self.over is not None:
             self.beside(self.over(story.run))

@@ -68,7 +68,7 @@ class Launch:
     give_up_at: timedelta | None = None  # from when ends that cannot be written wait
     is_unsure: bool = False  # whether a start may be in the ledger that nobody knows of
     failure: Exception | None = None  # what no run may survive: a bug, or a lost term
-    _stories: dict[int, _StartedRun] = field(default_factory=dict)
+    _stories: dict[int, StartedRun] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -80,12 +80,12 @@ class Launch:
         return tuple(self._stories)
 
     def __post_init__(self) -> None:
-        self._running = _WriteBatch(self._note_running, self.beside)
-        self._ends = _WriteBatch(self._end_all, self.beside)
+        self._running = WriteBatch(self._note_running, self.beside)
+        self._ends = WriteBatch(self._end_all, self.beside)
 
     def start(self, receipts: Iterable[Filed], refused: Reason | None = None) -> None:
         """Make the runs of receipts; *refused* is why none ever can be, which is its end."""
-        stories = [_StartedRun(filed) for filed in receipts]
+        stories = [StartedRun(filed) for filed in receipts]
         self._stories.update((story.filed.number, story) for story in stories)
         self.beside(self._start_all(stories, refused))
 
@@ -150,7 +150,7 @@ class Launch:
             self.is_unsure = True
             raise
 
-    async def _start_all(self, stories: Sequence[_StartedRun], refused: Reason | None) -> None:
+    async def _start_all(self, stories: Sequence[StartedRun], refused: Reason | None) -> None:
         for first in range(0, len(stories), BATCH):
             some = stories[first : first + BATCH]
             try:
@@ -168,7 +168,7 @@ class Launch:
                     story.run = job.run
                     self.beside(self._tell(story, job, refused))
 
-    async def _tell(self, story: _StartedRun, job: Job, refused: Reason | None) -> None:
+    async def _tell(self, story: StartedRun, job: Job, refused: Reason | None) -> None:
         """Let a story go on beside the loop, and say when it is over, however it ends."""
         then: Filed | RunOver | None = None
         try:
@@ -183,7 +183,7 @@ class Launch:
         finally:
             self._leave(story, then)
 
-    def _note(self, error: Exception, story: _StartedRun) -> None:
+    def _note(self, error: Exception, story: StartedRun) -> None:
         number = story.filed.number
         if isinstance(error, LedgerBusyError | LedgerWriteError):
             words = "the start of receipt %d cannot be recorded: %s"
@@ -194,13 +194,13 @@ class Launch:
             log.debug(words, number, exc_info=error, extra=story.fields())
             self.failure = error
 
-    def _leave(self, story: _StartedRun, then: Filed | RunOver | None) -> None:
+    def _leave(self, story: StartedRun, then: Filed | RunOver | None) -> None:
         if story.held is not None and not story.is_over:
             story.held.cancel("the start of the run could not be recorded")
         del self._stories[story.filed.number]
         self.left(story.filed.number, then)
 
-    async def _carry(self, story: _StartedRun, job: Job) -> Filed | RunOver | None:
+    async def _carry(self, story: StartedRun, job: Job) -> Filed | RunOver | None:
         filed, run = story.filed, job.run
         try:
             story.held = await self._make(job)
@@ -344,7 +344,7 @@ def with_call(job: Job) -> Job:
         raise RunError(str(error)) from None
 
 
-class _WriteBatch(Generic[T, R]):
+class WriteBatch(Generic[T, R]):
     """Does at once what is asked for in one iteration of the loop, or while others are served."""
 
     def __init__(
@@ -389,7 +389,7 @@ class _WriteStamp(TypedDict):
 
 
 @dataclass(slots=True)
-class _StartedRun:
+class StartedRun:
     filed: Filed
     run: Run | None = None
     held: Held | None = None
