@@ -27,6 +27,7 @@ from horae.core.engine import Engine
 from horae.core.gate import Capacity
 from horae.process.processes import Processes, Spec
 from horae.process.run_settings import RunSettings
+from horae.process.secrets import NamedSecrets
 from horae.sources.plans.runner import CommandRunner
 from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
@@ -116,7 +117,9 @@ class CommandBench:
         clock = Shifted()
         ledger = await Counted.open(folder / ".horae", now=clock.now())
         assert isinstance(ledger, Counted)
-        place = RunSettings(folder, folder / ".horae", dict(os.environ), timedelta(minutes=1))
+        data, environ = folder / ".horae", dict(os.environ)
+        named = NamedSecrets({}, environ, root=folder, data=data)
+        place = RunSettings(folder, data, environ, timedelta(minutes=1), named=named)
         engine = Engine(
             clock=clock,
             ledger=ledger,

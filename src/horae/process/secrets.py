@@ -14,7 +14,7 @@ import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
 from horae.core import secret
@@ -28,6 +28,7 @@ LONGEST: Final = 10.0  # seconds that a command may take
 FRESH: Final = 60.0  # seconds for which its answer is good
 FAILED: Final = 10.0  # seconds after which one that failed is called again
 _MOST: Final = 1000  # values that are remembered, so that they are masked
+_RECENT: Final = 1_000_000_000  # nanoseconds in which a change may follow under the same time
 _LOOK: Final = 0.05  # seconds between two looks whether a command has ended
 _DATABASE: Final = "PGPASS"  # how variables begin that open a shared ledger
 _OWN_FILES: Final = ("token", "host", "post.key")  # of the data directory, under whatever name
@@ -56,6 +57,7 @@ class NamedSecrets:
         self._known: dict[str, None] = {}  # in the order in which they came
         self._answers: dict[str, tuple[float, str | SecretError]] = {}  # of commands, until when
         self._calls: dict[str, asyncio.Task[str]] = {}
+        self._own: tuple[int, tuple[str, ...]] = (0, ())  # its keys, as its directory was then
 
     @property
     def hidden(self) -> frozenset[str]:
@@ -223,9 +225,20 @@ class NamedSecrets:
         self._remember("", value)
         return value
 
-    def _own_texts(self) -> Iterator[str]:
-        """Yield the engine's own keys: a hard link or a command may lead to them, too."""
-        for path in () if self.data is None else map(self.data.joinpath, _OWN_FILES):
+    def _own_texts(self) -> tuple[str, ...]:
+        """Return the engine's own keys: a hard link or a command may lead to them, too."""
+        if self.data is None:
+            return ()
+        try:
+            changed = os.stat(self.data).st_mtime_ns  # a key is replaced by another file
+        except OSError:
+            return ()
+        if changed != self._own[0] or time_ns() - changed < _RECENT:
+            self._own = changed, tuple(self._read_own(self.data))
+        return self._own[1]
+
+    def _read_own(self, data: Path) -> Iterator[str]:
+        for path in map(data.joinpath, _OWN_FILES):
             with suppress(OSError, SecretError):  # a key that is not there has no value
                 if text := _decoded(path.name, _read(path.name, path)).strip():
                     yield text
