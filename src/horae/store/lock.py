@@ -112,7 +112,7 @@ class Lock:
     """A lock that is held until it is released or the process ends."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._hold(descriptor)
 
     @classmethod
@@ -150,11 +150,11 @@ class Lock:
 
         People remove a lock that they take for one that was left, and a second engine could start.
         """
-        path = self._path
+        path = self.path
         if self._descriptor is None:
             return
         with suppress(OSError):  # it is not there
-            if _file(path.lstat()) == self._file:
+            if _file(path.lstat()) == self.file:
                 return
         with suppress(OSError):  # something else stands there, which keeps others out as well
             descriptor = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600)
@@ -169,8 +169,8 @@ class Lock:
 
     def _hold(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
-        self._file = _file(os.fstat(descriptor))
-        _HELD[self._file] = os.getpid()
+        self.file = _file(os.fstat(descriptor))
+        _HELD[self.file] = os.getpid()
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +182,7 @@ class Lock:
         if self._descriptor is None:
             return
         descriptor, self._descriptor = self._descriptor, None
-        _HELD.pop(self._file, None)
+        _HELD.pop(self.file, None)
         os.close(descriptor)
 
 

@@ -13,7 +13,7 @@ import sqlite3
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from horae.core.actor import current_actor
 from horae.core.entry import key_time
@@ -184,9 +184,10 @@ class SqliteLedger(SqlLedger):
         return database.meant(self.place, error)
 
     def _begin(self, _: Sequence[QueuedCall[Any]], /) -> Callable[[QueuedCall[Any]], None]:
-        if self._lock is not None:
+        if self._lock is not None and _file(self._lock.path) != self._lock.file:
             self._lock.keep()
-        self._refuse_a_lost_file()  # first: what is opened anew must be the same file
+        if self._path is not None and _file(self._path) != self._file:
+            self._refuse_a_lost_file(self._path)  # first: what is opened anew must be the same file
         if self._checkup is not None and self._checkup.damage is not None:
             raise self._checkup.damage
         if self._is_suspect and self._reopen is not None:
@@ -215,17 +216,15 @@ class SqliteLedger(SqlLedger):
             if self._writer.in_transaction:
                 self._say("ROLLBACK")
 
-    def _refuse_a_lost_file(self) -> None:
-        """Raise an error if somebody removed or replaced the file: all would be lost with us."""
-        if self._path is None or _file(self._path) == self._file:
-            return
-        if not self._path.parent.is_dir():
+    def _refuse_a_lost_file(self, path: Path) -> NoReturn:
+        """Raise an error: somebody removed or replaced the file, and all would be lost with us."""
+        if not path.parent.is_dir():
             raise LedgerWriteError(
                 self.place, "the data directory is missing", remedy="restore the directory"
             )
         if self._rescued is None:
             names = (f"ledger-rescued{n}.db" for n in ("", *range(2, 1000)))
-            free = (self._path.with_name(name) for name in names)
+            free = (path.with_name(name) for name in names)
             rescued = next(path for path in free if not os.path.lexists(path))
             database.copy_into(self._writer, rescued)
             self._rescued = rescued
