@@ -49,6 +49,10 @@ STOPPED: Final = Reason(ReasonCode.ENGINE_STOPPED, "horae was stopped")
 
 
 class Approvals(Protocol):
+    @property
+    def source(self) -> str:
+        """Whose receipts may need an approval."""
+
     async def admit(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
         """Return the receipts that may go on; the others are held or skipped."""
 
@@ -87,6 +91,7 @@ class Engine:
         self._wake_at: datetime | None = None  # when the next moment, or the end of a pause, comes
         self._has_news = True  # whether that may be another by now
         self._lapse_at: datetime | None = None  # when the next approval runs out
+        self._may_lapse = True  # whether that may be another by now
         self._has_unsettled = True
         self._settled_to: int | None = None  # how far following up has come, while it goes on
         self._asked_to = 0  # how far its alerts are filed
@@ -329,11 +334,10 @@ class Engine:
 
     async def _keep_up(self, now: datetime) -> datetime:
         await self._compare_clocks(now)
-        had_news = self._has_news
         if self.trouble is not None or self.launch.is_unsure:
             await self.launch.reconcile()  # what a ledger that failed has kept after all
             await self._offer_waiting()
-            self._has_unsettled = True
+            self._has_unsettled = self._may_lapse = True
         if self._has_changed:
             await self._look_at_changes()
         if not self.is_blank:
@@ -345,9 +349,9 @@ class Engine:
                 self._has_news = True
                 await self._decide_all(now)
             has_lapsed = self._lapse_at is not None and self._lapse_at <= now
-            # Nothing is held or approved in a turn that was woken by a free slot alone.
-            if self._approvals is not None and (had_news or self._has_news or has_lapsed):
+            if self._approvals is not None and (self._may_lapse or has_lapsed):
                 self._has_news |= has_lapsed
+                self._may_lapse = False  # first: what is held meanwhile may come too late
                 self._lapse_at = await self._approvals.lapse()
             self._start_all(now)
         await self._settle_all(now)
@@ -374,7 +378,7 @@ class Engine:
     async def _look_at_changes(self) -> None:
         self._has_changed = False
         self._forget_followers()
-        self._has_unsettled = True
+        self._has_unsettled = self._may_lapse = True
         await self._forget_skipped()
         await self._offer_waiting()
 
@@ -557,7 +561,11 @@ class Engine:
         self.gate.offer(each for each in receipts if each.entry not in self._missing)
 
     async def _admitted(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
-        return receipts if self._approvals is None else await self._approvals.admit(receipts)
+        approvals = self._approvals
+        if approvals is None or all(each.source != approvals.source for each in receipts):
+            return receipts
+        self._may_lapse = True
+        return await approvals.admit(receipts)
 
     async def _forget_skipped(self) -> None:
         if self.gate.has_line:

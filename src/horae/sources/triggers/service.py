@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from horae.core.actor import actor_words, by_words, current_actor
 from horae.core.entry import Entry, Overlap, key_time
@@ -124,6 +124,7 @@ class Triggers:
     has_gh: Callable[[], bool] = lambda: True
     secrets: NamedSecrets | None = None  # knows their values; without it none is only named
     logged_at: datetime | None = None  # of the last line about a rejected message
+    source: ClassVar[str] = NAME
 
     # Workflows
 
