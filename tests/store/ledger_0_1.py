@@ -27,10 +27,9 @@ from horae.core.entry import (
     cron_rule,
 )
 from horae.core.identity import Mark
-from horae.core.ports import Trait
+from horae.core.ports import Trait, micros
 from horae.core.receipt import Status
 from horae.core.source import Scan, Scanned
-from horae.core.stored import micros
 from horae.store.codec import next_at
 from horae.store.database import DATABASE, MARK
 from horae.timing.repeater import parse_repeater

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from horae.core import access
 from horae.core.access import Session, Token
+from horae.core.ports import moment, plain
 from horae.core.scope import OPERATOR, Scope, parse_scopes, scope_words
-from horae.core.stored import moment, plain
 from horae.store.database import looking_into
 from horae.store.ledger import ANYBODY
 from horae.store.sql import theme

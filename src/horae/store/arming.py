@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from horae.core.actor import ENGINE, by_words
 from horae.core.decide import Decision, begin, close
 from horae.core.entry import CadenceRule, Entry, OnceRule, key_time
+from horae.core.ports import micros, plain
 from horae.core.receipt import Reason, ReasonCode, Status
-from horae.core.stored import micros, plain
 from horae.store.codec import filed_of, item_of, next_at, run_of
 
 if TYPE_CHECKING:

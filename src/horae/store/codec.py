@@ -30,10 +30,19 @@ from horae.core.entry import (
     Work,
 )
 from horae.core.identity import Mark
-from horae.core.ports import DueEntry, Event, LedgerDamagedError, Listed, Process, Run
+from horae.core.ports import (
+    DueEntry,
+    Event,
+    LedgerDamagedError,
+    Listed,
+    Process,
+    Run,
+    compact,
+    micros,
+    moment,
+)
 from horae.core.project import next_time, unpaused
 from horae.core.receipt import Filed, Reason, Receipt, Status
-from horae.core.stored import compact, micros, moment
 from horae.timing.cron import Cron
 from horae.timing.repeater import RepeaterKind
 

@@ -11,8 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from horae.cluster.lease import Leader, Membership, NodeDescription
-from horae.core.ports import LedgerError, StaleTermError
-from horae.core.stored import plain
+from horae.core.ports import LedgerError, StaleTermError, plain
 from horae.store.ledger import CallQueue, Transaction
 
 if TYPE_CHECKING:

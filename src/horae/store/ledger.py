@@ -43,6 +43,11 @@ from horae.core.ports import (
     Run,
     RunOver,
     StaleTermError,
+    compact,
+    compact_words,
+    micros,
+    moment,
+    plain,
 )
 from horae.core.project import next_moment, unpaused
 from horae.core.receipt import (
@@ -60,7 +65,6 @@ from horae.core.receipt import (
     is_planned,
     may_become,
 )
-from horae.core.stored import compact, compact_words, micros, moment, plain
 from horae.org.collector import collector_paused
 from horae.store import arming, codec, scanning
 from horae.store.codec import filed_of, listed

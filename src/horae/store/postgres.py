@@ -18,10 +18,9 @@ from horae.cluster.lease import LostLease
 from horae.core.access import REVOKED
 from horae.core.entry import Work
 from horae.core.gate import Machine
-from horae.core.ports import Ended, LedgerError, RunEnd
+from horae.core.ports import Ended, LedgerError, RunEnd, plain
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
-from horae.core.stored import plain
 from horae.store.codec import event_of, filed_of, run_of
 from horae.store.leases import LeaseOverError, Leases
 from horae.store.ledger import ANYBODY, CallQueue, NodeJoin, QueuedCall, SqlLedger, Transaction

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from horae.core.decide import Decision
 from horae.core.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time
 from horae.core.identity import Mark, match
+from horae.core.ports import micros, moment, plain
 from horae.core.receipt import GONE, Reason, ReasonCode, broken_receipt
-from horae.core.stored import micros, moment, plain
 from horae.store import codec
 from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule, first_seen
 from horae.store.codec import entry_of, listed, mark_of, next_at

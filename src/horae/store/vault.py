@@ -15,9 +15,8 @@ from contextlib import closing, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.ports import LedgerError
+from horae.core.ports import LedgerError, compact
 from horae.core.secret import FOLDER, WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, kept_in
-from horae.core.stored import compact
 from horae.store import database
 
 if TYPE_CHECKING:

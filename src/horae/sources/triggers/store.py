@@ -16,9 +16,9 @@ from msgspec import structs
 
 from horae.core.entry import Origin, Unarmed
 from horae.core.identity import Mark
+from horae.core.ports import compact, moment, plain
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.source import Scan, Scanned
-from horae.core.stored import compact, moment, plain
 from horae.sources.triggers.kinds import WebhookKind
 from horae.sources.triggers.rules import Trigger, TriggerDefinition, digest_of, scanned
 
