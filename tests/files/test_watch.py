@@ -209,6 +209,23 @@ async def test_a_root_that_vanishes_is_waited_for(tmp_path: Path, poll: timedelt
 
 
 @story
+async def test_a_link_to_the_root_that_points_elsewhere_is_noticed(
+    tmp_path: Path, poll: timedelta | None
+) -> None:
+    root, new = tmp_path / "current", tmp_path / "new"
+    for number in ("1", "2"):
+        (tmp_path / number).mkdir()
+    root.symlink_to("1")
+    async with watching(root, poll=poll) as heard:
+        await heard.of(root)
+        new.symlink_to("2")
+        new.rename(root)
+        await heard.of(root)
+        (tmp_path / "2" / "plan.org").write_text("* A\n")
+        await heard.of(root / "plan.org")
+
+
+@story
 async def test_a_root_may_be_a_file_that_is_saved_anew(
     tmp_path: Path, poll: timedelta | None
 ) -> None:
