@@ -115,7 +115,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
-            yield node.lineno, f"{node.module}.{node.names[0].name}"
+            yield from ((node.lineno, f"{node.module}.{each.name}") for each in node.names)
 
 
 def calls(path: Path) -> Iterator[tuple[int, str]]:
