@@ -250,6 +250,38 @@ class App:
         lags = turned_at is None or abs(now - turned_at) > 2 * LONGEST_REST
         return not lags and self.engine.trouble is None and not self.engine.is_blank
 
+    async def run_once(self, ask: Callable[[Service], Awaitable[ReceiptLine]]) -> Filed:
+        """Return the receipt that *ask* requests, after its run, without an engine."""
+        if self.data.parent != self.root:  # else it is ours, wherever both were moved to
+            with suppress(OSError, ValueError):  # then it is of no plan yet
+                name = head_of(self.data / ROOT_NAME, _LONGEST_PATH)
+                known = Path(os.fsdecode(name).rstrip("\n"))
+                if known != self.root and known.is_dir():  # to read these plans would lose those
+                    raise OtherRootError(str(self.data), theirs=str(known), ours=str(self.root))
+        mirror(self.data / ROOT_NAME, str(self.root))
+        launch = self.engine.launch
+        await launch.look_back()
+        await self.engine.read_all()
+        with acting(await own_actor(self.ledger, self.data)):
+            asked = await ask(self.service)
+        launch.start([asked.filed])
+        await launch.rest()
+        if launch.failure is not None:
+            raise launch.failure
+        filed = await self.ledger.receipt(asked.filed.number)
+        assert filed is not None, "it was just filed"
+        # It stays unsettled: the next engine asks again, also for what failed, and sees to alerts.
+        for source in self.sources:
+            is_own = source.name == filed.source and filed.status in FINAL
+            if is_own and source.settle is not None:
+                try:
+                    await source.settle(filed)
+                except (HoraeError, OSError) as error:
+                    words = "settling receipt %d failed; the next engine tries again: %s"
+                    extra = {"source": source.name, "entry": filed.entry, "receipt": filed.number}
+                    log.warning(words, filed.number, error, extra=extra)
+        return filed
+
 
 class ReaderError(HoraeError, code="reader"):
     remedy: Final = "install Horae again, or use another version of Python"
@@ -526,54 +558,6 @@ async def first_of(parts: Sequence[Awaitable[object]]) -> None:
             for task in left:
                 task.cancel()
             _, left = await asyncio.wait(left, timeout=1)
-
-
-async def run_once(app: App, word: str, *, note: str = "") -> Filed:
-    return await _once(app, lambda: app.service.run_now(word, note=note))
-
-
-async def repeat_once(app: App, word: str, *, at: datetime, name: str) -> Filed:
-    async def ask() -> ReceiptLine:
-        end = at + timedelta(microseconds=1)
-        made = await app.service.backfill(word, start=at, end=end, name=name)
-        return made.lines[0]
-
-    return await _once(app, ask)
-
-
-async def tick_once(app: App, name: str, *, note: str = "") -> Filed:
-    return await _once(app, lambda: app.service.tick(name, note=note))
-
-
-async def _once(app: App, ask: Callable[[], Awaitable[ReceiptLine]]) -> Filed:
-    if app.data.parent != app.root:  # else it is ours, wherever both were moved to
-        with suppress(OSError, ValueError):  # then it is of no plan yet
-            known = Path(os.fsdecode(head_of(app.data / ROOT_NAME, _LONGEST_PATH)).rstrip("\n"))
-            if known != app.root and known.is_dir():  # to read these plans would lose those
-                raise OtherRootError(str(app.data), theirs=str(known), ours=str(app.root))
-    mirror(app.data / ROOT_NAME, str(app.root))
-    launch = app.engine.launch
-    await launch.look_back()
-    await app.engine.read_all()
-    with acting(await own_actor(app.ledger, app.data)):
-        asked = await ask()
-    launch.start([asked.filed])
-    await launch.rest()
-    if launch.failure is not None:
-        raise launch.failure
-    filed = await app.ledger.receipt(asked.filed.number)
-    assert filed is not None, "it was just filed"
-    # It stays unsettled: the next engine asks again, also for what failed here, and sees to alerts.
-    for source in app.sources:
-        is_own = source.name == filed.source and filed.status in FINAL
-        if is_own and source.settle is not None:
-            try:
-                await source.settle(filed)
-            except (HoraeError, OSError) as error:
-                words = "settling receipt %d failed; the next engine tries again: %s"
-                extra = {"source": source.name, "entry": filed.entry, "receipt": filed.number}
-                log.warning(words, filed.number, error, extra=extra)
-    return filed
 
 
 async def read_again(app: App) -> None:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from core.world import story
-from horae.app import App, build, keep, run_once
+from horae.app import App, build, keep
 from horae.config import load
 from horae.core.access import RunTokens
 from horae.core.agent import AgentError, parse_agent
@@ -215,7 +215,7 @@ async def test_a_run_approves_nothing_whatever_it_may_do(tmp_path: Path) -> None
 async def test_without_an_engine_that_answers_there_is_no_token(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(shell("Ask", 'echo "<$HORAE_TOKEN>"', ":API: read"))
     async with build(load(str(tmp_path))) as app:
-        filed = await run_once(app, "Ask")
+        filed = await app.run_once(lambda service: service.run_now("Ask"))
         [run] = await app.ledger.runs_of(filed.number)
         assert app.log_of(run).read_text() == "<>\n"
 

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -115,18 +115,15 @@ def _run_entry(
         flag = "--no-wait" if screen.waits is False else "--key"
         refusal = _no_engine(place, f"and {flag} needs one; start it with `horae up`")
 
-    async def alone(app: App) -> Filed:
-        from horae.app import run_once
-
-        return await run_once(app, entry, note=note)
-
     def by_engine(far: client.Far) -> Mapping[str, Any]:
         run_number = actor.own_run(place.directory)  # of the run inside which this command runs
         parent = int(run_number) if run_number else None
         said: dict[str, Any] = {"note": note, "parent_run": parent, "idempotency_key": key}
         return connection.through(far, place, lambda service: service.run_now(entry, **said)).data()
 
-    return screen.run(place, by_engine, alone, refusal=refusal)
+    return screen.run(
+        place, by_engine, lambda service: service.run_now(entry, note=note), refusal=refusal
+    )
 
 
 @click.command()
@@ -183,18 +180,13 @@ def _retry_planned(place: Place, filed: Filed, screen: RunScreen) -> int:
     if screen.waits is False or place.store is not None:
         refusal = _no_engine(place, "and only an engine can do that; start it with `horae up`")
 
-    async def alone(app: App) -> Filed:
-        from horae.app import repeat_once
+    async def again(service: Service) -> views.ReceiptLine:
+        done = await service.backfill(word, start=at, end=at + _TINY, name=name)
+        return done.lines[0]
 
-        return await repeat_once(app, word, at=at, name=name)
-
-    def by_engine(far: client.Far) -> Mapping[str, Any]:
-        done = connection.through(
-            far, place, lambda service: service.backfill(word, start=at, end=at + _TINY, name=name)
-        )
-        return done.lines[0].data()
-
-    return screen.run(place, by_engine, alone, refusal=refusal)
+    return screen.run(
+        place, lambda far: connection.through(far, place, again).data(), again, refusal=refusal
+    )
 
 
 def _retry_trigger(place: Place, filed: Filed, text: str, output: Output) -> int:
@@ -413,11 +405,11 @@ class RunScreen:
         self,
         place: Place,
         by_engine: Callable[[client.Far], Mapping[str, Any]],
-        alone: Callable[[App], Coroutine[None, None, Filed]],
+        ask: Callable[[Service], Awaitable[views.ReceiptLine]],
         *,
         refusal: client.EngineUnreachableError | None,
     ) -> int:
-        """Let an engine run something; without one it is done here, unless there is a refusal."""
+        """Let an engine run what is asked; without one it runs here, unless there is a refusal."""
 
         def opening() -> AbstractAsyncContextManager[App]:
             from horae.app import build
@@ -428,7 +420,7 @@ class RunScreen:
             return build(place.config, command=connection.command_words())
 
         async def here(app: App) -> int:
-            task = asyncio.create_task(alone(app))
+            task = asyncio.create_task(app.run_once(ask))
             showing = asyncio.create_task(self._show_while(app, task))
             try:
                 filed = await task

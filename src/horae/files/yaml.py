@@ -75,7 +75,7 @@ def read_yaml(
     """
     source = _YamlText(text, name=name, line=line)
     _measure(source, limit=limit)
-    return _Reader(source, depth=depth).data()
+    return _YamlReader(source, depth=depth).data()
 
 
 class _YamlText:
@@ -137,7 +137,7 @@ def _measure(source: _YamlText, *, limit: int) -> None:
         raise source.error(directive.start(), reason, "remove it, or indent the text")
 
 
-class _Reader:
+class _YamlReader:
     """Reads one document: each node, of which at most *depth* are open at a time, by recursion."""
 
     def __init__(self, source: _YamlText, *, depth: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 import horae
-from horae.app import build, run_once
+from horae.app import build
 from horae.config import load
 from horae.core.agent import Agent, AgentNotFoundError, parse_agent
 from horae.core.entry import Origin
@@ -540,7 +540,7 @@ Be brief.
 async def test_an_engine_runs_a_block_with_the_agent_held_at_the_gate(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(PLAN)
     async with build(load(str(tmp_path))) as app:
-        filed = await run_once(app, "Digest")
+        filed = await app.run_once(lambda service: service.run_now("Digest"))
         assert (filed.status, filed.agents) == (Status.DONE, ("wren",)), filed.receipt.reason
     told = next((tmp_path / ".horae" / "runs").glob("*/*/record.json"))
     said = {"Sum up": f"You write.\n\nBe brief.\nrun {told.parent.name}"}

@@ -352,7 +352,7 @@ _FIRST: Final = re.compile(
 )
 
 
-class _Reader(NamedTuple):
+class _Phrasing(NamedTuple):
     kind: Manner
     pattern: str
     build: Callable[[re.Match[str]], SpokenTime | None]
@@ -375,17 +375,17 @@ def phrase_at(sentence: Sentence, index: int) -> Phrase | None:
     return phrase if other is None else Phrase(other.end, None, phrase.kind)
 
 
-def _row(readers: Iterable[_Reader], sentence: Sentence, index: int) -> Phrase | None:
-    phrase = more = _read(readers, sentence, index)
+def _row(forms: Iterable[_Phrasing], sentence: Sentence, index: int) -> Phrase | None:
+    phrase = more = _read(forms, sentence, index)
     while more is not None:
         phrase, more = more, _continued(sentence, more)
     return phrase
 
 
-def _read(readers: Iterable[_Reader], sentence: Sentence, index: int) -> Phrase | None:
+def _read(forms: Iterable[_Phrasing], sentence: Sentence, index: int) -> Phrase | None:
     if index >= len(sentence.words):
         return None
-    for kind, pattern, build in readers:
+    for kind, pattern, build in forms:
         match = _compiled(pattern).match(sentence.line, sentence.places[index])
         when = build(match) if match else None
         if match is None or when is None:
@@ -673,31 +673,31 @@ _EVERY_FORMS: Final = (
 )
 _TIMES_A: Final = f"(?P<n>{_TIMES}) (?:a|an|per|each|every) (?P<unit>{_any(list(Period)[1:])})"
 _DAY_OPENERS: Final = (
-    *(_Reader(Manner.EVERY, _EVERY + form, build) for form, build in _EVERY_FORMS),
-    _Reader(Manner.EVERY, _TIMES_A, _times_in),
-    _Reader(Manner.DAYS, f"(?:on )?{_DAYS_SAID}(?: (?P<part>{_PART}s))?", _habit_days),
-    _Reader(Manner.DATE, f"{_ON}{_NTH_SAID}{_MONTHLY}", _nth),
-    _Reader(Manner.DATE, f"{_ON}{_DATES_SAID}{_MONTHLY}", _dates),
-    _Reader(Manner.DATE, f"{_ON}(?P<dates>{_DATES})(?<=st|nd|rd|th)(?P<alone>)", _dates),
+    *(_Phrasing(Manner.EVERY, _EVERY + form, build) for form, build in _EVERY_FORMS),
+    _Phrasing(Manner.EVERY, _TIMES_A, _times_in),
+    _Phrasing(Manner.DAYS, f"(?:on )?{_DAYS_SAID}(?: (?P<part>{_PART}s))?", _habit_days),
+    _Phrasing(Manner.DATE, f"{_ON}{_NTH_SAID}{_MONTHLY}", _nth),
+    _Phrasing(Manner.DATE, f"{_ON}{_DATES_SAID}{_MONTHLY}", _dates),
+    _Phrasing(Manner.DATE, f"{_ON}(?P<dates>{_DATES})(?<=st|nd|rd|th)(?P<alone>)", _dates),
 )
 _OFTEN: Final = f"(?:(?P<n>{_TIMES})[ -])?(?P<often>{_any(FREQUENCIES)})"
-_ADVERB: Final = _Reader(Manner.ADVERB, _OFTEN, _times_in)
-_AT: Final = _Reader(Manner.TIME, f"(?:at|@) (?P<times>{_TIME_ROW})", _times_of_day)
+_ADVERB: Final = _Phrasing(Manner.ADVERB, _OFTEN, _times_in)
+_AT: Final = _Phrasing(Manner.TIME, f"(?:at|@) (?P<times>{_TIME_ROW})", _times_of_day)
 _OPENERS: Final = (*_DAY_OPENERS, _ADVERB, _AT)
 _FOLLOWERS: Final = (
     _AT,
-    _Reader(Manner.TIME, f"(?P<times>{_EXACT}(?:{_AND}{_EXACT})*)", _times_of_day),
+    _Phrasing(Manner.TIME, f"(?P<times>{_EXACT}(?:{_AND}{_EXACT})*)", _times_of_day),
     *_DAY_OPENERS,
-    _Reader(Manner.DATE, f"on (?:the )?{_NTH_SAID}", _nth),
-    _Reader(Manner.DATE, f"on (?:the )?(?P<dates>{_DATES})", _dates),
-    _Reader(Manner.DATE, f"on (?:the )?(?P<date>{_MONTH_DAY})", _month_day),
-    _Reader(Manner.DATE, f"(?:in|of) {_MONTHS_SAID}", _months),
-    _Reader(Manner.TIME, f"in the (?P<part>{_any(PARTS)})", lambda m: SpokenTime(part=m["part"])),
+    _Phrasing(Manner.DATE, f"on (?:the )?{_NTH_SAID}", _nth),
+    _Phrasing(Manner.DATE, f"on (?:the )?(?P<dates>{_DATES})", _dates),
+    _Phrasing(Manner.DATE, f"on (?:the )?(?P<date>{_MONTH_DAY})", _month_day),
+    _Phrasing(Manner.DATE, f"(?:in|of) {_MONTHS_SAID}", _months),
+    _Phrasing(Manner.TIME, f"in the (?P<part>{_any(PARTS)})", lambda m: SpokenTime(part=m["part"])),
     _ADVERB,
 )
 _EXCEPT: Final = f"(?:except|excluding|but not)(?: for)?(?: on)? {_DAYS_SAID}(?P<part>)"
-_LEFT_OUT: Final = _Reader(Manner.DAYS, _EXCEPT, _named_days)
+_LEFT_OUT: Final = _Phrasing(Manner.DAYS, _EXCEPT, _named_days)
 _ON_DAY: Final = f"(?:on )?(?P<days>{_any(DAY_NAMES)})(?P<part>)"
-_ONE_DAY: Final = _Reader(Manner.DAYS, _ON_DAY, _named_days)
+_ONE_DAY: Final = _Phrasing(Manner.DAYS, _ON_DAY, _named_days)
 _WITHIN: Final = f"(?:(?:from|between|during) )?{_OFFICE}"
-_OFFICE_HOURS: Final = _Reader(Manner.TIME, _WITHIN, _office_hours)
+_OFFICE_HOURS: Final = _Phrasing(Manner.TIME, _WITHIN, _office_hours)

@@ -21,9 +21,7 @@ from horae.timing.duration import DurationError, format_duration, parse_cadence
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from horae.app import App
     from horae.cli.connection import Place
-    from horae.core.receipt import Filed
 
 _DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any moment will do: only lengths are shown
 _LONGEST: Final = timedelta(days=31)
@@ -66,17 +64,14 @@ def tick_now(name: str, place: Place, screen: RunScreen, *, note: str) -> int:
     if place.store is not None:
         refusal = EngineUnreachableError(str(place.directory), "no node is the leader now")
 
-    async def alone(app: App) -> Filed:
-        from horae.app import tick_once
-
-        return await tick_once(app, name, note=note)
-
     def by_engine(far: Far) -> Mapping[str, Any]:
         told: Mapping[str, Any] = far.post("agents", name, "tick", body={"note": note})
         return told
 
     try:
-        return screen.run(place, by_engine, alone, refusal=refusal)
+        return screen.run(
+            place, by_engine, lambda service: service.tick(name, note=note), refusal=refusal
+        )
     except HoraeError as error:
         if error.code != EntryNotFoundError.code:
             raise
