@@ -71,9 +71,7 @@ def show(name: str | None, *, show_origin: bool, root: str, output: Output) -> N
         hidden = "".join(f", over {each.origin} ({each.value})" for each in row.overrides[:-1])
         origin = f"  # {row.origin}{hidden}" if show_origin else ""
         lines.append(f"{row.name} = {value}{origin}")
-        data = {"name": row.name, "value": row.value, "origin": row.origin}
-        others = [{"origin": each.origin, "value": each.value} for each in row.overrides]
-        rows.append({**data, "overrides": others})
+        rows.append({**row._asdict(), "overrides": [each._asdict() for each in row.overrides]})
     print_rows(output, rows, lambda: echo("\n".join(lines)))
 
 

@@ -37,10 +37,8 @@ class SettingError(HoraeError, code="setting", exit_code=Exit.USAGE):
     def __init__(
         self, origin: str, reason: str, *, setting: str | None = None, value: object = None
     ) -> None:
-        self.origin = origin
-        self.reason = reason
-        self.setting = setting
-        self.value = _plain(value)
+        self.origin, self.reason = origin, reason
+        self.setting, self.value = setting, _plain(value)
         what = f"{setting} {_short(self.value)} " if setting else ""
         super().__init__(f"{origin}: {what}{reason}")
 
@@ -161,10 +159,6 @@ def _length(raw: object, *, allow_zero: bool = False) -> timedelta:
         raise SettingValueError(f"write {error.suggestion}" if error.suggestion else "") from None
 
 
-def _milliseconds(raw: object) -> str:
-    return f"{_number(raw)}ms"
-
-
 def _zone(raw: object) -> str:
     from horae.timing.zone import ZoneError, zone
 
@@ -216,11 +210,6 @@ def _address(raw: object) -> ListenAddress:
     return ListenAddress(match[1] or match[2], int(match[3]))
 
 
-def _host(raw: object) -> str:
-    pattern = r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+"
-    return str(_only_if(isinstance(raw, str) and re.fullmatch(pattern, raw), raw))
-
-
 def _network(raw: object) -> str:
     from ipaddress import ip_network
 
@@ -258,7 +247,7 @@ MEMORY: Final = SettingKind(
 CORES: Final = SettingKind("a number of cores from 0.01 to 1024 such as 1.5", _cores)
 LENGTH: Final = SettingKind("a duration such as 30s or 1h30m", _length)
 LENGTH_OR_ZERO: Final = SettingKind(LENGTH.words, partial(_length, allow_zero=True))
-MILLISECONDS: Final = SettingKind("a number of milliseconds such as 30000", _milliseconds)
+MILLISECONDS: Final = SettingKind("a number of milliseconds such as 30000", _number)
 ZONE: Final = SettingKind("a time zone such as Europe/Berlin", _zone)
 ID: Final = SettingKind("a name of at most 64 letters, digits, `.`, `_` and `-`", _id)
 PATH: Final = SettingKind("a path", _path)
@@ -273,7 +262,8 @@ SITE: Final = matching(
 )
 COMMAND: Final = SettingKind('a command such as ["my-agent", "--once"]', _command)
 LABELS: Final = several('labels such as ["gpu", "berlin"]', _id)
-NAMES: Final = several('names of hosts such as ["plans.example.org"]', _host)
+HOST: Final = matching("a host", r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+")
+NAMES: Final = several('names of hosts such as ["plans.example.org"]', HOST.read)
 NETWORKS: Final = several('addresses such as ["127.0.0.1", "10.0.0.0/8"]', _network)
 ADDRESS: Final = SettingKind("a host and port such as 127.0.0.1:7117 or [::1]:7117", _address)
 
@@ -293,10 +283,7 @@ class Setting(Generic[T]):
         *,
         is_secret: bool = False,
     ) -> None:
-        self.kind = kind
-        self.default = default
-        self.about = about
-        self.is_secret = is_secret
+        self.kind, self.default, self.about, self.is_secret = kind, default, about, is_secret
         self.variables: tuple[str, ...] = (older,) if older else ()
 
     def __set_name__(self, owner: type[Config], attribute: str) -> None:
@@ -432,13 +419,16 @@ class Config:
     trusted: Values  # those of them that are in force
     findings: tuple[Diagnostic, ...]  # what `horae.toml` says that no setting is
     secrets: dict[str, SecretSource]  # where the value of each is, by name
-    _given: Mapping[str, tuple[_WrittenValue, ...]]  # all that was given, the strongest first
-    _values: Mapping[str, object]  # what the strongest of them says
+    _given: dict[str, tuple[_WrittenValue, ...]]  # the strongest first, the default last
+    _values: dict[str, object]  # what the strongest of them says
 
     def __init__(self, **fields: object) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
-        self._set_given(self._given)
+        object.__setattr__(self, "_values", {})
+        for setting in SETTINGS:
+            if len(self._given[setting.name]) > 1:  # a default is read when it is used
+                self.value_of(setting)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name}: settings are frozen")
@@ -447,28 +437,22 @@ class Config:
         rows = ", ".join(f"{row.name}={row.value!r}" for row in self.origins())
         return f"Config({self.root!r}, {rows})"
 
-    def _set_given(self, given: Mapping[str, tuple[_WrittenValue, ...]]) -> None:
-        rows = [setting for setting in SETTINGS if setting.name in given]
-        values = {row.name: _value(row, given[row.name][0]) for row in rows}
-        object.__setattr__(self, "_given", given)
-        object.__setattr__(self, "_values", values)
-
     def value_of(self, setting: Setting[T]) -> T:
-        if setting.name in self._values:
-            return cast("T", self._values[setting.name])
-        return _value(setting, _default(setting, self.root))
+        if setting.name not in self._values:
+            self._values[setting.name] = _value(setting, self._given[setting.name][0])
+        return cast("T", self._values[setting.name])
 
     def accept(self, written: Values) -> None:
         file = _File(f"{self.home}/{FILE}", {way: json.loads(v) for way, v in written.items()}, {})
         secrets = dict(_secrets(file, self.home, os.environ.get("HOME", "")))
-        given = dict(self._given)
         for setting in HOT:
-            kept = [one for one in given.pop(setting.name, ()) if one.origin.startswith(_STRONGER)]
+            *others, default = self._given[setting.name]
+            kept = [one for one in others if one.origin.startswith(_STRONGER)]
             if setting.path in file.values:
                 kept.append(_WrittenValue(file.values[setting.path], file.name, base=self.root))
-            if kept:
-                given[setting.name] = tuple(kept)
-        self._set_given(given)
+            found = (*kept, default)
+            value = _value(setting, found[0])  # raises an error before anything has changed
+            self._given[setting.name], self._values[setting.name] = found, value
         object.__setattr__(self, "trusted", written)
         self.secrets.clear()  # others have it, too
         self.secrets.update(secrets)
@@ -476,7 +460,7 @@ class Config:
     def origins(self) -> tuple[SettingOrigin, ...]:
         rows = []
         for setting in SETTINGS:
-            best, *rest = (*self._given.get(setting.name, ()), _default(setting, self.root))
+            best, *rest = self._given[setting.name]
             hidden = tuple(Overridden(one.origin, setting.shown(one.told)) for one in rest)
             value = setting.shown(best.told)
             rows.append(SettingOrigin(setting.name, value, best.origin, hidden))
@@ -504,16 +488,12 @@ class _WrittenValue(NamedTuple):
         return f"{self.raw}ms" if self.is_milliseconds else self.raw
 
 
-def _default(setting: Setting[Any], root: str) -> _WrittenValue:
-    return _WrittenValue(setting.default, "default", base=root)
-
-
 def _value(setting: Setting[T], given: _WrittenValue) -> T:
     if given.raw is None:
         return cast("T", None)  # only an optional setting has no default
     kind: SettingKind[Any] = MILLISECONDS if given.is_milliseconds else setting.kind
     try:
-        raw = _milliseconds(given.raw) if given.is_milliseconds else given.raw
+        raw = f"{_number(given.raw)}ms" if given.is_milliseconds else given.raw
         value: Any = setting.kind.read(raw)
         if kind is PATH:
             value = _placed(value, given)
@@ -570,12 +550,10 @@ def load(
         if setting.path in file.values:
             raw = file.values[setting.path]
             found.append(_WrittenValue(raw, file.origin(setting.path), base=base))
-        if found:
-            # A run in a clone of the plan is told these paths, and must find the same places.
-            top = os.path.abspath(base) if setting.kind is PATHS else None
-            given[setting.name] = tuple(
-                one._replace(home=home, base=top or one.base) for one in found
-            )
+        found.append(_WrittenValue(setting.default, "default", base=base))
+        # A run in a clone of the plan is told these paths, and must find the same places.
+        top = os.path.abspath(base) if setting.kind is PATHS else None
+        given[setting.name] = tuple(one._replace(home=home, base=top or one.base) for one in found)
     return Config(
         root=base,
         home=source,
