@@ -45,8 +45,8 @@ ADAPTERS = {
 ADAPTED = {"cli", "web", "config", "app", "context"}
 # Modules of a layer that may know the world; all others of timing, org, core and rules.py are pure.
 IMPURE_CORE = {
-    "access", "actor", "clock", "engine", "explain", "launch", "ports", "service",
-    "source",
+    "access", "actor", "clock", "engine", "explain", "launch", "ports", "private",
+    "service", "source",
 }  # fmt: skip
 PURE_FILES = {
     "files": {"yaml"},

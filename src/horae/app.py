@@ -30,6 +30,7 @@ from horae.core.engine import AGAIN, LONGEST_REST, UNREAD, Engine
 from horae.core.entry import Work, key_time
 from horae.core.gate import Capacity, Gate
 from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, RunError
+from horae.core.private import write_durably
 from horae.core.receipt import FINAL, Filed
 from horae.core.secret import FOLDER, is_own
 from horae.core.service import Service, broken_words
@@ -728,15 +729,9 @@ async def _beat(app: App) -> None:
 
 def post_key(data: Path) -> bytes:
     path = data / _SIGNATURE
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with suppress(FileExistsError):  # then it is read below
-            descriptor = os.open(path, flags, 0o600)
-            try:
-                os.write(descriptor, token_hex(32).encode())
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            write_durably(path, token_hex(32).encode())
         return head_of(path, _LONGEST_KEY)
     except OSError as error:
         raise DataFileError(str(path), error) from None

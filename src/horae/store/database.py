@@ -20,6 +20,7 @@ from horae.core.ports import (
     LedgerNewerError,
     LedgerWriteError,
 )
+from horae.core.private import sync, write_durably
 from horae.store import recode
 from horae.store.sql import migrations
 
@@ -258,9 +259,9 @@ def copy_into(connection: sqlite3.Connection, target: Path) -> None:
             _create(part)
             connection.execute("VACUUM INTO ?", (str(part),))
             verify(part)
-            _sync(part)
+            sync(part)
             part.replace(target)
-            _sync(target.parent)
+            sync(target.parent)
         finally:
             with suppress(OSError):  # it was renamed, or the first error is reported
                 os.remove(part)
@@ -304,16 +305,16 @@ def draft_of(backup: Path | None, directory: Path, *, seal: Seal) -> Iterator[sq
 def put_in_place(directory: Path, *, aside: str) -> Path:
     """Let the draft be the ledger; return where the old one, whatever its state, was put."""
     path, draft, old = directory / DATABASE, directory / DRAFT, directory / aside
-    _sync(draft)
+    sync(draft)
     # The database first: killed after it, there is none, and that is seen at the next start.
     # Its log must be away before the draft comes, which would take it for its own.
     for suffix in ("", *_BESIDE):
         with suppress(FileNotFoundError):  # not each of them is there
             Path(f"{path}{suffix}").replace(f"{old}{suffix}")
-    _sync(directory)
+    sync(directory)
     draft.replace(path)
     _write_once(directory, MARK)
-    _sync(directory)
+    sync(directory)
     return old
 
 
@@ -394,26 +395,12 @@ def _damaged(place: str, reason: str) -> LedgerDamagedError:
 
 
 def _write_once(directory: Path, name: str) -> None:
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
     with suppress(FileExistsError):  # it says the same
-        descriptor = os.open(directory / name, flags, 0o600)
-        try:
-            os.write(descriptor, _FILES[name].encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        _sync(directory)
+        write_durably(directory / name, _FILES[name].encode())
+        sync(directory)
 
 
 def _create(path: Path) -> None:
     with suppress(FileNotFoundError):  # there is nothing to remove
         os.remove(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,11 +8,11 @@ each restore let the numbers begin, for when nothing else can be read.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from horae.core.private import replace_durably
 from horae.store.database import looking_into
 from horae.store.sql import theme
 
@@ -67,15 +67,7 @@ def given_by(path: Path) -> dict[str, int]:
 
 def keep(directory: Path, last: Mapping[str, int]) -> None:
     """Write down where the numbers begin from now on, before anything begins there."""
-    target = directory / BEGUN
-    part = target.with_name(f"{BEGUN}.part")
-    descriptor = os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, (json.dumps(last, sort_keys=True) + "\n").encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    part.replace(target)  # the names in the directory are made durable with the ledger's own
+    replace_durably(directory / BEGUN, (json.dumps(last, sort_keys=True) + "\n").encode())
 
 
 def _begun(directory: Path) -> dict[str, int]:

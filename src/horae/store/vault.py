@@ -16,6 +16,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.ports import LedgerError, compact
+from horae.core.private import write_durably
 from horae.core.secret import FOLDER, WEBHOOK, WEBHOOK_SECRETS, is_kept, is_reference, kept_in
 from horae.store import database
 
@@ -40,11 +41,7 @@ def keep(directory: Path, name: str, text: str) -> str:
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fchmod(inside, 0o700)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(file, flags, 0o600, dir_fd=inside), "wb") as written:
-                written.write(text.encode("utf-8", "surrogateescape"))
-                written.flush()
-                os.fsync(written.fileno())
+            write_durably(file, text.encode("utf-8", "surrogateescape"), folder=inside)
             os.fsync(inside)
         finally:
             os.close(inside)

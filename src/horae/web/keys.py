@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 
 from horae.core.access import SESSION_RENEWED, TOUCHED, NoTokenError, Token, TokenTakenError
 from horae.core.ports import Clock, LedgerError
+from horae.core.private import replace_durably
 from horae.core.scope import OPERATOR, Scope, check_token_name
 from horae.errors import Exit, HoraeError
 
@@ -364,19 +365,9 @@ async def revoke_token(tokens: Tokens, name: str, *, now: datetime) -> None:
 def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
     """Give a data directory a new token, and return it; a crash leaves the old one or this one."""
     token = token or new_token()
-    beside = directory / f".{name}-{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(beside, flags, 0o600)
-        try:
-            os.write(descriptor, f"{token}\n".encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(beside, directory / name)
+        replace_durably(directory / name, f"{token}\n".encode())
     except OSError as error:
-        with suppress(OSError):  # the first error is the one to report
-            os.remove(beside)
         path, reason = str(directory / name), f"cannot be written ({error.strerror})"
         raise TokenFileError(path, reason, "move or remove the existing file") from None
     return token

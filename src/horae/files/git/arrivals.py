@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from horae.core.guarded import FILE, LIMIT, Arrivals, Values, values_of
+from horae.core.private import replace_durably
 from horae.errors import Exit, HoraeError
 from horae.files.git.layout import layout, top_of
 from horae.files.read import StrPath, head_of
@@ -95,7 +95,7 @@ def change_arrivals(top: str, changes: Mapping[str, Arrivals | None]) -> None:
     }
     path = _path(top)
     try:
-        _write(path, json.dumps(said).encode())
+        replace_durably(path, json.dumps(said).encode())
     except OSError as error:
         raise ArrivalsError(path, (error.strerror or str(error)).lower()) from None
 
@@ -107,24 +107,3 @@ def _path(top: str) -> str:
 
 def _name(root: StrPath, top: str) -> str:
     return os.path.relpath(f"{os.path.realpath(root)}/{FILE}", top)
-
-
-def _write(path: str, data: bytes) -> None:
-    new = f"{path}.{os.getpid()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(new, flags, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(new, path)
-    except OSError:
-        with suppress(OSError):  # the first error is the one to report
-            os.remove(new)
-        raise
-    home = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(home)
-    finally:
-        os.close(home)

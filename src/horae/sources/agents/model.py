@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core import tool_policy
+from horae.core.private import private_file
 from horae.core.receipt import shown
 from horae.errors import Exit, HoraeError
 from horae.process.masking import disguises
@@ -231,10 +232,9 @@ def main() -> int:
         report = asyncio.run(run())
     except MissingExtraError as error:
         report = Report(error=str(error), model=order.model)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     # Without a report the run fails, and says that there is none.
-    with suppress(OSError), os.fdopen(os.open(order.result, flags, 0o600), "w") as file:
-        json.dump(asdict(report), file)
+    with suppress(OSError), private_file(order.result) as file:
+        file.write(json.dumps(asdict(report)).encode())
     sys.stdout.write(f"FAILED: {report.error}\n" if report.error else f"{report.text}\n")
     return Exit.FINDINGS if report.error else Exit.OK
 

@@ -19,6 +19,7 @@ from horae.core.agent import Agent, AgentNotFoundError, RunnerKind
 from horae.core.command import Unready
 from horae.core.headline import agent_blocks
 from horae.core.ports import Ended, Given, RunError, SecretError, Unreleased
+from horae.core.private import private_file
 from horae.core.receipt import EndCause, Reason, ReasonCode, RunFinish, Status, shown, verdict
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
@@ -376,8 +377,7 @@ def _result(
 
 
 def _write(path: Path, text: str) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+    with private_file(path) as file:
         file.write(text.encode("utf-8", "replace"))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.entry import key_time
 from horae.core.ports import Ended, RunError, Unreleased
+from horae.core.private import private_file
 from horae.core.receipt import NO_REASON, Reason, Status
 from horae.org.document import read
 from horae.org.world import World, world_data, worlds
@@ -253,8 +254,7 @@ def boot() -> str:
 
 def put(path: Path, data: bytes) -> None:
     beside = path.with_name(path.name + ".new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(beside, flags, 0o600), "wb") as file:
+    with private_file(beside) as file:
         file.write(data)
     os.replace(beside, path)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from horae.core.command import call_of
 from horae.core.headline import agent_blocks
 from horae.core.ports import Ended, HeldBackError, Process, RunError, Unreleased
+from horae.core.private import private_file
 from horae.core.receipt import (
     EndCause,
     Filed,
@@ -699,9 +700,8 @@ class WorkflowRun:
 
     def _write_log(self) -> None:
         lines, self._lines = b"".join(self._lines), []
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            with os.fdopen(os.open(self._directory / LOG_NAME, flags, 0o600), "ab") as file:
+            with private_file(self._directory / LOG_NAME, os.O_APPEND) as file:
                 file.write(lines)
         except OSError as error:
             log.warning("cannot write the output in %s: %s", self._directory, error)

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from horae.core.ports import Ended, LauncherLostError
+from horae.core.private import private_file
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.process.logs import clear
 from horae.process.processes import LOG_NAME, LiveRun, Processes, Spec
@@ -186,12 +187,11 @@ class StepFolders:
 
 
 def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     for name, data in files.items():
         path = f"{directory}/{name}"
         if "/" in name:
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        with private_file(path, os.O_EXCL) as file:
             file.write(data)
 
 
