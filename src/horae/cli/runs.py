@@ -8,7 +8,7 @@ import re
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
 from io import IncrementalNewlineDecoder
@@ -229,14 +229,10 @@ def logs(what: str, *, follow: bool, tail: int | None, raw: bool, place: Place) 
 
         at_home = RunPlace(place.directory, place.directory, {}, timedelta(0))
         path = at_home.directory_of(found.run) / LOG_NAME
-        at, last, is_going = 0, tail, True
+        last, is_going = tail, True
         while is_going:
             is_going = follow and _goes_on(place, number)
-            with suppress(FileNotFoundError), path.open("rb") as file:  # the output is removed
-                file.seek(at)
-                part = file.read()
-                screen.show(_last_lines(part, last))
-                at, last = at + len(part), None
+            last = None if screen.show_file(path, last=last) else last
             if is_going:
                 sleep(LOOK)
     else:
@@ -348,10 +344,10 @@ def _log(far: client.Far, number: int, *, start: int = 0, follow: bool = False) 
 class RunScreen:
     """Where a run is shown: its output as it is into a pipe, safe on a terminal, and its end."""
 
-    def __init__(self, output: Output, *, raw: bool, waits: bool | None = None) -> None:
+    def __init__(self, output: Output, *, raw: bool = False, waits: bool | None = None) -> None:
         is_terminal = sys.stdout.isatty()
         self._output, self._is_raw = output, raw or not is_terminal
-        self.waits, self.has_shown = waits, False
+        self.waits, self.has_shown, self._at = waits, False, 0
         self._waits = is_terminal and output.is_text if waits is None else waits
         decoder = getincrementaldecoder("utf-8")(errors="replace")
         self._decoder = IncrementalNewlineDecoder(decoder, translate=True)
@@ -363,6 +359,18 @@ class RunScreen:
         text = "\t".join(map(clean, self._decoder.decode(part).split("\t")))  # tabs stay
         click.echo(part if self._is_raw else text, nl=False)
         sys.stdout.flush()
+
+    def show_file(self, path: Path, *, last: int | None = None) -> bool:
+        """Show what was added to a file, or its *last* lines; tell whether it can be read."""
+        try:
+            with path.open("rb") as file:
+                file.seek(self._at)
+                part = file.read()
+        except OSError:  # nothing was printed yet, or it was removed
+            return False
+        self._at += len(part)
+        self.show(_last_lines(part, last))
+        return True
 
     def follow(self, far: client.Far, asked: Mapping[str, Any]) -> int:
         """Show a receipt of an engine, and what its runs put out until it is final or held back."""
@@ -433,8 +441,7 @@ class RunScreen:
         )
 
     async def _show_while(self, app: App, running: asyncio.Task[Filed]) -> None:
-        path: Path | None = None
-        at, is_over = 0, False
+        path, is_over = None, False
         while not is_over:
             is_over = running.done()
             for live in app.engine.launch.runs.values():
@@ -442,11 +449,7 @@ class RunScreen:
             if path is None and is_over and running.exception() is None:  # it was quicker than we
                 path = app.log_of((await app.ledger.runs_of(running.result().number))[-1])
             if path is not None:
-                with suppress(OSError), path.open("rb") as file:  # it has printed nothing yet
-                    file.seek(at)
-                    part = file.read()
-                    at += len(part)
-                    self.show(part)
+                self.show_file(path)
             if not is_over:
                 await asyncio.wait([running], timeout=LOOK)
 
@@ -460,8 +463,11 @@ class RunScreen:
             echo(f"horae: {told['title']}: {ended}: {told['reason']}{again}", err=True)
         else:
             print_answer(self._output, told, "")
-        if status in {Status.DONE, Status.NO_WORK}:
-            return Exit.OK
-        # An older engine gives no code.
-        is_too_long = status is Status.KILLED and told.get("reason_code") == ReasonCode.TIME_LIMIT
-        return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS
+        return exit_of(status, told.get("reason_code"))  # an older engine gives none
+
+
+def exit_of(status: Status, reason_code: str | None) -> int:
+    if status in {Status.DONE, Status.NO_WORK}:
+        return Exit.OK
+    is_too_long = status is Status.KILLED and reason_code == ReasonCode.TIME_LIMIT
+    return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS

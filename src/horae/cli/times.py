@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from heapq import merge
@@ -47,7 +47,11 @@ _PLACE: Final = re.compile(r"(.+?):(\d{1,9})(?::\d+)?", re.ASCII)
 _LENGTH: Final = re.compile(r"(?:every )?(\d{1,2}) ?(m|min|minutes?|h|hours?)", re.ASCII)
 _DATED: Final = re.compile(r"\s*\d{4}-\d\d-\d\d(?![\w.-])")
 
-_days_option = options.number_option("--days", default=7, most=3660, text="How many days.")
+
+def _view_options(command: Callable[..., int]) -> Callable[..., int]:
+    days = options.number_option("--days", default=7, most=3660, text="How many days.")
+    when = options.at_option(options.tz_option(form_options(command)))
+    return options.paths_argument(days(when))
 
 
 class AgendaFire(NamedTuple):
@@ -125,11 +129,7 @@ def next_(
 
 
 @click.command()
-@options.paths_argument
-@_days_option
-@options.at_option
-@options.tz_option
-@form_options
+@_view_options
 def agenda(paths: tuple[str, ...], *, days: int, output: Output, **when: Any) -> int:
     """Show the next days, day by day.
 
@@ -141,11 +141,7 @@ def agenda(paths: tuple[str, ...], *, days: int, output: Output, **when: Any) ->
 
 
 @click.command()
-@options.paths_argument
-@_days_option
-@options.at_option
-@options.tz_option
-@form_options
+@_view_options
 def due(paths: tuple[str, ...], *, days: int, output: Output, **when: Any) -> int:
     """Show what is overdue, due and coming.
 

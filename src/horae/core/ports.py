@@ -397,6 +397,19 @@ def plain(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def read_json(text: str | bytes, wanted: type[T]) -> T | None:
+    """Return JSON that others wrote, if it can be read and is of a type.
+
+    >>> read_json("[1]", list), read_json("[1]", dict), read_json("[" * 10_000, list)
+    ([1], None, None)
+    """
+    try:
+        data = json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, wanted) else None
+
+
 def compact(data: Mapping[str, object] | tuple[str, ...]) -> str:
     return _ENCODER.encode(data) if data else "{}"
 

@@ -205,16 +205,15 @@ class _YamlReader:
     def _is_scalar(self, event: Any) -> bool:
         """Tell whether an event is a text or begins a collection; what is refused is neither."""
         kind = type(event).__name__
+        out = "write the value out, or quote it"
         if kind == "AliasEvent":
-            reason = "an alias (*), which is not supported"
-            raise self._refuse(event, reason, "write the value out, or quote it")
+            raise self._refuse(event, "an alias (*), which is not supported", out)
         self._nodes += 1
         if self._nodes > MAX_NODES:
             reason = f"more than {MAX_NODES:,} keys and values"
             raise self._refuse(event, reason, "split it into several files")
         if event.anchor is not None:
-            reason = "an anchor (&), which is not supported"
-            raise self._refuse(event, reason, "write the value out, or quote it")
+            raise self._refuse(event, "an anchor (&), which is not supported", out)
         if event.tag is not None:
             reason = "a tag (!), which is not supported"
             raise self._refuse(event, reason, "leave it out, or quote the value")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment
 
 import horae
 from horae.core.receipt import ReasonCode, Status
-from horae.web.answer import is_plain
+from horae.web.answer import html, is_plain
 from horae.web.router import JSON, PROBLEM, Operation, Schema, Takes
 
 if TYPE_CHECKING:
@@ -203,25 +204,9 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 def page(operations: Sequence[Operation]) -> str:
-    rows = []
-    for each in operations:
-        takes = "".join(
-            f"<li><code>{escape(field.name)}</code>: {escape(field.about)}</li>"
-            for field in (*each.query, *each.body)
-        )
-        rows.append(
-            f"<dt><code>{each.method} {escape(each.shown_path)}</code> ({each.access})</dt>"
-            f"<dd>{escape(each.words)}" + (f"<ul>{takes}</ul>" if takes else "") + "</dd>"
-        )
-    shown = "\n".join(rows)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        "<title>Horae API</title></head><body><h1>Horae API</h1>"
-        f"<p>Version {escape(horae.__version__)}. Machine-readable: "
-        '<a href="/openapi.json">openapi.json</a>.</p>\n'
-        f"<dl>\n{shown}\n</dl></body></html>\n"
-    )
+    made = Environment(autoescape=True, trim_blocks=True, keep_trailing_newline=True)
+    template = made.from_string(html("docs").decode())
+    return template.render(operations=operations, version=horae.__version__)
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache
 from itertools import accumulate, islice, pairwise
@@ -437,20 +437,10 @@ def join(one: SpokenTime, other: SpokenTime | None) -> SpokenTime | None:
             return clock
         return TimeOfDay(clock.minute % 720 + (0 if part == "morning" else 720))
 
-    when = SpokenTime(
-        every=one.every or other.every,
-        times_per=one.times_per or other.times_per,
-        weekdays=one.weekdays | other.weekdays,
-        days=one.days | other.days,
-        nth=one.nth or other.nth,
-        months=one.months | other.months,
-        times=frozenset(map(settled, one.times | other.times)),
-        part=part,
-        hours=one.hours or other.hours,
-        zone=one.zone or other.zone,
-        is_literal=one.is_literal or other.is_literal,
-    )
-    return _agreed(when)
+    # Of all else only one of the two speaks.
+    said = {each.name: getattr(one, each.name) or getattr(other, each.name) for each in fields(one)}
+    times = frozenset(map(settled, said["times"]))
+    return _agreed(SpokenTime(**said | {"months": one.months | other.months, "times": times}))
 
 
 def _agreed(when: SpokenTime) -> SpokenTime | None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shlex
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +15,10 @@ import click
 
 from horae.cli import output as out
 from horae.cli.options import data_option, root_option
+from horae.cli.runs import LOOK, RunScreen, exit_of
 from horae.cli.trigger_access import Everybody, KnownAgent
 from horae.config import load, secrets_of
 from horae.core.agent import AgentNotFoundError
-from horae.core.receipt import ReasonCode, Status
 from horae.errors import Exit
 from horae.process.processes import LOG_NAME, Processes
 from horae.process.run_settings import RunSettings
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Ended
 
-LOOK: Final = 0.1  # seconds between two looks at the output
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and say why."
 _KEPT, _TOLD = "kept", "told, not kept"
 _LABELS: Final = {"obstacle": "problem"}  # of `agent show`, if not the key itself
@@ -139,8 +137,8 @@ def run(
                 )
                 held.go()
                 ending = asyncio.ensure_future(held.ended())
-                if output.form is out.Form.TABLE:
-                    await _follow(held, ending, part.directory / LOG_NAME)
+                if output.is_text:
+                    await _follow(held, ending, part.directory / LOG_NAME, RunScreen(output))
                 return await ending
 
     ended = asyncio.run(run())
@@ -153,36 +151,21 @@ def run(
     status = str(ended.outcome).replace("_", " ")
     line = f"horae: {agent.name}: {status}: {ended.reason}{_spent(ended.facts)}"
     out.print_answer(output, {**told, **ended.facts}, lambda: out.echo(line, err=True))
-    if ended.outcome in {Status.DONE, Status.NO_WORK}:
-        return Exit.OK
-    is_too_long = ended.outcome is Status.KILLED and ended.reason.code == ReasonCode.TIME_LIMIT
-    return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS
+    return exit_of(ended.outcome, ended.reason.code)
 
 
-async def _follow(held: runner.AgentRun, ending: asyncio.Future[Ended], log: Path) -> None:
+async def _follow(
+    held: runner.AgentRun, ending: asyncio.Future[Ended], log: Path, screen: RunScreen
+) -> None:
     """Show what a run puts out as it comes; an answer in JSON is shown as its text, at the end."""
     if held.called.answers in {Answers.CLAUDE, Answers.CODEX, Answers.GEMINI}:
         ended = await ending
-        _show(f"{ended.facts.get('text', '')}\n".encode())
+        screen.show(f"{ended.facts.get('text', '')}\n".encode())
         return
-    at = 0
-    while True:
-        is_over = ending.done()
-        # The run has printed nothing yet.
-        with suppress(OSError), log.open("rb") as file:
-            file.seek(at)
-            part = file.read()
-            at += len(part)
-            _show(part)
-        if is_over:
-            return
+    while not ending.done():
+        screen.show_file(log)
         await asyncio.wait([ending], timeout=LOOK)
-
-
-def _show(part: bytes) -> None:
-    text = "\t".join(map(out.clean, part.decode("utf-8", "replace").split("\t")))
-    click.echo(text if sys.stdout.isatty() else part, nl=False)
-    sys.stdout.flush()
+    screen.show_file(log)
 
 
 def _row(registry: runner.Registry, known: KnownAgent) -> dict[str, Any]:

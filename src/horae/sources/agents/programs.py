@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.core.ports import read_json
 from horae.core.tool_policy import BASH, GIT, GREP, READ, Mode, Pattern, ToolPolicy
 
 if TYPE_CHECKING:
@@ -289,7 +290,7 @@ def _codex(printed: str) -> Result | None:
     found = Result()
     steps = 0
     lines = (line for line in printed.splitlines() if line.startswith('{"'))
-    for event in (_table(_loaded(line)) for line in lines):
+    for event in (read_json(line, dict) or {} for line in lines):
         kind, item = _text(event.get("type")), _table(event.get("item"))
         what = _text(item.get("type"))
         if kind == "item.completed" and what in {"agent_message", "assistant_message"}:
@@ -376,7 +377,7 @@ def _llm(printed: str) -> Result | None:
 
 def _model(printed: str) -> Result | None:
     """Return what our own program knows at the end; a killed one may have said nothing."""
-    said = _table(_loaded(printed))
+    said = read_json(printed, dict) or {}
     known: dict[str, Any] = {name: _text(said.get(name)) for name in ("text", "error", "model")}
     known |= {name: _count(said.get(name)) for name in ("tokens_in", "tokens_out", "steps")}
     return Result(**known, cost=_cost(said.get("cost")), is_read=True) if said else None
@@ -410,13 +411,6 @@ def _last_object(
     return None
 
 
-def _loaded(line: str) -> object:
-    try:
-        return json.loads(line, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _table(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
@@ -432,7 +426,7 @@ def _plain(value: object) -> str:
     'no such model'
     """
     said = _text(value)
-    inside = _table(_table(_loaded(said)).get("error")) if said.startswith("{") else {}
+    inside = _table((read_json(said, dict) or {}).get("error"))
     return _text(inside.get("message")) or said
 
 

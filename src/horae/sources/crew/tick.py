@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import key_time
+from horae.core.ports import read_json
 from horae.core.views import AgentState, PositionData
 from horae.sources.crew import lifecycle as days
 from horae.sources.crew.rules import parse_seconds, position_file, ran_file, seconds_text
@@ -210,7 +211,7 @@ _TIMES: Final = {"last_run_at": "last_run", "woken_at": "woken", "rested_at": "r
 
 
 def read_memory(text: str) -> AgentMemory:
-    data = _table(text)
+    data = read_json(text, dict) or {}
     began = {name: _moment(value) for name, value in _named(data.get("began")).items()}
     return AgentMemory(
         days.parse_position(_text(data.get("position"))),
@@ -245,7 +246,7 @@ def write_memory(memory: AgentMemory) -> str:
 
 
 def read_note(text: str, lifecycle: days.Lifecycle | None) -> tuple[TickPlan, AgentMemory] | None:
-    data = _table(text)
+    data = read_json(text, dict) or {}
     try:
         beat = Beat(_text(data.get("beat")))
     except ValueError:
@@ -264,14 +265,6 @@ def write_note(made: TickPlan, memory: AgentMemory) -> str:
     state = "" if made.state is None else made.state.name
     facts = {"beat": made.beat, "state": state, "reason": made.reason}
     return json.dumps({**facts, "memory": write_memory(memory)})
-
-
-def _table(text: str) -> dict[str, object]:
-    try:
-        data = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 def _named(value: object) -> dict[str, str]:

@@ -5,7 +5,6 @@ A kind is one class over the configuration of a trigger; no other module asks wh
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from msgspec.structs import replace
 
 from horae.core import entry
 from horae.core.entry import Policy, Rule, key_time
+from horae.core.ports import read_json
 from horae.core.prompt import STANDARD
 from horae.core.secret import WEBHOOK_SECRETS, is_reference
 from horae.errors import Exit, HoraeError, ScheduleError
@@ -513,11 +513,7 @@ def secrets_of(config: Mapping[str, Any]) -> frozenset[str]:
 def read_delivery(body: bytes, *, event: str, delivery: str, now: datetime) -> WebhookDelivery:
     """Return what a message says; *event* is what GitHub says beside the body, else its `type`."""
     text = body.decode("utf-8", "replace")
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        said = {}
-    said = said if isinstance(said, dict) else {}
+    said = read_json(text, dict) or {}
     action = _text(said.get("action"))
     facts = {"delivery_id": delivery, "timestamp": key_time(now)}
     facts |= {"github_event": event, "action": action}
@@ -535,11 +531,8 @@ def read_delivery(body: bytes, *, event: str, delivery: str, now: datetime) -> W
 
 def read_polled(text: str) -> list[tuple[str, TriggerTask]]:
     """Return what `gh` lists, oldest first, each by its number."""
-    try:
-        rows = json.loads(text)
-    except (ValueError, RecursionError):
-        rows = None
-    if not isinstance(rows, list):
+    rows = read_json(text, list)
+    if rows is None:
         raise TriggerError("gh did not return a list")
     found = [row for row in rows if isinstance(row, dict) and isinstance(row.get("number"), int)]
     found.sort(key=lambda row: int(row["number"]))

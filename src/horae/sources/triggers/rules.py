@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -12,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from horae.core import entry
 from horae.core.identity import Mark
+from horae.core.ports import read_json
 from horae.core.prompt import NO_VARIABLES, PromptOrder, problems, variables
 from horae.core.receipt import GONE, Status
 from horae.core.scope import API_FIX, api_scopes
@@ -252,11 +252,8 @@ def validate_template(template: str) -> dict[str, Any]:
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+    said = read_json(text, dict)
+    if said is None:
         raise TriggerError(f'{name} must be a JSON object such as {{"mode": "deny_all"}}')
     return said
 
