@@ -95,8 +95,7 @@ _GITHUB: Final = ("GH_TOKEN", "GITHUB_TOKEN")  # who looks at GitHub, if the set
 
 class OtherRootError(HoraeError, code="other_root", exit_code=Exit.CONFLICT):
     def __init__(self, data: str, *, theirs: str, ours: str) -> None:
-        self.theirs = theirs
-        self.ours = ours
+        self.theirs, self.ours = theirs, ours
         super().__init__(
             f"{data}: the ledger belongs to the plans in {theirs}, not in {ours}; "
             f"use --root {theirs}"

@@ -81,10 +81,7 @@ class Agent:
         return policy_of(self.definition.tools)
 
 
-class AgentNotFoundError(HoraeError):
-    code = "no_agent"
-    exit_code = Exit.NOT_FOUND
-
+class AgentNotFoundError(HoraeError, code="no_agent", exit_code=Exit.NOT_FOUND):
     def __init__(self, name: str, *, near: str | None = None, why: Unready | None = None) -> None:
         self.name, self.near = name, near
         called = repr(one_line(name))
@@ -105,9 +102,7 @@ class AgentNotFoundError(HoraeError):
         return cls(name, near=near[0] if near else None)
 
 
-class AgentError(HoraeError):
-    code = "agent_definition"
-
+class AgentError(HoraeError, code="agent_definition"):
     def __init__(self, file: str, line: int, column: int, *, reason: str, fix: str) -> None:
         self.file, self.line, self.column = file, line, column
         self.reason, self.fix = reason, fix

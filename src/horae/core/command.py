@@ -41,9 +41,7 @@ _WEB: Final = re.compile(
 
 class CommandError(ScheduleError, code="command"):
     def __init__(self, key: str, value: str, *, reason: str) -> None:
-        self.key = key
-        self.value = value
-        self.reason = reason
+        self.key, self.value, self.reason = key, value, reason
         super().__init__(f":{key}: {value[:60]}: {reason}")
 
 

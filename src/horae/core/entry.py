@@ -71,12 +71,9 @@ class Retry(Struct, frozen=True, gc=False):
         return f"{words} after {format_duration(self.wait)}"
 
 
-class PolicyError(ScheduleError):
-    code = "policy"
-
+class PolicyError(ScheduleError, code="policy"):
     def __init__(self, key: str, value: str, *, reason: str) -> None:
-        self.key = key
-        self.value = value
+        self.key, self.value = key, value
         shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
         super().__init__(f":{key}: {shown}: {reason}")
 

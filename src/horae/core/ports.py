@@ -45,9 +45,7 @@ FRESH_LEDGER: Final = "fresh_ledger"  # the first event of one that was begun in
 
 class LedgerError(HoraeError, code="ledger"):
     def __init__(self, place: str, reason: str, *, remedy: str) -> None:
-        self.place = place
-        self.reason = reason
-        self.remedy = remedy
+        self.place, self.reason, self.remedy = place, reason, remedy
         super().__init__(f"{place}: {reason}; {remedy}")
 
 
@@ -77,8 +75,7 @@ class StaleTermError(LedgerError, code="stale_term", exit_code=Exit.CONFLICT):
     """A write by an engine whose term is over: another one decides now."""
 
     def __init__(self, place: str, *, term: int, current: int) -> None:
-        self.term = term
-        self.current = current
+        self.term, self.current = term, current
         reason = f"term {term} has ended, the ledger is in term {current}; nothing was written"
         super().__init__(place, reason, remedy="this engine must stop")
 
@@ -455,8 +452,7 @@ class SecretError(HeldBackError, code="secret", exit_code=Exit.FINDINGS):
     """A secret whose value cannot be read; the value is never part of it."""
 
     def __init__(self, name: str, why: str) -> None:
-        self.name = name
-        self.why = why
+        self.name, self.why = name, why
         words = f"secret {name} cannot be read ({why})"
         super().__init__(Reason(ReasonCode.SECRET_UNREADABLE, words))
 

@@ -103,8 +103,7 @@ def shown(name: str, value: str) -> str:
 
 class AgentUnavailableError(HoraeError, code="agent_unavailable", exit_code=Exit.TEMPORARY):
     def __init__(self, agent: str, reason: str) -> None:
-        self.agent = agent
-        self.reason = reason
+        self.agent, self.reason = agent, reason
         super().__init__(reason)
 
 

@@ -42,9 +42,7 @@ class PlanFileError(HoraeError, code="plan_file"):
     ) -> None:
         self._raw_path = path  # as the system has it, and not among the facts
         self.path = printable(path)  # in one line
-        self.reason = reason
-        self.line = line
-        self.column = column
+        self.reason, self.line, self.column = reason, line, column
         super().__init__(f"{self.path}: {reason}")
 
     @property

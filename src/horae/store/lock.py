@@ -78,10 +78,7 @@ class LockHolder:
         return f"wait until it has ended{ends}"
 
 
-class DataLockedError(HoraeError):
-    code = "data_locked"
-    exit_code = Exit.CONFLICT
-
+class DataLockedError(HoraeError, code="data_locked", exit_code=Exit.CONFLICT):
     def __init__(self, path: str, holder: LockHolder) -> None:
         self.path = path
         self.pid, self.command, self.since = holder.pid, holder.command, holder.since
@@ -93,15 +90,11 @@ class DataLockedError(HoraeError):
         super().__init__(f"{path}: {used}; {holder.remedy}")
 
 
-class NetworkDiskError(HoraeError):
+class NetworkDiskError(HoraeError, code="network_disk", exit_code=Exit.USAGE):
     """A data directory on a disk where a lock does not keep others out."""
 
-    code = "network_disk"
-    exit_code = Exit.USAGE
-
     def __init__(self, path: str, kind: str) -> None:
-        self.path = path
-        self.kind = kind
+        self.path, self.kind = path, kind
         super().__init__(
             f"{path}: is on {kind}, a network file system, where locks and SQLite are not safe;"
             " put the data directory on a local disk (--data, HORAE_DATA)"

@@ -89,8 +89,7 @@ class FieldError(Exception):
 
     def __init__(self, field: CronField, part: str, reason: str) -> None:
         super().__init__(reason)
-        self.field = field
-        self.reason = reason
+        self.field, self.reason = field, reason
         self.offset = 0
         self.width = max(1, len(part))
 

@@ -43,9 +43,7 @@ _WORDS: Final = {
 
 class DurationError(ScheduleError, code="duration"):
     def __init__(self, text: str, *, reason: str, suggestion: str | None = None) -> None:
-        self.text = text
-        self.reason = reason
-        self.suggestion = suggestion
+        self.text, self.reason, self.suggestion = text, reason, suggestion
         shown = text if len(text) <= 40 else text[:40] + "…"
         hint = f"; write {suggestion}" if suggestion else ""
         super().__init__(f"duration {shown!r}: {reason}{hint}")

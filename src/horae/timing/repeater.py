@@ -42,8 +42,7 @@ _SHORT_NAMES: Final = frozenset(day[:3].lower() for day in _DAYS)
 
 class TimestampError(ScheduleError, code="timestamp"):
     def __init__(self, text: str, *, reason: str) -> None:
-        self.text = text
-        self.reason = reason
+        self.text, self.reason = text, reason
         shown = text if len(text) <= 60 else text[:60] + "…"
         super().__init__(f"{self.code} {shown!r}: {reason}")
 

@@ -47,10 +47,7 @@ _SECOND: Final = timedelta(seconds=1)
 
 class Rfc3339Error(ScheduleError, code="rfc3339"):
     def __init__(self, text: str, *, part: str, column: int, reason: str) -> None:
-        self.text = text
-        self.part = part
-        self.column = column
-        self.reason = reason
+        self.text, self.part, self.column, self.reason = text, part, column, reason
         shown = text if len(text) <= 40 else text[:40] + "…"
         super().__init__(f"time {shown!r}: {part} {reason} (column {column})")
 

@@ -39,9 +39,7 @@ _DUSK = datetime.max.replace(tzinfo=UTC)
 
 class ZoneError(ScheduleError, code="zone"):
     def __init__(self, name: str, *, reason: str, suggestion: str | None = None) -> None:
-        self.name = name
-        self.reason = reason
-        self.suggestion = suggestion
+        self.name, self.reason, self.suggestion = name, reason, suggestion
         shown = name if len(name) <= _LONGEST else name[:_LONGEST] + "…"
         hint = f"; did you mean {suggestion}?" if suggestion else ""
         super().__init__(f"zone {shown!r}: {reason}{hint}")

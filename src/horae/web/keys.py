@@ -136,8 +136,7 @@ class TokenFileError(HoraeError, code="token_file", exit_code=Exit.UNAUTHORISED)
     def __init__(
         self, path: str, reason: str, remedy: str = "`horae token new` creates a new one"
     ) -> None:
-        self.path = path
-        self.reason = reason
+        self.path, self.reason = path, reason
         super().__init__(f"{path}: {reason}; {remedy}")
 
 

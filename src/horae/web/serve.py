@@ -65,8 +65,7 @@ _AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|[\x00-\x08\x0b\x0c\
 
 class ListenError(HoraeError, code="listen", exit_code=Exit.CONFLICT):
     def __init__(self, address: str, reason: str, *, remedy: str) -> None:
-        self.address = address
-        self.reason = reason
+        self.address, self.reason = address, reason
         super().__init__(f"{address}: {reason}; {remedy}")
 
 

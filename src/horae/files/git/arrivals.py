@@ -24,8 +24,7 @@ _LONGEST: Final = 32 << 20  # bytes: as many arrivals as are remembered, each as
 
 class ArrivalsError(HoraeError, code="settings_note", exit_code=Exit.VERIFICATION):
     def __init__(self, path: str, reason: str) -> None:
-        self.path = path
-        self.reason = reason
+        self.path, self.reason = path, reason
         super().__init__(
             f"{path}: {reason}; the file records which settings were changed by a pull. "
             "Review horae.toml, and remove this file if the settings are correct"

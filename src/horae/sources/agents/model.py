@@ -40,9 +40,7 @@ DONE: Final = "Done"
 _PR_SET_DUMPABLE: Final = 4
 
 
-class MissingExtraError(HoraeError):
-    code = "missing_extra"
-
+class MissingExtraError(HoraeError, code="missing_extra"):
     def __init__(self) -> None:
         self.reason = "the model runner needs the extra `model`"
         self.fix = "install Horae with the extra model: `pip install '.[model]'` in its clone"

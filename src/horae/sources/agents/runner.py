@@ -51,10 +51,7 @@ PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a fi
 _LONGEST_RESULT: Final = 8 << 20
 
 
-class AgentTwiceError(HoraeError):
-    code = "agent_twice"
-    exit_code = Exit.CONFLICT
-
+class AgentTwiceError(HoraeError, code="agent_twice", exit_code=Exit.CONFLICT):
     def __init__(self, name: str, first: Origin, second: Origin) -> None:
         self.name, self.first, self.second = name, str(first), str(second)
         super().__init__(

@@ -38,8 +38,7 @@ _LABELS: Final = {"standing": "readiness"}  # of `task show`, if not the key its
 
 class TaskRequestError(HoraeError, code="task_request", exit_code=Exit.USAGE):
     def __init__(self, what: str, *, cause: str = "") -> None:
-        self.what = what
-        self.cause = cause
+        self.what, self.cause = what, cause
         super().__init__(f"{what} ({cause})" if cause else what)
 
 

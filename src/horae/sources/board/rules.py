@@ -54,8 +54,7 @@ _LOOSE: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](.*?)(?:([+-]\d\d):?(\d\d))?"
 
 class TransitionError(HoraeError, code="transition"):
     def __init__(self, before: str, after: str) -> None:
-        self.before = before
-        self.after = after
+        self.before, self.after = before, after
         may = ", ".join(_MOVES.get(before, ()))
         only = f", only to {may}" if may else ""
         super().__init__(f"a task cannot move from {before} to {after}{only}")
@@ -63,8 +62,7 @@ class TransitionError(HoraeError, code="transition"):
 
 class DependencyError(HoraeError, code="dependency", exit_code=Exit.USAGE):
     def __init__(self, task: int, circle: tuple[int, ...]) -> None:
-        self.task = task
-        self.circle = circle
+        self.task, self.circle = task, circle
         way = " -> ".join(f"#{number}" for number in circle)
         super().__init__(f"task #{task} would depend on itself: {way}; remove one dependency")
 

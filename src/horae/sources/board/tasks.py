@@ -70,9 +70,7 @@ class TaskMissingError(HoraeError, code="task_missing", exit_code=Exit.NOT_FOUND
     def __init__(
         self, task: int, directory: str, put_away: str | None, unread: Sequence[HoraeError]
     ) -> None:
-        self.task = task
-        self.directory = directory
-        self.put_away = put_away
+        self.task, self.directory, self.put_away = task, directory, put_away
         where = "" if put_away is None else f"; it was archived as {put_away}"
         if put_away is None and unread:
             where = f"; it may be in a file that cannot be read: {'; '.join(map(str, unread))}"
@@ -90,8 +88,7 @@ class TaskAmbiguousError(HoraeError, code="task_ambiguous", exit_code=Exit.CONFL
 
 class BoardMissingError(HoraeError, code="board_missing", exit_code=Exit.NOT_FOUND):
     def __init__(self, directory: str, reason: str = _NOWHERE) -> None:
-        self.directory = directory
-        self.reason = reason
+        self.directory, self.reason = directory, reason
         super().__init__(f"{directory}: the board cannot be read: {reason}")
 
 

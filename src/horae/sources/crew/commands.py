@@ -27,10 +27,7 @@ _DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any moment will do: only leng
 _LONGEST: Final = timedelta(days=31)
 
 
-class NoTicksError(HoraeError):
-    code = "no_ticks"
-    exit_code = Exit.CONFLICT
-
+class NoTicksError(HoraeError, code="no_ticks", exit_code=Exit.CONFLICT):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(

@@ -46,9 +46,7 @@ class CrewCadence:
     timeout: timedelta | None = None
 
 
-class IdleCrewError(HoraeError):
-    code = "idle_crew"
-
+class IdleCrewError(HoraeError, code="idle_crew"):
     def __init__(self, manifest: str) -> None:
         self.manifest = manifest
         super().__init__(

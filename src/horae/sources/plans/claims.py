@@ -32,9 +32,7 @@ _ATTEMPTS: Final = 8  # to push before somebody else pushes again
 
 class ClaimError(HoraeError, code="claim"):
     def __init__(self, file: str, name: str, reason: str) -> None:
-        self.file = file
-        self.name = name
-        self.reason = reason
+        self.file, self.name, self.reason = file, name, reason
         super().__init__(f"{file}: {name}: {reason}")
 
 
@@ -42,8 +40,7 @@ class ClaimLostError(ClaimError, code="claim_lost", exit_code=Exit.CONFLICT):
     def __init__(
         self, file: str, name: str, *, winner: str, until: str | None, remedy: str = _ANOTHER
     ) -> None:
-        self.winner = winner
-        self.until = until
+        self.winner, self.until = winner, until
         end = f" until {until}" if until else ""
         super().__init__(file, name, f"is claimed by {winner}{end}{remedy}")
 

@@ -27,8 +27,7 @@ AT_ONCE: Final = 4  # polls at the same time: one that hangs keeps no other wait
 
 class PollError(HoraeError, code="poll_failed", exit_code=Exit.TEMPORARY):
     def __init__(self, program: str, exit_code: int, said: str) -> None:
-        self.program = program
-        self.said = said
+        self.program, self.said = program, said
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         told = "; ".join(lines[:2])[:300] or "no error output"
         super().__init__(f"{program} exited with {exit_code}: {told}")

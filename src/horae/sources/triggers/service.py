@@ -60,8 +60,7 @@ _LISTED: Final = {
 
 class TriggerNotFoundError(HoraeError, code="trigger_not_found", exit_code=Exit.NOT_FOUND):
     def __init__(self, what: str, word: str, hint: str = "") -> None:
-        self.what = what
-        self.word = word
+        self.what, self.word = what, word
         name, where = _LISTED.get(what, (what, ""))
         super().__init__(f"there is no {name} {word!r}{hint or (where and f'; {where}')}")
 
