@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from horae.core import entry as rules
 from horae.core.entry import Entry, Rule, key_time
-from horae.core.project import Moment, decided, next_moment, project, unpaused
+from horae.core.project import TINY, Moment, decided, next_moment, project, unpaused
 from horae.core.receipt import BAD, BROKEN, ENDS, Reason, ReasonCode, Receipt, Status
 from horae.errors import ScheduleError
 from horae.timing.cron import count_any
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 CAP: Final = 10  # how many missed moments of one entry run after an outage
 APART: Final = 100  # up to so many moments in one step have a receipt each
 GRACE: Final = timedelta(minutes=1)  # how late a moment may be found and still be on time
-_TINY: Final = timedelta(microseconds=1)
 _DAWN: Final = datetime.min.replace(tzinfo=UTC)
 WINDOW: Final = timedelta(hours=24)  # how late a cron moment may still run
 STUCK: Final = 3  # bad ends in a row
@@ -140,12 +139,12 @@ def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
     if rest <= APART:
         return None
     ends = sorted({at for before in backwards for at in _newest(before, end)})
-    last = tuple(project(entry, ends[-CAP - 1 :][0] - _TINY, end))
+    last = tuple(project(entry, ends[-CAP - 1 :][0] - TINY, end))
     return _Pending(rest, last[0], last)
 
 
 def _newest(before: Callable[[datetime], datetime | None], end: datetime) -> Iterator[datetime]:
-    moment = before(end + _TINY)
+    moment = before(end + TINY)
     for _ in range(CAP + 1):
         if moment is None:
             return
@@ -308,8 +307,7 @@ def _long(length: timedelta) -> str:
 
 class AfterError(ScheduleError, code="after"):
     def __init__(self, text: str, *, reason: str) -> None:
-        self.text = text
-        self.reason = reason
+        self.text, self.reason = text, reason
         super().__init__(f":AFTER: {text[:60]}: {reason}")
 
 

@@ -15,7 +15,7 @@ from horae.core import entry as rules
 from horae.core.actor import ENGINE, by_words
 from horae.core.decide import usual_catchup
 from horae.core.entry import Entry, Policy
-from horae.core.project import Moment, next_moment, tick_delay
+from horae.core.project import TINY, Moment, next_moment, tick_delay
 from horae.core.receipt import Filed, ReasonCode, Status, is_planned
 from horae.core.text import entry_words, moment_text, pause_words
 from horae.errors import Exit, HoraeError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Listed, Run
 
-_TINY: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
 _WALL: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?)?", re.ASCII)
 _LIKE_A_DATE: Final = re.compile(r"\d{4}-", re.ASCII)
@@ -304,14 +303,14 @@ def rest_words(found: Listed) -> str:
 
 
 def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | None]:
-    coming = next_moment(entry, window.end - _TINY)
-    _, last = entry.policy.clip(window.start, window.start - _TINY)
+    coming = next_moment(entry, window.end - TINY)
+    _, last = entry.policy.clip(window.start, window.start - TINY)
     found: list[datetime | None] = []
     match entry.rule:
         case rules.CronRule(crons):
-            found = [cron.prev(last + _TINY) for cron in crons]
+            found = [cron.prev(last + TINY) for cron in crons]
         case rules.RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
-            found = [repeater.before(anchor, last + _TINY, zone=zone(entry.zone))]
+            found = [repeater.before(anchor, last + TINY, zone=zone(entry.zone))]
         case rules.OnceRule(at) if at <= last:
             found = [at]
     before = [each.astimezone(UTC) for each in found if each is not None]

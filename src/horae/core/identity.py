@@ -7,10 +7,15 @@ one has come that can be the same; anything less sure is a new one.
 from __future__ import annotations
 
 from collections import defaultdict
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
+
+
+def digest_of(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Mark(NamedTuple):

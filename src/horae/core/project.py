@@ -71,7 +71,7 @@ def _after_pause(entry: Entry, until: datetime) -> Stretch:
     match bare.rule:
         case rules.OnceRule(at, str()) as rule if at <= until:
             if entry.accounted_to is None or entry.accounted_to < at:
-                bare, start = replace(bare, rule=replace(rule, at=until)), until - _TINY
+                bare, start = replace(bare, rule=replace(rule, at=until)), until - TINY
         case rules.CadenceRule() as rule:
             rule = replace(rule, failures=0)  # as a resumed entry begins to count anew
             bare = replace(bare, rule=rule)
@@ -120,7 +120,7 @@ def _after_of_cron(crons: tuple[Cron, ...], after: datetime) -> datetime | None:
 _FAR = datetime(9999, 12, 30, tzinfo=UTC)
 _DAWN = datetime.min.replace(tzinfo=UTC)
 _DUSK = datetime.max.replace(tzinfo=UTC)
-_TINY = timedelta(microseconds=1)
+TINY = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
 _STEPS = {Unit.HOUR: timedelta(hours=1), Unit.DAY: timedelta(days=1), Unit.WEEK: timedelta(days=7)}
 

@@ -22,7 +22,7 @@ from horae.core.decide import GRACE, Decision
 from horae.core.entry import Entry, key_time
 from horae.core.gate import Machine, no_machine
 from horae.core.ports import PATIENCE, Clock, EntryStep, Ledger, Listed, Pruned, Trait, receipts_of
-from horae.core.project import Moment, decided, next_moment, project, tick_delay, unpaused
+from horae.core.project import TINY, Moment, decided, next_moment, project, tick_delay, unpaused
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
 from horae.core.text import entry_words, moment_text
 from horae.errors import HoraeError
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 BATCH: Final = 1000  # receipts in one commit, or on one page
 GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 _NEAR: Final = 20_000  # so many names are looked through for one that was meant
-TINY: Final = timedelta(microseconds=1)
 WAITS: Final = frozenset({Status.WAITING, Status.HELD})
 _BESIDE: Final = 100  # receipts that are read beyond those of planned moments
 DAY: Final = timedelta(hours=24)  # how far back a status looks

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NEXT_HEADLINE: Final = re.compile(r"\n\*++ ")
 _FIRST_HEADLINE: Final = re.compile(r"\ufeff?(?=\*++ )")
 _STATE_LINE: Final = re.compile(r"#\+(?:todo|seq_todo|typ_todo):", re.IGNORECASE)
-_STATE_KEYS: Final = frozenset({"TODO", "SEQ_TODO", "TYP_TODO"})
+STATE_KEYS: Final = frozenset({"TODO", "SEQ_TODO", "TYP_TODO"})
 
 
 def read(text: str) -> Plan:
@@ -48,14 +48,14 @@ def _states(text: str, starts: Sequence[int]) -> States:
     todo, done = set(DEFAULT_STATES.todo), set(DEFAULT_STATES.done)
     for index in sorted(sections):
         for keyword in keywords(text[bounds[index] : bounds[index + 1]]):
-            if keyword.key in _STATE_KEYS:
-                open_words, closed_words = _state_words(keyword.value)
+            if keyword.key in STATE_KEYS:
+                open_words, closed_words = state_words(keyword.value)
                 todo.update(open_words)
                 done.update(closed_words)
     return States(frozenset(todo - done), frozenset(done))
 
 
-def _state_words(value: str) -> tuple[list[str], list[str]]:
+def state_words(value: str) -> tuple[list[str], list[str]]:
     """Return the open and the closed words of one declaration."""
     before, bar, after = value.partition("|")
     opened = [word.partition("(")[0] for word in before.split()]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from horae.core.entry import Entry, OnceRule, Origin, cron_rule, key_time
 from horae.core.explain import stamp
-from horae.core.project import project
+from horae.core.project import TINY, project
 from horae.core.scope import Scope
 from horae.core.text import is_number, words
 from horae.core.views import RequestError
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 FEED: Final = timedelta(days=365)  # how far a calendar looks
 WEEK: Final = timedelta(days=7)
-# A window has its start and not its end, as a day has; `project` takes it the other way.
-_TINY: Final = timedelta(microseconds=1)
 
 
 class CalendarFire(NamedTuple):
@@ -113,7 +111,8 @@ def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[CalendarFi
         return
     origin = entry.origin
     about = origin.file, origin.line, found.number, entry.title, entry.zone
-    for each in project(entry, start - _TINY, end - _TINY):
+    # A window has its start and not its end, as a day has; `project` takes it the other way.
+    for each in project(entry, start - TINY, end - TINY):
         yield CalendarFire(each.at, *about, each.key, each.is_estimate)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
-from horae.extras.importers.job import ForeignJob, Reading, shortened
+from horae.extras.importers.job import FAR, ForeignJob, Reading, shortened
 from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
 from horae.timing.duration import format_duration
 from horae.timing.zone import instant, zone
@@ -53,7 +53,6 @@ _SUPPORTED: Final = "use cron, interval or date"
 _LENGTHS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _LONGEST: Final = 200_000  # characters of a program, which Python itself takes long to read
 _LARGEST: Final = 1_000_000_000  # of any number, and seconds of an interval
-_FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
 
 
 class TriggerRule(NamedTuple):
@@ -284,7 +283,7 @@ class ProgramReader(NamedTuple):
         def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
             number = max(0, (after - first) // step + 1)
             moments = (first + (number + n) * step for n in range(most))
-            return [at for at in moments if at > after and at <= (until or _FAR)]
+            return [at for at in moments if at > after and at <= (until or FAR)]
 
         return _ending(TriggerRule("UTC", fires, schedule, stamp), end)
 
@@ -297,7 +296,7 @@ class ProgramReader(NamedTuple):
             raise UnfitError(what, "remove the job")
 
         def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
-            return [at][:most] if after < at <= (until or _FAR) else []
+            return [at][:most] if after < at <= (until or FAR) else []
 
         wall = at.astimezone(zone(place))
         if wall.microsecond:
@@ -315,7 +314,7 @@ class ProgramReader(NamedTuple):
                 raise UnfitError(f"{value!r} is not a date", "write 2026-12-31 09:00:00") from None
         if not isinstance(value, datetime):
             return None
-        if not 1 < value.year < _FAR.year - 1_600:  # so that 50 intervals fit behind it
+        if not 1 < value.year < FAR.year - 1_600:  # so that 50 intervals fit behind it
             raise UnfitError(f"the year {value.year} is out of range", "correct it")
         return value.astimezone(UTC) if value.tzinfo else instant(value, zone(place))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
-from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading, as_user
+from horae.extras.importers.job import CONTROL, LONGEST_LINE, ForeignJob, Reading, as_user
 from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
 from horae.timing.cron_fields import NICKNAMES
 from horae.timing.zone import zone
@@ -36,7 +36,6 @@ DIALECTS: Final = (
 POLICY: Final = (("CATCHUP", "none"), ("OVERLAP", "allow"))
 _VARIABLE: Final = re.compile(r"""\s*("[^"]*"|'[^']*'|[A-Za-z_]\w*)\s*=\s*(.*?)\s*""", re.ASCII)
 _FIELD: Final = re.compile(r"[^ \t]+")
-_ODD: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # What only a shell understands, and a path that leads from the home directory.
 _SHELL: Final = re.compile(r"[|&;<>()$`\\\"'*?\[\]~!{}]|\s#|\A\s*\w+=")
 _RELATIVE: Final = re.compile(r"(?:^|\s)(?![/-])\S*/")
@@ -104,7 +103,7 @@ class CrontabReader:
         elif len(line) > LONGEST_LINE:
             what = f"is longer than {LONGEST_LINE:,} characters"
             self.reading.refuse(number, 1, what, "put the command into a script")
-        elif _ODD.search(line):
+        elif CONTROL.search(line):
             self.reading.refuse(number, 1, "contains a control character", "remove it")
         elif variable := _VARIABLE.fullmatch(line):
             self._set(number, variable)

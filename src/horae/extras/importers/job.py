@@ -28,6 +28,7 @@ MOST_ZONES: Final = 8  # each of which has clock changes of its own to be found
 MOST_REFUSALS: Final = 200
 _MOST_NOTES: Final = 2 * MOST
 LONGEST_LINE: Final = 10_000  # characters
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # no line of a text has these
 _LONGEST_WORD: Final = 60  # of a remark; what is longer was never meant to be read
 _LONGEST_REMARK: Final = 400
 _WORD: Final = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
@@ -35,7 +36,7 @@ _WORD: Final = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 FIRES: Final = 50
 _YEAR: Final = timedelta(days=366)
 _AROUND: Final = timedelta(hours=4)  # a change and what it moves
-_FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
+FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
 _BLANKS: Final = re.compile(r"\s+")
 _NAMED: Final = re.compile(r"[^\W_]+")
 _LONGEST_ID: Final = 24
@@ -234,7 +235,7 @@ def headline_text(job: ForeignJob, *, said: str) -> str:
 def prove(entry: Entry, fires: Fires, *, now: datetime, most: int = FIRES) -> Proof:
     """Compare the next times of an entry with what another scheduler says of the same."""
     theirs = fires(now, most, None)
-    ours = [each.at for each in islice(project(entry, now, _FAR), most)]
+    ours = [each.at for each in islice(project(entry, now, FAR), most)]
     odd = _odd(ours, theirs, most)
     place = zone(entry.zone)
     near = [each.at for each in changes(place, now - _AROUND, now + _YEAR)]
@@ -272,7 +273,7 @@ def _meaning(headline: Headline) -> Meaning:
 
 
 def _odd(ours: Sequence[datetime], theirs: Sequence[datetime], most: int) -> dict[datetime, bool]:
-    end = min(each[-1] if len(each) == most else _FAR for each in (ours, theirs))
+    end = min(each[-1] if len(each) == most else FAR for each in (ours, theirs))
     return {at: at in ours for at in set(ours) ^ set(theirs) if at <= end}
 
 

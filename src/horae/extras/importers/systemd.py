@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
 from horae.extras.importers import rule as foreign
-from horae.extras.importers.job import LONGEST_LINE, ForeignJob, Reading, as_user
+from horae.extras.importers.job import CONTROL, LONGEST_LINE, ForeignJob, Reading, as_user
 from horae.extras.importers.rule import Dialect, ForeignRule, UnfitError, fires_of, numbers
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.zone import zone
@@ -190,7 +190,6 @@ def _from_last(text: str) -> frozenset[int]:
 
 
 _SECTION: Final = re.compile(r"\[([A-Za-z]+)\]")
-_ODD: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _TRUE: Final = frozenset({"1", "yes", "y", "true", "t", "on"})
 _SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 _SPANS: Final = {
@@ -259,7 +258,7 @@ def settings_of(text: str, reading: Reading | None = None) -> list[UnitSetting]:
             break
         key, equals, value = line.partition("=")
         is_long = len(line) > LONGEST_LINE
-        if is_long or not equals or _ODD.search(line):
+        if is_long or not equals or CONTROL.search(line):
             what = "this is not a line of a unit file"
             if is_long:
                 what = f"the line is longer than {LONGEST_LINE:,} characters"

@@ -26,9 +26,7 @@ class SectionFinding(NamedTuple):
     def located(self, file: str, place: SectionPlace, text: str) -> Diagnostic:
         line = place.line + text.count("\n", 0, self.at)
         column = self.at - text.rfind("\n", 0, self.at)
-        return Diagnostic(
-            file, line, column, self.code, self.severity, self.message, self.fix, self.width
-        )
+        return Diagnostic(file, line, column, *self[1:])
 
 
 def error(at: int, code: str, message: str, fix: str | None = None) -> SectionFinding:

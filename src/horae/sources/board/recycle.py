@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.entry import Entry, OnceRule, Origin, Pause, Work, cron_rule, key_time
-from horae.core.project import Moment, project
+from horae.core.project import TINY, Moment, project
 from horae.errors import ScheduleError
 from horae.sources.board.rules import CLAIM, Changes, cleared, moment, task_policy
 from horae.timing.cron import Cron, count_any
@@ -30,7 +30,6 @@ RECYCLED: Final = "task_recycled"  # the kind of its event
 LOOK_BACK: Final = timedelta(days=1)
 # How long after a trigger it is checked that it brought the task back.
 NET: Final = timedelta(minutes=1)
-_TINY: Final = timedelta(microseconds=1)
 _FAR: Final = timedelta(days=366 * 50)
 
 # What belongs to one round of a task and not to the task.
@@ -116,7 +115,7 @@ def recycle(
     else:
         # A stamp in the future is from a clock that ran ahead: it must not silence the task.
         since = now - LOOK_BACK if last is None else now
-        since = since if planned_at is None else min(since, planned_at - _TINY)
+        since = since if planned_at is None else min(since, planned_at - TINY)
     since, _ = policy.clip(since, now)
     gate = moment(task.scheduled_for) if last is None else None
     trigger = _first_after(crons, since)
@@ -173,7 +172,7 @@ def trigger_of(key: str, planned_at: datetime) -> datetime:
 def is_trigger(task: Task, at: datetime) -> bool:
     if task.cron_schedule is None:
         return False
-    return _first_after(_crons(task), at.astimezone(UTC) - _TINY) == at
+    return _first_after(_crons(task), at.astimezone(UTC) - TINY) == at
 
 
 def event_of(words: str) -> dict[str, Any] | None:

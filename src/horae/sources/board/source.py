@@ -19,14 +19,13 @@ import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import structs
 
 from horae.core import entry as core
 from horae.core.entry import Entry, Origin, Unarmed, Work
-from horae.core.identity import Mark
+from horae.core.identity import Mark, digest_of
 from horae.core.receipt import Filed, Status
 from horae.core.source import Scan, Scanned
 from horae.errors import HoraeError, ScheduleError
@@ -295,14 +294,14 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
     title = task.title if task.cron_schedule is None else f"{task.title} (work)"
     # One task never turns into another, however alike they look: the number is in every sign.
     # The third is stored and compared: another text would end the rule of every open task.
-    mark = Mark(address, title, f"handed out as #{task.id}", _digest(address))
+    mark = Mark(address, title, f"handed out as #{task.id}", digest_of(address))
     origin = Origin(file, task.fields.places["title"].line)
     try:
         policy = work_policy(task)
     except ScheduleError as error:
         yield Scanned(mark, Unarmed(address, origin, title, str(error)), content.text)
         return
-    agents, digest = (assignee,) if assignee else (), _digest(content.text)
+    agents, digest = (assignee,) if assignee else (), digest_of(content.text)
     rule = core.OnDemandRule()
     entry = Entry(address, origin, title, rule, Work.DISPATCH, agents, policy, digest=digest)
     yield Scanned(mark, entry, content.text)
@@ -312,7 +311,7 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
     cron, text, places = task.cron_schedule, content.text, task.fields.places
     if cron is None:
         return
-    mark = Mark(f"task:{task.id}", task.title, cron, _digest(task.body))
+    mark = Mark(f"task:{task.id}", task.title, cron, digest_of(task.body))
     origin = Origin(file, places["cron_schedule"].line)
     zone = task.timezone or "UTC"
     try:
@@ -328,7 +327,7 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
         yield Scanned(mark, Unarmed(mark.address, origin, task.title, reason), text)
         return
     what = (mark.address, origin, task.title, rule, Work.RECYCLE)
-    entry = Entry(*what, policy=policy, zone=zone, digest=_digest(text))
+    entry = Entry(*what, policy=policy, zone=zone, digest=digest_of(text))
     yield Scanned(mark, entry, text)
     if task.status != "done":
         return
@@ -344,9 +343,5 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
             title=f"{task.title} (recycle)",
             rule=recycle.back_rule(task, at, now=now),
         )
-        mark = Mark(owed.address, owed.title, core.key_time(at), _digest(owed.address))
+        mark = Mark(owed.address, owed.title, core.key_time(at), digest_of(owed.address))
         yield Scanned(mark, owed, text)
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -6,7 +6,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core import entry as core
@@ -14,7 +13,7 @@ from horae.core.command import call_of
 from horae.core.decide import parse_after
 from horae.core.entry import Entry, Origin, Rule, Unarmed, Work
 from horae.core.headline import agent_blocks, hidden_by, is_entry
-from horae.core.identity import Mark
+from horae.core.identity import Mark, digest_of
 from horae.core.source import Scanned
 from horae.errors import ScheduleError
 from horae.org.check.layout import unread
@@ -79,8 +78,8 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
         else:
             agents = _agents(asked, index, over) if armed.work is Work.WORKFLOW else ()
             what = armed.rule, armed.work, agents, armed.policy
-            item = Entry(address, origin, title, *what, place, armed.deadline, _digest(text))
-        mark = Mark(address, title, rule, _digest(_body(headline, text)))
+            item = Entry(address, origin, title, *what, place, armed.deadline, digest_of(text))
+        mark = Mark(address, title, rule, digest_of(_body(headline, text)))
         found.append(Scanned(mark, item, text, broken))
     return found
 
@@ -301,7 +300,7 @@ def _name(title: str) -> str:
     name = _COOKIE.sub("", title) if "[" in title else title
     if "/" in name or "\\" in name:
         name = _SLASH.sub(r"\\\g<0>", name)
-    return name if len(name) <= _LONGEST_NAME else f"{name[:40]}…{_digest(name)}"
+    return name if len(name) <= _LONGEST_NAME else f"{name[:40]}…{digest_of(name)}"
 
 
 def _body(headline: Headline, text: str) -> str:
@@ -314,7 +313,3 @@ def _body(headline: Headline, text: str) -> str:
         return text[line:].strip()
     kept = _EMPTY_DRAWER.sub("", _NAME_LINE.sub("", kept))
     return f"{text[line : drawer.start]}{kept}{text[drawer.end :]}".strip()
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -17,7 +17,7 @@ from horae.errors import Exit, ScheduleError
 from horae.files.edit import Splice, edit
 from horae.files.read import LIMIT, PlanFileError, StrPath, read_plan
 from horae.org.check.finding import is_fired
-from horae.org.document import read
+from horae.org.document import STATE_KEYS, read, state_words
 from horae.org.drawer import properties
 from horae.org.element import bare, keywords
 from horae.org.headline import parts
@@ -33,22 +33,19 @@ _FIRST_LINE: Final = re.compile(r"^[ \t]*+[^\s]", re.MULTILINE)  # that is not b
 _INDENT: Final = re.compile(r"[ \t]*+")
 _DIVIDER: Final = re.compile(r"[ \t]*+,?+[ \t]*+")
 _RECORDED: Final = re.compile(r"([^(]+)\([^!@/]?([!@])?(?:/([!@]))?\)")
-_STATE_KEYS: Final = frozenset({"TODO", "SEQ_TODO", "TYP_TODO"})
 _SHOWN: Final = 5
 
 
 class HeadlineMissingError(PlanFileError, code="headline_missing", exit_code=Exit.NOT_FOUND):
     def __init__(self, path: str, name: str, near: tuple[str, ...]) -> None:
-        self.name = name
-        self.near = near
+        self.name, self.near = name, near
         hint = f"; did you mean {', '.join(map(repr, near))}?" if near else ""
         super().__init__(path, f"no headline has the :ID: or the title {name!r}{hint}")
 
 
 class HeadlineAmbiguousError(PlanFileError, code="headline_ambiguous", exit_code=Exit.USAGE):
     def __init__(self, path: str, name: str, lines: tuple[int, ...], *, kind: str) -> None:
-        self.name = name
-        self.lines = lines
+        self.name, self.lines = name, lines
         shown = ", ".join(map(str, lines[:_SHOWN])) + (", …" if len(lines) > _SHOWN else "")
         remedy = "give each its own" if kind == ":ID:" else "give the one you mean an :ID:"
         super().__init__(
@@ -130,21 +127,17 @@ def sequences(plan: Plan) -> tuple[Sequence, ...]:
     found = []
     for section in (plan.preamble, *(each.text for each in plan.headlines)):
         if "#+" in section:
-            declared = (each for each in keywords(section) if each.key in _STATE_KEYS)
+            declared = (each for each in keywords(section) if each.key in STATE_KEYS)
             found += [_sequence(each.value) for each in declared]
     return (*(each for each in found if each.open or each.done), Sequence(("TODO",), ("DONE",)))
 
 
 def _sequence(value: str) -> Sequence:
     """Return the states of one declaration, such as `NEXT(n) DOING | DONE(d!) DROPPED`."""
-    before, bar, after = value.partition("|")
-    opened = [word.partition("(")[0] for word in before.split()]
-    closed = [word.partition("(")[0] for word in after.replace("|", " ").split()]
-    if not bar:
-        opened, closed = opened[:-1], opened[-1:]
+    opened, closed = state_words(value)
     asked = [_RECORDED.fullmatch(word) for word in value.split()]
     entered, left = (frozenset(word[1] for word in asked if word and word[n]) for n in (2, 3))
-    return Sequence(tuple(filter(None, opened)), tuple(filter(None, closed)), entered, left)
+    return Sequence(tuple(opened), tuple(closed), entered, left)
 
 
 def sequence_of(plan: Plan, state: str | None) -> Sequence:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from horae.core import entry
-from horae.core.identity import Mark
+from horae.core.identity import Mark, digest_of
 from horae.core.ports import read_json
 from horae.core.prompt import NO_VARIABLES, PromptOrder, problems, variables
 from horae.core.receipt import GONE, Status
@@ -315,10 +314,6 @@ def scanned(trigger: Trigger) -> Scanned:
     except HoraeError as error:
         item = entry.Unarmed(*about, str(error))
     return Scanned(mark, item, text)
-
-
-def digest_of(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def order_of(trigger: Trigger, task: TriggerTask | None = None) -> PromptOrder:

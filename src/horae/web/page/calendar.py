@@ -11,11 +11,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.explain import Window, nearest
-from horae.core.project import project
+from horae.core.project import TINY, project
 from horae.core.receipt import Filed, Status
 from horae.core.views import RequestError
 from horae.timing.zone import local
-from horae.web.page.sheet import DAY, TINY, PageRequest, PageTime, PageView, Sheet
+from horae.web.page.sheet import DAY, PageRequest, PageTime, PageView, Sheet
 from horae.web.page.timeline import RECEIPTS, coming, count, firing
 
 if TYPE_CHECKING:

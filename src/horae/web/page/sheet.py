@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 DAY: Final = timedelta(days=1)
 FAR: Final = timedelta(days=366 * 50)  # a rule that names no moment so far on has none left
-TINY: Final = timedelta(microseconds=1)
 _ESCAPES: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?"
     r"|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])"

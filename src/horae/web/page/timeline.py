@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import CronRule, Entry, RepeaterRule
 from horae.core.ports import Ledger, Listed, Trait
-from horae.core.project import Moment, project, stretches
+from horae.core.project import TINY, Moment, project, stretches
 from horae.core.receipt import Filed, Status
 from horae.sources.board.recycle import is_net
 from horae.timing.cron import Cron, count_any
 from horae.timing.duration import format_duration, parse_duration
 from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import instant, local, zone
-from horae.web.page.sheet import DAY, TINY, PageRequest, PageTime, PageView, Sheet, say
+from horae.web.page.sheet import DAY, PageRequest, PageTime, PageView, Sheet, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
