@@ -333,15 +333,12 @@ class Transaction:
                 self._go_on([ReceiptOver(number, receipt.key, known.status)], now)
         return filed
 
-    def mark_gone(self, number: int, *, now: datetime) -> None:
-        self.change("entry.gone", number=number, now=now)
-
     def scan(self, source: str, scan: Scan, *, now: datetime) -> datetime | None:
         return scanning.scan(self, source, scan, now=now, revision=None, patience=MISSING)
 
     def remove_entry(self, was: Listed, *, reason: Reason, now: datetime) -> None:
         arming.end_rule(self, was, now=now, reason=reason)
-        self.mark_gone(was.number, now=now)
+        self.change("entry.gone", number=was.number, now=now)
         facts = {"address": was.mark.address, "title": was.mark.title}
         self.tell("entry_gone", now=now, entry=was.number, facts=facts)
 
@@ -662,7 +659,10 @@ class Transaction:
     def keep_texts(self, texts: Iterable[tuple[str, str]], *, now: datetime) -> None:
         """Keep texts by their digests."""
         at = micros(now)
-        rows = [{"digest": digest, "body": _bytes(text), "now": at} for digest, text in texts]
+        # A text may hold what no column of text takes. Not bytes: to those the module for SQLite
+        # first looks for an adapter.
+        kept = ((digest, bytearray(text, "utf-8", "surrogatepass")) for digest, text in texts)
+        rows = [{"digest": digest, "body": body, "now": at} for digest, body in kept]
         self.change_all("text.keep", rows)
 
     def text(self, digest: str) -> str | None:
@@ -989,12 +989,6 @@ def _receipt_row(filed: Filed, at: int) -> dict[str, Any]:
 
 def _text(body: bytes) -> str:
     return bytes(body).decode("utf-8", "surrogatepass")
-
-
-def _bytes(text: str) -> bytearray:
-    """Return a text as it is kept: it may hold what no column of text takes."""
-    # Not bytes: to those the module for SQLite first looks for an adapter.
-    return bytearray(text, "utf-8", "surrogatepass")
 
 
 # The port: each call of it is work in a transaction, in the thread that owns the connection
