@@ -330,6 +330,7 @@ def test_a_path_may_begin_at_home() -> None:
         ("WB_KEEPER_MODE", "delete", "keeper.mode 'delete' is not plan or edit"),
         ("HORAE_ZONE", "Europe/Berlim", "did you mean Europe/Berlin?"),
         ("HORAE_ZONE", "../../etc/passwd", "is not a time zone such as Europe/Berlin"),
+        ("HORAE_ZONE", "Berlin", "is not a time zone; did you mean Europe/Berlin?"),
         ("WB_TENANT", "../other", "is not a name of at most 64 letters"),
         ("WB_TENANT", "..", "is not a name of at most 64 letters"),
         ("HORAE_LISTEN", "7117", "is not a host and port such as 127.0.0.1:7117 or [::1]:7117"),
@@ -415,7 +416,9 @@ def test_an_error_keeps_its_facts() -> None:
         ("zone = 'UTC", "horae.toml:1:12: "),
         ("zone =", "horae.toml:1:7: "),
         ("a = 1\nzone = '''\n\n", "horae.toml:4:1: "),
-        ("zone = 'UTC'\nzone = 'UTC'", "horae.toml:2:13: Cannot overwrite a value"),
+        ("zone = 'UTC'\nzone = 'UTC'", "horae.toml:2:13: zone is set twice"),
+        ("[gate]\nslots = 4\ngate = 1\nslots = 5", "horae.toml:4:10: gate.slots is set twice"),
+        ("[gate]\nslots = 4\n[gate]", "horae.toml:3:6: gate is set twice"),
         ("a = " + "9" * 5000, "horae.toml: "),
         ("a = " + "[" * 5000, "horae.toml: too many nested brackets"),
         ("a." * 5000 + "a = 1", "horae.toml:1: 100 dots in one line"),
@@ -555,12 +558,12 @@ def test_lines_are_right_however_tables_keys_and_strings_are_mixed() -> None:
 
 @pytest.mark.usefixtures("root")
 @pytest.mark.parametrize(
-    ("toml", "line", "message", "fix"),
+    ("toml", "line", "name", "fix"),
     [
-        ("[gate]\nslot = 4", 2, "'gate.slot'; did you mean gate.slots?", "write gate.slots"),
-        ("slots = 4", 1, "'slots'; did you mean gate.slots?", "write gate.slots"),
-        ("Zone = 'UTC'", 1, "'Zone'; did you mean zone?", "write zone"),
-        ("'gate.slots' = 4", 1, "'gate.slots'; did you mean gate.slots?", "write gate.slots"),
+        ("[gate]\nslot = 4", 2, "'gate.slot'", "did you mean gate.slots?"),
+        ("slots = 4", 1, "'slots'", "did you mean gate.slots?"),
+        ("Zone = 'UTC'", 1, "'Zone'", "did you mean zone?"),
+        ("'gate.slots' = 4", 1, "'gate.slots'", "did you mean gate.slots?"),
         ("\ncolour = 'red'", 2, "'colour'", None),
         ("[colours]", 1, "'colours'", None),
         ("[gate]\n[gate.inner]", 2, "'gate.inner'", None),
@@ -570,14 +573,12 @@ def test_lines_are_right_however_tables_keys_and_strings_are_mixed() -> None:
     ],
 )
 def test_what_is_no_setting_is_a_finding_and_the_rest_holds(
-    toml: str, line: int, message: str, fix: str | None
+    toml: str, line: int, name: str, fix: str | None
 ) -> None:
     config = settings_from(toml)
     [finding] = config.findings
     assert (finding.file, finding.line, finding.code) == ("horae.toml", line, "setting-unknown")
-    name, _, meant = message.partition("; ")
-    hint = f"; {meant}" if meant else ""
-    assert finding.message == f"there is no setting {name}; it is ignored{hint}"
+    assert finding.message == f"there is no setting {name}; it is ignored"
     assert finding.fix == fix
     assert config.gate_slots == 4
 

@@ -298,7 +298,7 @@ def _check_settings(config: Config) -> Check:
     waiting, unknown = untrusted(config).waiting, config.findings
     if not waiting and not unknown:
         return _ok("settings", "all settings in horae.toml are used")
-    found, remedies = [f"{each.file}:{each.line}: {each.message}" for each in unknown[:3]], []
+    found, remedies = [f"{each.file}:{each.line}: {each.advice}" for each in unknown[:3]], []
     if unknown:
         found += [f"{len(unknown) - 3} more unknown settings"] if len(unknown) > 3 else []
         remedies.append("correct or remove it; `horae config` lists the settings")

@@ -64,7 +64,7 @@ def show(name: str | None, *, show_origin: bool, root: str, output: Output) -> N
         hint = f"did you mean {meant}?" if meant else "`horae config` lists the settings."
         raise click.UsageError(f"there is no setting {name!r}; {hint}")
     for finding in settings.findings:
-        echo(f"horae: {finding}", err=True)
+        echo(f"horae: {finding.file}:{finding.line}: {finding.advice}", err=True)
     lines, rows = [], []
     for row in shown:
         value = _text(row.value).strip('"') if isinstance(row.value, str) else _text(row.value)

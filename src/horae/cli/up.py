@@ -136,7 +136,7 @@ def up(
     shown = form or ("screen" if sys.stdout.isatty() else "plain")
     zone_name = config.zone or clock.machine_zone().key
     with logging_to(shown, level=how.pop("level"), zone_name=zone_name):
-        log_notes(f"{each.file}:{each.line}: {each.message}" for each in config.findings)
+        log_notes(f"{each.file}:{each.line}: {each.advice}" for each in config.findings)
         allow_descriptors()
         if config.store is not None:
             return asyncio.run(take_part(config, **how))

@@ -88,6 +88,7 @@ def mask(value: object) -> str:
 class SettingKind(NamedTuple, Generic[T]):
     words: str
     read: Callable[[object], T]
+    example: str = ""
 
 
 def _text(raw: object) -> str:
@@ -248,7 +249,7 @@ CORES: Final = SettingKind("a number of cores from 0.01 to 1024 such as 1.5", _c
 LENGTH: Final = SettingKind("a duration such as 30s or 1h30m", _length)
 LENGTH_OR_ZERO: Final = SettingKind(LENGTH.words, partial(_length, allow_zero=True))
 MILLISECONDS: Final = SettingKind("a number of milliseconds such as 30000", _number)
-ZONE: Final = SettingKind("a time zone such as Europe/Berlin", _zone)
+ZONE: Final = SettingKind("a time zone", _zone, "Europe/Berlin")
 ID: Final = SettingKind("a name of at most 64 letters, digits, `.`, `_` and `-`", _id)
 PATH: Final = SettingKind("a path", _path)
 PATHS: Final = several('paths such as ["/srv/git/plans.git"]', _path, os.pathsep)
@@ -501,7 +502,8 @@ def _value(setting: Setting[T], given: _WrittenValue) -> T:
             value = tuple(_placed(each, given) for each in value)
         return cast("T", value)
     except ValueError as error:
-        reason = f"is not {kind.words}" + (f"; {error}" if str(error) else "")
+        like = f" such as {kind.example}" if kind.example else ""
+        reason = f"is not {kind.words}{f'; {error}' if str(error) else like}"
         shown = setting.shown(given.raw)
         raise SettingError(given.origin, reason, setting=setting.name, value=shown) from None
 
@@ -692,16 +694,21 @@ def _read_file(root: str) -> _File:
         words = "too many nested brackets" if isinstance(error, RecursionError) else str(error)
         problem, _, place = words.partition(" (at ")
         where = name  # a number of 5,000 digits, or 1,000 brackets
-        if numbers := re.fullmatch(r"line (\d+), column (\d+)\)", place):
-            where = f"{name}:{numbers[1]}:{numbers[2]}"
-        elif place:  # the end of the document
-            where = f"{name}:{text.count(chr(10)) + 1}:{len(text) - text.rfind(chr(10))}"
+        if place:
+            found = re.fullmatch(r"line (\d+), column (\d+)\)", place)
+            end = (text.count("\n") + 1, len(text) - text.rfind("\n"))  # of the document
+            last, column = map(int, found.groups()) if found else end
+            where = f"{name}:{last}:{column}"
+            before = [way for way, line in _statements(text) if line <= last]
+            if before and before[-1] in before[:-1]:
+                raise SettingError(where, f"{'.'.join(before[-1])} is set twice") from None
         raise SettingError(where, f"{problem}; write a setting as in gate.slots = 4") from None
     sections = {(SECRETS,), *(setting.path[:-1] for setting in SETTINGS)}
     leaves = {
         way: value for way, value in leaves_of(tables).items() if value != {} or way not in sections
     }
-    return _File(name, leaves, _lines(text))
+    # Of a table that is written in parts the first counts.
+    return _File(name, leaves, dict(reversed([*_statements(text)])))
 
 
 # Compiled when there is a file to read; most roots have none.
@@ -714,13 +721,12 @@ _VALUE: Final = r"""(?xs)
 """
 
 
-def _lines(text: str) -> dict[Way, int]:
-    r"""Return the line of each table and key of a text that is known to be TOML.
+def _statements(text: str) -> Iterator[tuple[Way, int]]:
+    r"""Yield each table and key of a text with its line, as far as the text is TOML.
 
-    >>> _lines("zone = 'UTC'\n[gate]\nslots = 4")
-    {('zone',): 1, ('gate',): 2, ('gate', 'slots'): 3}
+    >>> [*_statements("zone = 'UTC'\n[gate]\nslots = 4")]
+    [(('zone',), 1), (('gate',), 2), (('gate', 'slots'), 3)]
     """
-    lines: dict[Way, int] = {}
     table: Way = ()
     position, line = 0, 1
     statements, tokens = re.compile(_STATEMENT), re.compile(_VALUE)
@@ -731,14 +737,13 @@ def _lines(text: str) -> dict[Way, int]:
         position = statement.end()
         if header:
             table = path
-        lines.setdefault(path if header else table + path, line)
+        yield path if header else table + path, line
         depth, end = 0, position
         while (token := tokens.match(text, end)) and (depth or not token["end"]):
             depth += bool(token["open"]) - bool(token["close"])
             end = token.end()
         line += text.count("\n", position, end)
         position = end
-    return lines
 
 
 def _unknown(file: _File) -> Iterator[Diagnostic]:
@@ -748,9 +753,8 @@ def _unknown(file: _File) -> Iterator[Diagnostic]:
         name = ".".join(path)
         # To look for a name takes a millisecond.
         meant = meant_setting(name) if count < 20 else None
-        fix = f"write {meant}" if meant else None
+        fix = f"did you mean {meant}?" if meant else None
         message = f"there is no setting {_short(name)}; it is ignored"
-        message += f"; did you mean {meant}?" if meant else ""
         yield Diagnostic(file.name, line, 1, "setting-unknown", Severity.WARNING, message, fix)
 
 

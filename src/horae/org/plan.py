@@ -198,5 +198,9 @@ class Diagnostic(NamedTuple):
         found = {name: getattr(self, name) for name in names}
         return found | {"severity": self.severity.value}
 
+    @property
+    def advice(self) -> str:
+        return "; ".join(filter(None, (self.message, self.fix)))
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}: {self.severity} {self.code}: {self.message}"
