@@ -319,6 +319,16 @@ class ScanSuite:
         assert (armed.number, armed.digest) == (entry.number, entry.digest)
 
     @story
+    async def test_a_title_that_its_source_gives_is_no_change(self, ledger: Ledger) -> None:
+        [found] = plan(workflow("Digest", "0 9 * * *", "", ":ID: d"))
+        mark = found.mark._replace(title="Digest (work)")
+        other = found._replace(mark=mark, titles=("Digest", "Digest (work)"))
+        for number, each in enumerate([found, other, found]):
+            await ledger.scan("org", Scan((each,)), now=NOW + number * SECOND, term=1)
+        [changed] = [e.facts for e in await ledger.events_after(0) if e.kind == "entry_changed"]
+        assert changed == {"title": ["Digest (work)", "Digest"]}  # there, it was not said
+
+    @story
     async def test_what_is_done_is_kept_but_not_armed_and_can_be_armed_again(
         self, ledger: Ledger
     ) -> None:

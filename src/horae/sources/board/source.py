@@ -291,7 +291,8 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
         return
     address, assignee = work_address(task.id), task.text("assignee")
     # Of a task that recurs there are two entries: its own name means when it comes back.
-    title = task.title if task.cron_schedule is None else f"{task.title} (work)"
+    titles = (task.title, f"{task.title} (work)")
+    title = titles[0] if task.cron_schedule is None else titles[1]
     # One task never turns into another, however alike they look: the number is in every sign.
     # The third is stored and compared: another text would end the rule of every open task.
     mark = Mark(address, title, f"handed out as #{task.id}", digest_of(address))
@@ -299,12 +300,12 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
     try:
         policy = work_policy(task)
     except ScheduleError as error:
-        yield Scanned(mark, Unarmed(address, origin, title, str(error)), content.text)
+        yield Scanned(mark, Unarmed(address, origin, title, str(error)), content.text, "", titles)
         return
     agents, digest = (assignee,) if assignee else (), digest_of(content.text)
     rule = core.OnDemandRule()
     entry = Entry(address, origin, title, rule, Work.DISPATCH, agents, policy, digest=digest)
-    yield Scanned(mark, entry, content.text)
+    yield Scanned(mark, entry, content.text, "", titles)
 
 
 def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterator[Scanned]:
