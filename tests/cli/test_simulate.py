@@ -119,3 +119,13 @@ def test_what_has_the_name_of_another_is_counted_as_not_armed(
     (tmp_path / "twice.org").write_text(one * 2)
     _, _, err = call(capsys, str(tmp_path / "twice.org"), "--days", "1", "--table")
     assert "1 entry is not armed because of errors; see `horae check`" in err
+
+
+def test_a_rule_that_matches_no_date_is_counted_as_not_armed_and_what_is_done_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawer = ":PROPERTIES:\n:SCHEDULE: 0 0 {} *\n:END:\n"
+    never, done = drawer.format("30 2"), drawer.format("* *")
+    (tmp_path / "odd.org").write_text(f"* Never :workflow:\n{never}* DONE Old :workflow:\n{done}")
+    _, _, err = call(capsys, str(tmp_path / "odd.org"), "--days", "1", "--tz", "UTC")
+    assert "1 entry is not armed because of errors" in err

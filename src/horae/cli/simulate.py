@@ -25,7 +25,7 @@ from horae.cli.plan_root import KnownEntries, PlanView, When
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
 from horae.core import decide, gate
-from horae.core.entry import Entry, Origin
+from horae.core.entry import Entry, Origin, Unarmed
 from horae.core.explain import stamp
 from horae.core.ports import Listed, receipts_of
 from horae.core.receipt import Filed, Status
@@ -228,9 +228,11 @@ def simulate(
             echo("\n".join(lines))
     if simulation.broken is not None and output.form is not Form.JSON:
         echo(f"horae: {simulation.broken}", err=True)
-    twice = sum(len([*doubles(found)]) for found in plans.values())
-    if broken := sum(bool(one.broken) for one in items) + twice:
-        count = "1 entry is" if broken == 1 else f"{broken} entries are"
+    unarmed = [one.item for one in items if isinstance(one.item, Unarmed) and one.item.is_error]
+    # Of one that is known the last valid version is simulated.
+    wrong = sum(each.address not in history.entries for each in unarmed)
+    if wrong := wrong + sum(len([*doubles(found)]) for found in plans.values()):
+        count = "1 entry is" if wrong == 1 else f"{wrong} entries are"
         echo(f"horae: {count} not armed because of errors; see `horae check`", err=True)
     if simulation.broken is not None:
         return Exit.FINDINGS

@@ -437,10 +437,11 @@ class Unarmed(Struct, frozen=True, gc=False):
     origin: Origin
     title: str
     reason: str
+    is_error: bool = False  # what is written is wrong; a ledger keeps the reason alone
 
     @property
     def is_hidden(self) -> bool:
-        """Whether `COMMENT` or `:ARCHIVE:` hides it; a ledger keeps the reason alone."""
+        """Whether `COMMENT` or `:ARCHIVE:` hides it."""
         return self.reason[:1] in {"'", '"'} and self.reason.endswith((COMMENTED, ARCHIVED))
 
 

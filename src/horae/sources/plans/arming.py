@@ -63,7 +63,7 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
         origin, title, rule = Origin(file, at), headline.title, rule_text(headline)
         if len(path) > DEEPEST:
             reason = f"nested more than {DEEPEST} levels deep"
-            item: Entry | Unarmed = Unarmed(origin.place, origin, title, reason)
+            item: Entry | Unarmed = Unarmed(origin.place, origin, title, reason, is_error=True)
             found.append(Scanned(Mark(origin.place, title, rule, ""), item))
             continue
         over = index + 1  # after the last headline below
@@ -72,9 +72,10 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
         text = "".join([each.text for each in headlines[index:over]])
         address = _address(plan, path, file, names, lost)
         place = headline.props.get("TZ", zone_name)
-        armed, broken = _armed(plan, path, place, lost)
+        resting = _resting(plan, path, _first_stamp(headline))
+        armed, broken = (resting, "") if resting else _armed(headline, place, lost)
         if isinstance(armed, str):
-            item = Unarmed(address, origin, title, armed)
+            item = Unarmed(address, origin, title, armed, is_error=not resting)
         else:
             agents = _agents(asked, index, over) if armed.work is Work.WORKFLOW else ()
             what = armed.rule, armed.work, agents, armed.policy
@@ -129,7 +130,7 @@ def doubles(found: Iterable[Scanned]) -> Iterator[Unarmed]:
         reason = f"{first} has the same name; give one of the two an :ID:"
         if name != item.address:
             reason = f"{first} has the same :ID: {name}; change one of them"
-        yield Unarmed(item.address, item.origin, item.title, reason)
+        yield Unarmed(item.address, item.origin, item.title, reason, is_error=True)
 
 
 def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
@@ -231,14 +232,9 @@ class _Armed(NamedTuple):
     deadline: datetime | None
 
 
-def _armed(
-    plan: Plan, path: Sequence[int], place: str, lost: _Lost | None
-) -> tuple[_Armed | str, str]:
+def _armed(headline: Headline, place: str, lost: _Lost | None) -> tuple[_Armed | str, str]:
     """Return what a headline arms, or why it cannot fire; and what of it cannot be read, if so."""
-    headline = plan.headlines[path[-1]]
     props, planning, stamp = headline.props, headline.planning, _first_stamp(headline)
-    if reason := _resting(plan, path, stamp):
-        return reason, ""
     if planning and planning.scheduled and "SCHEDULE" not in props and stamp is None:
         broken = f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
         return broken, broken
