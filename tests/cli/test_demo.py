@@ -100,7 +100,11 @@ def test_each_kind_of_entry_runs_at_most_a_line_a_second_is_logged_and_nothing_i
     assert len(re.findall(r"^\d{4}-.*  done  ", "".join([*lines, out]), re.MULTILINE)) == int(
         said[1]
     )
-    assert re.search(r"In \d+ seconds Horae wrote \d+ receipts, one for each occurrence:", out)
+    wrote = re.search(r"In \d+ seconds Horae wrote (\d+) receipts, one for each occurrence:", out)
+    assert wrote
+    total = re.search(r"stopped; receipts since \S+Z: (.*)", err)
+    assert total
+    assert sum(map(int, re.findall(r"\d+", total[1]))) == int(wrote[1])
     assert [*tmp_path.iterdir()] == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -9,13 +10,19 @@ import re
 import signal
 import subprocess
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from commands import HORAE, is_healthy, run_command, start_command
-from horae.cli.up import EVENTS, JsonFormatter, PlainFormatter, logging_to
+from horae.cli.up import EVENTS, JsonFormatter, PlainFormatter, _log_events, logging_to
+from horae.core.decide import decide
+from horae.core.ports import EntryStep
+from horae.core.source import Scan
+from horae.org.document import read
+from horae.sources.plans.arming import scan_plan
+from horae.store.sqlite import SqliteLedger
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -47,6 +54,7 @@ WORKFLOW = """* Flow :workflow:
 print("hello")
 #+end_src
 """
+TICK = "* Tick :workflow:\n:PROPERTIES:\n:SCHEDULE: */10 * * * * *\n:END:\n"
 LATIN = "* Gr\xfc\xdfe\n".encode("latin-1")
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  (\w+) +(\S.*)")
 OF_A_LINE = {"at", "level", "logger", "message"}
@@ -108,7 +116,7 @@ def test_at_info_a_receipt_is_one_line_and_a_problem_another(root: Path) -> None
         run_both(root)
     found = log.lines()
     assert [each for each in found if "plan.org:" in each[1] and each[0] != "warning"] == [
-        ("done", "Good  plan.org:1  all is well"),
+        ("done", "Good  plan.org:1  result: all is well"),
         ("failed", "Bad  plan.org:7  exit code 3"),
     ]
     assert [word for word, text in found if "save the file as UTF-8" in text] == ["warning"]
@@ -173,7 +181,7 @@ def test_each_line_of_json_has_level_logger_and_message_and_names_its_receipt(ro
     found = log.records()
     [good, bad] = [each for each in found if each.get("kind") == "receipt"]
     assert (good["level"], good["status"], good["entry"], good["receipt"]) == ("info", "done", 1, 1)
-    assert good["message"] == "Good  plan.org:1  all is well"
+    assert good["message"] == "Good  plan.org:1  result: all is well"
     assert (bad["level"], bad["status"], bad["reason_code"]) == ("warning", "failed", "exit_code")
     assert {each["logger"] for each in (good, bad)} == {EVENTS}
     [problem] = [each for each in found if "save the file as UTF-8" in each["message"]]
@@ -279,3 +287,32 @@ def test_a_command_without_a_log_says_a_warning_as_its_other_messages(
         assert (notice["code"], notice["facts"]) == ("warning", {})
         line = f"{program}: {notice['message']}"
     assert line.startswith(f"{program}: cannot write to the build cache: ")
+
+
+@pytest.mark.parametrize(("each_alone", "lines"), [(False, 1), (True, 9)])
+def test_times_that_did_not_run_for_one_reason_are_one_line_but_for_programs(
+    caplog: pytest.LogCaptureFixture, *, each_alone: bool, lines: int
+) -> None:
+    caplog.set_level(logging.INFO, EVENTS)
+    begin = datetime.fromisoformat("2026-04-01T08:00:05Z")
+    found = scan_plan(read(TICK), file="plan.org", zone_name="UTC")
+
+    async def log() -> None:
+        ledger = await SqliteLedger.in_memory()
+        await ledger.scan("org", Scan(tuple(found)), now=begin, term=1)
+        now = begin + timedelta(seconds=100)
+        [due] = await ledger.due(now=now)
+        await ledger.decide([EntryStep(due.entry, decide(due.entry, now=now))], now=now, term=1)
+        over = asyncio.Event()
+        over.set()
+        await _log_events(ledger, 0, over, zone_name="Europe/Berlin", each_alone=each_alone)
+        await ledger.close()
+
+    asyncio.run(log())
+    assert [each.__dict__["word"] for each in caplog.records] == ["coalesced"] * lines
+    if not each_alone:
+        [said] = caplog.messages
+        assert said == (
+            "Tick  plan.org:1  2026-04-01 Wed 10:00:10 to 10:01:30 Europe/Berlin, 9 times"
+            "  replaced by the run of 2026-04-01 Wed 10:01:40 Europe/Berlin, as catch-up is latest"
+        )

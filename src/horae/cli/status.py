@@ -25,7 +25,15 @@ from horae.core.entry import Entry, PlanTask
 from horae.core.explain import length_text
 from horae.core.receipt import FINAL, Reason, Status
 from horae.core.service import Service
-from horae.core.text import QUOTED, in_zone, instant_text, moment_text, pause_words, with_zone
+from horae.core.text import (
+    QUOTED,
+    in_zone,
+    instant_text,
+    moment_text,
+    pause_words,
+    period_text,
+    with_zone,
+)
 from horae.errors import HoraeError
 from horae.timing.duration import DurationError, parse_duration
 from horae.timing.zone import zone
@@ -254,10 +262,7 @@ def _next(at: datetime, zone_name: str, *, now: datetime) -> str:
 
 def _planned(line: views.ReceiptLine) -> str:
     receipt = line.filed.receipt
-    text = moment_text(receipt.planned_at, line.zone)
-    if receipt.through_at is None:
-        return text
-    return f"{text} to {moment_text(receipt.through_at, line.zone)}, {receipt.count} times"
+    return period_text(receipt.planned_at, receipt.through_at, receipt.count, line.zone)
 
 
 def _rest(line: views.EntryLine) -> str:

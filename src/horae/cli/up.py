@@ -9,11 +9,11 @@ import signal
 import socket
 import sys
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import starmap
+from itertools import groupby, starmap
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -38,7 +38,7 @@ from horae.core.entry import key_time
 from horae.core.explain import requested_words
 from horae.core.ports import Event, Ledger, LedgerBusyError, LedgerError, LedgerWholeError
 from horae.core.receipt import FINAL, ReasonCode, Status
-from horae.core.text import in_zone, moment_text
+from horae.core.text import QUOTED, in_zone, period_text
 from horae.errors import Exit, HoraeError
 from horae.org.collector import calm_collector
 from horae.process.launcher import allow_descriptors
@@ -139,7 +139,7 @@ def up(
         log_notes(f"{each.file}:{each.line}: {each.advice}" for each in config.findings)
         allow_descriptors()
         if config.store is not None:
-            return asyncio.run(take_part(config, **how))
+            return asyncio.run(take_part(config, is_json=shown == "json", **how))
         # A command has the lock for a moment; an engine that has it answers.
         gives_up_at, far = monotonic() + BRIEF.total_seconds(), client.Far(config.data)
         while lock.holder_of(config.data) and not far.answers() and monotonic() < gives_up_at:
@@ -199,11 +199,17 @@ def worker(*, root: str, data: str | None, form: str, level: str, seconds: float
     config = load(root, flags={"data": data})
     allow_descriptors()
     with logging_to(form, level=level, zone_name=config.zone or "UTC"):
-        return asyncio.run(take_part(config, seconds=seconds, may_lead=False))
+        is_json = form == "json"
+        return asyncio.run(take_part(config, seconds=seconds, may_lead=False, is_json=is_json))
 
 
 async def take_part(
-    config: Config, *, seconds: float | None, may_lead: bool = True, empty_plan: bool = False
+    config: Config,
+    *,
+    seconds: float | None,
+    is_json: bool,
+    may_lead: bool = True,
+    empty_plan: bool = False,
 ) -> int:
     from horae.cluster.node import open_member
 
@@ -219,9 +225,8 @@ async def take_part(
         _notify("READY=1")
         calm_collector()
         newest = await member.ledger.newest_event()
-        events = _log_events(
-            member.ledger, newest, stop, zone_name=config.zone or "UTC", look=member.events_after
-        )
+        how: dict[str, Any] = {"each_alone": is_json, "look": member.events_after}
+        events = _log_events(member.ledger, newest, stop, zone_name=config.zone or "UTC", **how)
         logging_events = asyncio.create_task(events)
 
         async def problems() -> list[str]:
@@ -285,8 +290,8 @@ async def run_plans(
         if shown == "screen":
             show = _show_screen(app, _events(app.ledger, after=newest, over=over), stop)
         else:
-            zone_name = app.context.zone_name
-            show = _log_events(app.ledger, newest, over, zone_name=zone_name, pace=pace, stop=stop)
+            how: dict[str, Any] = {"each_alone": shown == "json", "pace": pace, "stop": stop}
+            show = _log_events(app.ledger, newest, over, zone_name=app.context.zone_name, **how)
             stall, look_at = "", 0.0
 
             async def problems() -> list[str]:
@@ -418,17 +423,22 @@ async def _log_events(
     over: asyncio.Event,
     *,
     zone_name: str,
+    each_alone: bool = False,
     pace: float = 0.0,
     stop: asyncio.Event | None = None,
     look: _Look | None = None,
 ) -> None:
-    """Log the events after a number until *over*; *pace* is the least time between two of them."""
-    async for event in _events(ledger, after=after, over=over, look=look):
-        level = _level(event)
+    """Log the events after a number until *over*; *pace* is the least time between two lines.
+
+    Scheduled times that did not run for one reason are one line, unless *each_alone*.
+    """
+    found = _events(ledger, after=after, over=over, look=look, each_alone=each_alone)
+    async for alike in found:
+        event, level = alike[0], _level(alike[0])
         if not events_log.isEnabledFor(level):
             continue
         try:
-            word, text = await _words(ledger, event, zone_name)
+            word, text = await _words(ledger, alike, zone_name)
         except LedgerError as error:  # the engine says so, too, and acts on it
             log.debug("cannot log event %d: %s", event.number, error)
             continue
@@ -458,11 +468,17 @@ async def _log_beginning(app: App) -> None:
 
 
 async def _events(
-    ledger: SqlLedger, *, after: int, over: asyncio.Event, look: _Look | None = None
-) -> AsyncIterator[Event]:
+    ledger: SqlLedger,
+    *,
+    after: int,
+    over: asyncio.Event,
+    look: _Look | None = None,
+    each_alone: bool = False,
+) -> AsyncIterator[Sequence[Event]]:
     """Yield the events after a number until the engine is *over*, the last ones included.
 
-    *look* returns only some of them, and how far it has looked.
+    Those of one line of the log come together, unless *each_alone*. *look* returns only some of
+    them, and how far it has looked.
     """
 
     async def look_at_all(number: int) -> tuple[list[Event], int]:
@@ -476,8 +492,8 @@ async def _events(
         try:
             while True:
                 found, looked_at = await look(after)
-                for event in found:
-                    yield event
+                for _, alike in groupby(found, key=_number if each_alone else _line_key):
+                    yield [*alike]
                 is_all, after = looked_at == after, looked_at
                 if is_all or not found:
                     break
@@ -489,6 +505,18 @@ async def _events(
             # Another node of a cluster may have written, too.
             await asyncio.wait_for(ledger.written.wait(), _UNTOLD)
         await asyncio.sleep(_TOGETHER)
+
+
+def _number(event: Event) -> object:
+    return event.number
+
+
+def _line_key(event: Event) -> object:
+    """Return what scheduled times that did not run have in common if they share a line."""
+    facts = event.facts
+    if event.kind != "receipt" or facts["status"] not in _NOT_RUN or "key" not in facts:
+        return event.number
+    return event.entry, facts["status"], facts["reason"], facts.get("reason_code")
 
 
 def _level(event: Event) -> int:
@@ -505,6 +533,8 @@ def _level(event: Event) -> int:
     return logging.WARNING if status in _BAD else logging.INFO
 
 
+# Their words are what a run printed, or a word about how it ended.
+_RESULTS: Final = frozenset({ReasonCode.COMPLETED, ReasonCode.NO_WORK})
 # Of a receipt that was held.
 _RELEASED: Final = frozenset(
     [
@@ -518,17 +548,24 @@ _RELEASED: Final = frozenset(
 )
 
 
-async def _words(ledger: Ledger, event: Event, zone_name: str) -> tuple[str, str]:
+async def _words(ledger: Ledger, alike: Sequence[Event], zone_name: str) -> tuple[str, str]:
+    event = alike[0]
     if event.kind == "receipt":
-        filed = None if event.receipt is None else await ledger.receipt(event.receipt)
+        read = [await ledger.receipt(each.receipt) for each in alike if each.receipt is not None]
+        known = [each for each in read if each is not None]
+        filed = known[0] if known else None
         where = "" if filed is None else f"{filed.title}  {filed.origin}"
-        reason = event.facts["reason"]
+        code, reason = event.facts.get("reason_code"), str(event.facts["reason"])
+        reason = reason if code in QUOTED else in_zone(reason, zone_name)
         if filed is not None and event.facts["status"] in _NOT_RUN:
-            at, last = filed.receipt.planned_at, filed.receipt.through_at
-            to = "" if last is None else f" to {moment_text(last, zone_name)}"
-            where += f"  {moment_text(at, zone_name)}{to}"
+            receipts = [each.receipt for each in known]
+            first, last, count = receipts[0], receipts[-1], sum(each.count for each in receipts)
+            through = last.through_at or (last.planned_at if last is not first else None)
+            where += f"  {period_text(first.planned_at, through, count, zone_name)}"
+        if code in _RESULTS:
+            reason = f"result: {reason}"
         if filed is not None and filed.attempts and event.facts["status"] == Status.WAITING:
-            is_released = event.facts.get("reason_code") in _RELEASED
+            is_released = code in _RELEASED
             said = f"attempt {filed.attempts} failed, and the next one waits"
             reason = f"{'can start' if is_released else said}: {reason}"
         if filed is not None and filed.receipt.note and event.facts["status"] in FINAL:
@@ -571,7 +608,9 @@ def _fact_words(name: str, value: object) -> str:
     return f"{name} {value}" if name in _NOUNS or name == "until" else f"{name}: {value}"
 
 
-async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Event) -> None:
+async def _show_screen(
+    app: App, events: AsyncIterator[Sequence[Event]], stop: asyncio.Event
+) -> None:
     from rich.live import Live
 
     from horae.cli.status import drawn
@@ -579,10 +618,10 @@ async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Eve
     lines: deque[str] = deque(maxlen=10)
 
     async def listen() -> None:
-        async for event in events:
-            if events_log.isEnabledFor(_level(event)):
-                word, text = await _words(app.ledger, event, app.context.zone_name)
-                lines.append(plain_line(event.at, app.context.zone_name, word, text))
+        async for alike in events:
+            if events_log.isEnabledFor(_level(alike[0])):
+                word, text = await _words(app.ledger, alike, app.context.zone_name)
+                lines.append(plain_line(alike[0].at, app.context.zone_name, word, text))
 
     listening = asyncio.create_task(listen())
     with Live(console=console(), auto_refresh=False, transient=True) as live:
@@ -602,12 +641,13 @@ async def _show_screen(app: App, events: AsyncIterator[Event], stop: asyncio.Eve
 
 
 async def _sum_up(app: App, *, after: int) -> None:
-    counts: Counter[str] = Counter()
+    last: dict[int | None, str] = {}  # the status of each receipt that was written
     while events := await app.ledger.events_after(after):
         after = events[-1].number
-        told = (str(event.facts["status"]) for event in events if event.kind == "receipt")
-        counts.update(status for status in told if status in FINAL)
-    said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        told = (event for event in events if event.kind == "receipt")
+        last.update((event.receipt, str(event.facts["status"])) for event in told)
+    counts = sorted(Counter(last.values()).items())
+    said = ", ".join(f"{count} {status}" for status, count in counts)
     since = key_time(app.engine.started_at or app.clock.now())
     what = f"receipts since {since}: {said}" if said else f"no receipts since {since}"
     log.info("stopped; %s", what)

@@ -99,6 +99,21 @@ def moment_text(moment: datetime, zone_name: str) -> str:
     return f"{wall_text(local(moment, zone(zone_name)))} {zone_name}"
 
 
+def period_text(first: datetime, last: datetime | None, count: int, zone_name: str) -> str:
+    """Return one scheduled time, or the first and the last of several and how many there are.
+
+    >>> from datetime import UTC, datetime, timedelta
+    >>> at = datetime(2026, 6, 6, 4, 0, tzinfo=UTC)
+    >>> period_text(at, at + timedelta(hours=2), 3, "Europe/Berlin")
+    '2026-06-06 Sat 06:00 to 08:00 Europe/Berlin, 3 times'
+    """
+    if last is None:
+        return moment_text(first, zone_name)
+    start, end = (local(each, zone(zone_name)) for each in (first, last))
+    through = clock_text(end) if start.date() == end.date() else wall_text(end)
+    return f"{wall_text(start)} to {through} {zone_name}, {count} times"
+
+
 def no_time_left(entry: rules.Entry, now: datetime) -> str:
     until = entry.policy.until
     over = until is not None and until <= now
