@@ -178,6 +178,9 @@ def test_a_list_names_the_files_of_such_a_number(call: Call, tasks: Path) -> Non
     ending = call("task", "list")
     assert ending.code == 6
     assert ending.out.count("Blocked (2 files have the id 42)") == 2
+    assert ending.out.split("\n")[0].split() == [
+        *("id", "status", "priority", "title", "readiness", "schedule")
+    ]
     assert "007-copy.md, board/tasks/042-report.md" in ending.err
     health = call("task", "health")
     assert (health.code, health.out.count("2 files have the id 42")) == (1, 1)

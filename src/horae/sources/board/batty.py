@@ -75,7 +75,7 @@ def board() -> None:
 def list_(*, status: str | None) -> None:
     """List the tasks with their blocks and schedules."""
     cards = commands.board_at(_root()).read()
-    echo(commands.task_table(commands.list_rows(cards, status=status, now=SystemClock().now())))
+    echo(commands.task_lines(commands.list_rows(cards, status=status, now=SystemClock().now())))
     for problem in cards.problems[1:]:
         click.echo(f"Error: {clean(str(problem))}", err=True)
     if cards.problems:

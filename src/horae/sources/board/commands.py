@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os.path
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -18,7 +18,7 @@ from horae.cli.connection import record_edits
 from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone
 from horae.cli.options import at_option, choice_option, flag, number_option, option, root_option
-from horae.cli.output import Output, echo, form_options, print_answer, print_rows
+from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
 from horae.cli.plan_root import member_names, pauses_of
 from horae.config import load
 from horae.core.clock import SystemClock
@@ -394,7 +394,8 @@ def list_(
     if status and status not in {*rules.STATUSES, *(each.status for each in cards.tasks)}:
         raise click.UsageError(f"{status!r} is not a status; use {', '.join(rules.STATUSES)}.")
     data = [card_data(card, found) for card, found in rows]
-    print_rows(output, data, lambda: echo(task_table(rows)))
+    names = ("id", "status", "priority", "title", "readiness", "schedule")
+    print_rows(output, data, lambda: print_table(names, task_cells(rows), empty="no tasks"))
     for problem in cards.problems:
         output.say(problem)
     return cards.problems[0].exit_code if cards.problems else Exit.OK
@@ -473,18 +474,20 @@ def list_rows(
     return rows
 
 
-def task_table(rows: Sequence[tuple[Card, rules.Resolution | None]]) -> str:
-    lines = []
+def task_cells(rows: Iterable[tuple[Card, rules.Resolution | None]]) -> Iterator[tuple[str, ...]]:
     for (task, *_), found in rows:
         how = "" if found is None else found.standing.value
         why = f" ({found.reason})" if found is not None and found.reason else ""
         times = (("scheduled_for", task.scheduled_for), ("cron_schedule", task.cron_schedule))
-        parts = (
-            f"#{task.id:<4} {task.status:<11} {task.priority:<8} {task.title}",
-            f"{how}{why}",
-            ", ".join(f"{key}={value}" for key, value in times if value and value not in why),
-        )
-        lines.append("  ".join(filter(None, parts)))
+        said = ", ".join(f"{key}={value}" for key, value in times if value and value not in why)
+        yield f"#{task.id}", task.status, task.priority, task.title, f"{how}{why}", said
+
+
+def task_lines(rows: Iterable[tuple[Card, rules.Resolution | None]]) -> str:
+    lines = []
+    for number, status, priority, title, *rest in task_cells(rows):
+        head = f"{number:<5} {status:<11} {priority:<8} {title}"
+        lines.append("  ".join(filter(None, [head, *rest])))
     return "\n".join(lines) or "no tasks"
 
 
