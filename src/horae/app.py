@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from horae.cluster.queue import Carried
 from horae.config import Config, known_names, load, secrets_of, state_directory
 from horae.config.trust import EngineSettings
-from horae.context import Context, block_agents, crew_source, find_agents, settings_registry
+from horae.context import (
+    TRIGGER_FILES,
+    Context,
+    block_agents,
+    crew_source,
+    find_agents,
+    settings_registry,
+    trigger_notes,
+)
 from horae.core.access import RunTokens
 from horae.core.actor import acting, own_actor
 from horae.core.clock import SystemClock
@@ -86,7 +94,6 @@ NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups,
 _SIGNATURE: Final = "post.key"
 _WATCH: Final = "file changes are not detected: "  # what a note about the watch begins with
 _NIGHT: Final = "nightly maintenance: "  # what a note about backups and old output begins with
-_FILES: Final = ".agentd: "  # what a note about these files begins with
 _LONGEST_PATH: Final = 1 << 16  # bytes of the file that names the plan root
 _LONGEST_KEY: Final = 1 << 10  # bytes of the file that holds a key
 _POLL: Final = 60.0  # seconds that a look elsewhere may take
@@ -653,10 +660,8 @@ async def _apply(app: App) -> None:
     if found.broken is not None and found.broken != app.context.trigger_store.broken_files:
         app.context.trigger_store.broken_files = found.broken
         await app.engine.rescan(TriggerSource.name)
-    kept = tuple(f"{each.item.origin.file}:" for each in app.engine.broken)  # said as broken
-    wrong = [each for each in found.wrong if not each.startswith(kept)]
-    app.notes[:] = [note for note in app.notes if not note.startswith(_FILES)]
-    app.notes.extend(f"{_FILES}{each}" for each in wrong)
+    app.notes[:] = [note for note in app.notes if not note.startswith(TRIGGER_FILES)]
+    app.notes.extend(trigger_notes(found, app.engine.broken))
     (app.unread.clear if found.is_whole else app.unread.set)()
     if found.changes:
         app.engine.note_change()

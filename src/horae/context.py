@@ -12,12 +12,12 @@ from shutil import which
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from horae.config import Config, secrets_of, settings_hint
+from horae.config import Config, known_names, secrets_of, settings_hint
 from horae.core.agent import Agent, AgentDefinition, AgentError, AgentNotFoundError, parse_agent
 from horae.core.clock import machine_zone
 from horae.core.command import Unready, call_in
 from horae.core.entry import KEEPER, Entry, Origin, Work
-from horae.core.ports import Clock, Listed, RunError
+from horae.core.ports import Clock, Listed, RunError, Trait
 from horae.core.prompt import read_order
 from horae.core.tool_policy import ToolPolicy, ToolPolicyError
 from horae.errors import Exit, HoraeError
@@ -25,10 +25,14 @@ from horae.files.read import PlanFileError, PlanMissingError, StrPath, find_plan
 from horae.org.document import read
 from horae.process.ready import unread, why_unready
 from horae.sources.agents import runner
+from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.source import CrewCadence, CrewSource, Roster, SingleKeeper
+from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import agent_of, policy_for, unnamed
+from horae.sources.triggers.service import Triggers
+from horae.sources.triggers.source import Synced, sync
 from horae.sources.triggers.store import AgentCard, TriggerStore
 from horae.store.access import BookSessions, BookTokens
 
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.cluster.queue import SharedLedger
+    from horae.core.source import Source
     from horae.org.plan import Diagnostic
     from horae.process.processes import Processes
     from horae.process.run_settings import RunSettings
@@ -45,6 +50,8 @@ if TYPE_CHECKING:
     Say = Callable[[HoraeError | Diagnostic], None]
 
 _TAG: Final = ":agent:"
+_MOST_BROKEN: Final = 1000
+TRIGGER_FILES: Final = ".agentd: "  # what a note about these files begins with
 
 
 @dataclass
@@ -84,6 +91,22 @@ class Context:
     @property
     def board(self) -> Board:
         return Board.below(self.root, self.tasks, **self.limits)
+
+    async def file_problems(self) -> list[str]:
+        """Return what of the files an engine could not use, in its words; nothing is changed."""
+        now, environ = self.clock.now, known_names(self.config)
+        crew = crew_source(self.config, started_at=now(), root=self.root)
+        readers: list[Source] = [
+            OrgSource(self.root, zone_name=self.zone_name, **self.limits),
+            BoardSource(self.board, now=now),
+            *([] if crew is None else [crew]),
+        ]
+        scans = [await each.scan(await self.ledger.index(each.name)) for each in readers]
+        problems = [str(problem) for scan in scans for problem in scan.problems]
+        triggers = Triggers(**self.trigger_parts(secrets=secrets_of(self.config, may_call=False)))
+        found = await sync(str(self.root), triggers, environ=environ, dry_run=True)
+        broken = await self.ledger.entries_that_are(Trait.BROKEN, limit=_MOST_BROKEN)
+        return [*problems, *trigger_notes(found, broken)]
 
     @property
     def readiness(self) -> Readiness:
@@ -200,6 +223,12 @@ class Readiness:
         if self._is_elsewhere and registry.command_of(agent):
             return None  # as above
         return registry.obstacle(agent, environ=os.environ, tools=tools)
+
+
+def trigger_notes(found: Synced, broken: Iterable[Listed]) -> list[str]:
+    """Return what is wrong with files of triggers, but for entries that are told as *broken*."""
+    kept = tuple(f"{each.item.origin.file}:" for each in broken)
+    return [f"{TRIGGER_FILES}{each}" for each in found.wrong if not each.startswith(kept)]
 
 
 # The crew

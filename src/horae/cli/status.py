@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -60,15 +62,34 @@ _several = partial(options.choice_option, multiple=True)
 def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
     """Show what is running, waiting, next and failing."""
     engine = connection.engine_of(place)
-    if not engine.is_running:  # else it says so itself
-        waiting = untrusted(place.config).waiting
-        engine = replace(engine, problems=tuple(f"settings: {each}" for each in waiting))
-    stands = read(place, lambda service: service.status(engine, limit=limit), at=place.moment(at))
+
+    async def stand(service: Service) -> views.StatusReport:
+        facts = engine
+        if at is None and not engine.is_running:  # else it says so itself
+            problems = await _file_problems(place, service)
+            facts = replace(engine, problems=tuple(problems))
+        return await service.status(facts, limit=limit)
+
+    stands = read(place, stand, at=place.moment(at))
     if at is None and engine.is_running and engine.pid is not None:
         stands = _as_the_engine_knows(stands, Far(place.directory, pid=engine.pid), limit=limit)
     if at is None and output.is_text:
         connection.say_source(engine)
     print_answer(output, stands.data(), lambda: print_status(stands))
+
+
+async def _file_problems(place: Place, service: Service) -> list[str]:
+    """Return what an engine would say of the settings and the files, if one ran."""
+    waiting = [f"settings: {each}" for each in untrusted(place.config).waiting]
+    if place.store is not None or not os.path.isdir(place.root):
+        return waiting
+    from horae.context import Context
+    from horae.store.ledger import SqlLedger
+
+    assert isinstance(service.ledger, SqlLedger), "a command has no other"
+    root = Path(place.root).absolute()
+    context = Context(place.config, root, service.clock, service.ledger)
+    return [*waiting, *await context.file_problems()]
 
 
 def _as_the_engine_knows(

@@ -202,7 +202,12 @@ class Synced(NamedTuple):
 
 
 async def sync(
-    root: str, triggers: Triggers, *, environ: Mapping[str, str], fresh_at: datetime | None = None
+    root: str,
+    triggers: Triggers,
+    *,
+    environ: Mapping[str, str],
+    fresh_at: datetime | None = None,
+    dry_run: bool = False,
 ) -> Synced:
     """Let all be as the plan's own folder says.
 
@@ -232,13 +237,16 @@ async def sync(
                 planned = [each for each in planned if each.verb == "disable"]
             if fresh_at is not None:
                 planned = apply.disabled_if_fired(planned, fresh_at=fresh_at)
-            await apply.apply_changes(triggers, planned)
+            if not dry_run:
+                await apply.apply_changes(triggers, planned)
         except LedgerError:
             raise
         except HoraeError as error:
             wrong.append(str(error))
         else:
             changes += [each for each in planned if each.verb != "unchanged"]
+    if dry_run:
+        return Synced(changes, wrong, is_whole=not folder.unread, broken=broken)
     known = {each.definition.file for each in await triggers.store.of_files()}
     behind = {file for file in known for name in folder.unread if file.startswith(f"{name}/")}
     names: dict[str, str | None] = dict.fromkeys([*folder.files, *behind])
