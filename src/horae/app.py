@@ -385,6 +385,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         machines=None if shared is None else shared.machines,
         places=partial(names_of, root),
         unready=context.readiness.of_entries,
+        unassigned=context.why_unassigned,
         refuse_start=refuse_blank,
         refuse_name=partial(refuse_double, context.board),
     )

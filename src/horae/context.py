@@ -25,7 +25,8 @@ from horae.files.read import PlanFileError, PlanMissingError, StrPath, find_plan
 from horae.org.document import read
 from horae.process.ready import unread, why_unready
 from horae.sources.agents import runner
-from horae.sources.board.source import BoardSource
+from horae.sources.board.dispatch import why_unassigned
+from horae.sources.board.source import BoardSource, task_at
 from horae.sources.board.tasks import Board, find_tasks
 from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.source import CrewCadence, CrewSource, Roster, SingleKeeper
@@ -107,6 +108,22 @@ class Context:
         found = await sync(str(self.root), triggers, environ=environ, dry_run=True)
         broken = await self.ledger.entries_that_are(Trait.BROKEN, limit=_MOST_BROKEN)
         return [*problems, *trigger_notes(found, broken)]
+
+    async def why_unassigned(self, address: str) -> str:
+        """Return why the board does not assign the task of an entry; "" if it does or will."""
+        number, manifest = task_at(address), self.config.crew_def
+        if number is None:
+            return ""
+        if manifest is None or not self.config.board_auto_dispatch:
+            return "crew.def is not set" if manifest is None else "board.auto_dispatch is false"
+        try:
+            crew = await asyncio.to_thread(Roster(manifest.absolute()).members)
+            cards = await asyncio.to_thread(self.board.read)
+        except HoraeError:  # a problem of its own, in `status`
+            return ""
+        task = next((each for each in cards.tasks if each.id == number), None)
+        names, now = [each.name for each in crew], self.clock.now()
+        return "" if task is None else why_unassigned(task, cards.ground, now=now, crew=names)
 
     @property
     def readiness(self) -> Readiness:

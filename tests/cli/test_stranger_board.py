@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import Board
+from horae.store.sqlite import SqliteLedger
+
 if TYPE_CHECKING:
     from calling import Call
 
 CREW = "* wren\n:PROPERTIES:\n:DEF: wren.org\n:END:\n"
+NOW = datetime.fromisoformat("2026-04-01T08:00Z")
 WREN = "* Wren :agent:\n:PROPERTIES:\n:COMMAND: true\n:END:\nHi.\n"
 
 
@@ -33,7 +40,7 @@ def crew(call: Call) -> Call:
 def test_a_task_for_nobody_in_the_crew_is_not_well(crew: Call) -> None:
     for name, status in (("wren", "todo"), ("ghost", "todo"), ("ghost", "done")):
         assert crew("task", "add", "Sweep", "--assignee", name, "--status", status).code == 0
-    wrong = "is assigned to 'ghost', who is not a member of the crew"
+    wrong = "its assignee 'ghost' is not a member of the crew (wren)"
     ending = crew("task", "health", "--table")
     assert ending.code == 1
     assert ending.out == f"#2: {wrong}; write wren, or remove assignee\n"
@@ -50,3 +57,27 @@ def test_a_crew_that_cannot_be_read_accuses_nobody(crew: Call) -> None:
     assert crew("task", "add", "Sweep", "--assignee", "ghost", "--status", "todo").code == 0
     Path("crew.org").unlink()
     assert crew("task", "health", "--table").out == "1 task checked, no problems\n"
+
+
+def test_why_tells_why_a_task_is_not_assigned(crew: Call) -> None:
+    for title, *options in (("Ghostly", "--assignee", "ghost"), ("Taken",), ("Later",)):
+        assert crew("task", "add", title, "--status", "todo", *options).code == 0
+    crew("task", "assign", "2", "--execution-owner", "bob")
+    crew("task", "edit", "3", "--depends-on", "2")
+
+    async def read_board() -> None:
+        ledger = await SqliteLedger.open(Path(".horae"), now=NOW)
+        scan = await BoardSource(Board.below(Path()), now=lambda: NOW).scan({})
+        await ledger.scan("board", scan, now=NOW, term=1)
+        await ledger.close()
+
+    asyncio.run(read_board())
+    said = {
+        "Ghostly": "its assignee 'ghost' is not a member of the crew (wren)",
+        "Taken": "it is claimed by bob",
+        "Later": "unmet dependency #2",
+    }
+    for title, why in said.items():
+        assert crew("why", title).out.endswith(f"\n\nnot assigned: {why}\n")
+    Path("horae.toml").unlink()
+    assert crew("why", "Taken").out.endswith("\n\nnot assigned: crew.def is not set\n")

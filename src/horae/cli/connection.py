@@ -37,6 +37,7 @@ from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
+    from horae.context import Context
     from horae.store.postgres import PostgresLedger
 
 T = TypeVar("T")
@@ -278,11 +279,17 @@ def _service(
 ) -> Service:
     """Return the service of a ledger, or of an engine that writes it for this command."""
 
-    async def unready(entries: Iterable[Listed]) -> Mapping[int, command.Unready]:
+    def context() -> Context:
         from horae.context import Context
 
-        context = Context(load(place.root), Path(place.root).absolute(), CommandClock(), ledger)
-        return await context.readiness.of_entries(entries)
+        now = reads or CommandClock()
+        return Context(load(place.root), Path(place.root).absolute(), now, ledger)
+
+    async def unready(entries: Iterable[Listed]) -> Mapping[int, command.Unready]:
+        return await context().readiness.of_entries(entries)
+
+    async def unassigned(address: str) -> str:
+        return await context().why_unassigned(address)
 
     def refuse_name(address: str) -> None:
         if address.startswith("task:"):  # all else needs no board
@@ -305,6 +312,7 @@ def _service(
         "machines": getattr(ledger, "machines", None),
         "places": place.files,
         "unready": unready if is_asked else None,
+        "unassigned": unassigned,
         "is_over": is_now and place.store is None and not is_used,
         "refuse_name": refuse_name,
         "agent_state": agent_state,

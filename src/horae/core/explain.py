@@ -230,8 +230,10 @@ def longer_words(rule: rules.CadenceRule) -> str:
     return f" ({lengths} after the end of the last tick: {why} in a row)"
 
 
-def nothing_comes(found: Listed) -> WhyAnswer:
-    """Return why no time comes, and how to run an entry that has no times."""
+def nothing_comes(found: Listed, *, unassigned: str = "") -> WhyAnswer:
+    """Return why no time comes, or why a task is not assigned; else how to run an entry."""
+    if unassigned:
+        return WhyAnswer(f"not assigned: {unassigned}", is_moment=False)
     item, way = found.item, ""
     if isinstance(item, Entry) and isinstance(item.rule, rules.OnDemandRule) and not found.gone_at:
         way = f"run it now with `horae run {found.number}`"

@@ -72,6 +72,8 @@ class Service:
     # The names in the ledger of a file that a person names.
     places: Callable[[str], Iterable[str]] = lambda _: ()
     unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None
+    # Why the board does not assign the task at an address.
+    unassigned: Callable[[str], Awaitable[str]] | None = None
     refuse_start: Callable[[], None] = lambda: None  # raises an error while nothing can start
     is_over: bool = False  # no process runs anything: what the ledger has as running is over
     refuse_name: Callable[[str], None] | None = None  # raises an error for an ambiguous address
@@ -259,7 +261,7 @@ class Service:
                 return views.WhyReport(now, about, tuple(last), cannot_run=cannot_run)
             coming = explain.answers(found, [], _coming(found, now=now), now=now)
             if not coming and (not last or isinstance(found.item, Entry)):
-                coming = (explain.nothing_comes(found),)
+                coming = (explain.nothing_comes(found, unassigned=await self._idle(found, last)),)
             return views.WhyReport(now, about, (*last, *coming), cannot_run=cannot_run)
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
@@ -283,6 +285,14 @@ class Service:
         is_cut = is_cut or page.cursor is not None or len(said) > limit
         before, after = explain.nearest(item, window) if isinstance(item, Entry) else (None, None)
         return views.WhyReport(now, about, said[:limit], window, before, after, is_cut, cannot_run)
+
+    async def _idle(self, found: Listed, last: Sequence[explain.WhyAnswer]) -> str:
+        """Return why an open task of the board is not assigned, unless it is already."""
+        item, is_open = found.item, any(e.filed and e.filed.status in states.OPEN for e in last)
+        is_task = isinstance(item, Entry) and item.work is rules.Work.DISPATCH
+        if self.unassigned is None or not is_task or is_open or found.gone_at is not None:
+            return ""
+        return await self.unassigned(found.mark.address)
 
     async def last(self, entry: int, statuses: Collection[Status] = ()) -> views.ReceiptLine | None:
         """Return the newest receipt of an entry; that of an edit is about no time and no run."""

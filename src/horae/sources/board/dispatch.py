@@ -59,6 +59,17 @@ def why_not(task: Task, ground: rules.TaskStatuses, *, now: datetime) -> str | N
     return found.reason if found.standing is rules.TaskReadiness.BLOCKED else None
 
 
+def why_unassigned(
+    task: Task, ground: rules.TaskStatuses, *, now: datetime, crew: Sequence[str]
+) -> str:
+    """Return why a task goes to no member of a crew, as the end of a sentence; "" if it does."""
+    if holder := task.text("claimed_by"):
+        return f"it is claimed by {holder}"
+    if task.status not in _DISPATCHED:
+        return f"its status is {task.status}"
+    return why_not(task, ground, now=now) or rules.stranger_words(task, crew)
+
+
 def wakes_at(tasks: Iterable[Task], *, now: datetime) -> datetime | None:
     """Return the next time at which a task becomes free by itself: its own, or its claim's end."""
     coming = []

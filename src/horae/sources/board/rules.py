@@ -306,11 +306,17 @@ def _odd(
     if holder is not None and end is not None and end <= now:
         message = f"the claim of {holder} expired at {key_time(end)}"
         yield "claim_expires_at", message, "the task is reassigned automatically"
-    name = task.text("assignee")
-    if crew and name and name not in crew and task.status not in CLOSED:
+    if task.status not in CLOSED and (stranger := stranger_words(task, crew)):
         known = f"one of {', '.join(crew)}" if len(crew) > 1 else crew[0]
-        message = f"is assigned to {name!r}, who is not a member of the crew"
-        yield "assignee", message, f"write {known}, or remove assignee"
+        yield "assignee", stranger, f"write {known}, or remove assignee"
+
+
+def stranger_words(task: Task, crew: Sequence[str]) -> str:
+    """Return that the assignee of a task is not in a crew, if it is so and there is one."""
+    name = task.text("assignee")
+    if not crew or not name or name in crew:
+        return ""
+    return f"its assignee {name!r} is not a member of the crew ({', '.join(crew)})"
 
 
 def _odd_schedule(task: Task, crons: str) -> Iterator[tuple[str, str, str]]:
