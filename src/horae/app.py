@@ -47,7 +47,7 @@ from horae.core.views import EngineFacts, ReceiptLine
 from horae.errors import Exit, HoraeError
 from horae.extras.drift.check import check_drift
 from horae.files.git.trees import Commits, Trees
-from horae.files.read import PlanFileError, head_of, names_of, obstacle, read_plan
+from horae.files.read import PlanFileError, head_of, obstacle, read_plan
 from horae.files.watch import changes
 from horae.org.document import read
 from horae.org.query import misread
@@ -65,7 +65,7 @@ from horae.sources.crew.source import NoCrew, Roster
 from horae.sources.crew.tick import agent_state
 from horae.sources.plans.check import CheckClock, check_plans
 from horae.sources.plans.runner import CommandRunner
-from horae.sources.plans.source import OrgSource
+from horae.sources.plans.source import OrgSource, words_at
 from horae.sources.triggers.poller import GithubPoller, PollError
 from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers
@@ -383,7 +383,7 @@ def assemble(context: Context, host: Host, *, settings: EngineSettings | None = 
         poke=poke,
         zone_name=context.zone_name,
         machines=None if shared is None else shared.machines,
-        places=partial(names_of, root),
+        places=partial(words_at, root, context.zone_name),
         unready=context.readiness.of_entries,
         unassigned=context.why_unassigned,
         refuse_start=refuse_blank,

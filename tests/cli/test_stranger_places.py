@@ -115,8 +115,8 @@ def test_every_command_takes_it(kept: Call, command: str) -> None:
     assert kept(command, "./plan.org:1", *more, "--json").code == 0
 
 
-@pytest.mark.parametrize("word", ["./plan.org:2", "../plan.org:1", "./plan.org", "./plan.org:x"])
-def test_a_place_where_no_entry_begins_is_said_as_it_was_written(kept: Call, word: str) -> None:
+@pytest.mark.parametrize("word", ["./plan.org:99", "../plan.org:1", "./plan.org", "./plan.org:x"])
+def test_a_place_without_an_entry_is_said_as_it_was_written(kept: Call, word: str) -> None:
     ending = kept("history", word)
     assert (ending.code, repr(word) in ending.err) == (4, True)
 

@@ -147,6 +147,21 @@ def test_before_the_first_engine_an_entry_says_when_it_would_fire(call: Call) ->
     )
 
 
+@pytest.mark.parametrize("has_ledger", [False, True])
+def test_a_line_inside_an_entry_means_the_entry(
+    request: pytest.FixtureRequest, *, has_ledger: bool
+) -> None:
+    call: Call = request.getfixturevalue("kept" if has_ledger else "call")
+    Path("plan.org").write_text(PLAN)
+    line = PLAN[: PLAN.index("* Digest")].count("\n") + 1
+    for place in (f"plan.org:{line + 2}", f"./plan.org:{line + 3}", f"plan.org:{line}"):
+        first = call("why", place, "--at", NOON, "--table").out.splitlines()[0]
+        assert first.startswith(f"Digest  plan.org:{line}")
+    assert call("why", "plan.org:2000").code == 4
+    said = call("why", "plan.org:21", "--at", NOON).out  # in the second of two with one name
+    assert "plan.org:16 has the same name" in said
+
+
 def test_a_headline_with_a_void_drawer_is_told_once(call: Call) -> None:
     drawer = ":PROPERTIES:\n:SCHEDULE: @daily\na stray line\n:COMMAND: true\n:END:\n"
     Path("plan.org").write_text(f"* Stray\n{drawer}")

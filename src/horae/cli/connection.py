@@ -27,7 +27,7 @@ from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, 
 from horae.core.service import Service
 from horae.core.views import BackfillResult, EngineFacts, PauseResult, ReceiptLine
 from horae.errors import Exit, HoraeError, ScheduleError
-from horae.files.read import StrPath, names_of
+from horae.files.read import StrPath
 from horae.sources.crew.tick import agent_state
 from horae.store import database, sql
 from horae.store.ledger import ANYBODY, SqlLedger
@@ -112,9 +112,11 @@ class Place(NamedTuple):
         was_there = (self.directory / database.MARK).exists() or self.path.exists()
         return was_there or self.store is not None
 
-    def files(self, path: str) -> Iterator[str]:
-        """Return what the ledger may call a file that is named from the current directory."""
-        return names_of(self.root, path)
+    def words_at(self, path: str, line: int) -> Iterator[str]:
+        """Yield what the ledger may call the entry at a line of a file that is named from here."""
+        from horae.sources.plans.source import words_at
+
+        return words_at(self.root, self.zone.key, path, line)
 
     def moment(self, text: str | None) -> datetime | None:
         return None if text is None else moments.parse_moment(text, self.zone)
@@ -310,7 +312,7 @@ def _service(
         "zone_name": place.zone.key,
         "term": 1 if place.store is None else ANYBODY,  # in a shared ledger, in any term
         "machines": getattr(ledger, "machines", None),
-        "places": place.files,
+        "places": place.words_at,
         "unready": unready if is_asked else None,
         "unassigned": unassigned,
         "is_over": is_now and place.store is None and not is_used,

@@ -7,6 +7,7 @@ file that it is paused, and when its last run ended; the ticks of a crew are est
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,8 +23,8 @@ from horae.config import Config, known_names, load
 from horae.core import clock, entry as rules, explain, guarded, ports, project, text, views
 from horae.core.entry import Entry, Origin, Pause, PlanTask, Unarmed
 from horae.errors import Exit, HoraeError
-from horae.files.read import PlanFileError
-from horae.sources.plans.arming import entries_of, scan_plan, tasks_of, unfired
+from horae.files.read import PlanFileError, names_of
+from horae.sources.plans.arming import entries_of, item_at, scan_plan, tasks_of, unfired
 
 if TYPE_CHECKING:
     from horae.cli.connection import Place
@@ -462,8 +463,12 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
 def _called(source: PlanText, word: str, place: Place) -> Iterator[Entry | Unarmed]:
     wanted = {word.casefold()}
     file, _, line = word.rpartition(":")
-    if file:
-        wanted |= {f"{each}:{line}".casefold() for each in place.files(file)}
+    if file and text.is_number(line):
+        number, files = int(line), {*names_of(place.root, file), posixpath.normpath(file)}
+        wanted |= {f"{each}:{line}".casefold() for each in files}
+        own = {"file": source.name, "zone_name": place.zone.key}
+        if source.name in files and (found := item_at(source.plan, number, **own)):
+            wanted.add(found[0].origin.place.casefold())
     told = set()
     for item in entries_of(source.plan, file=source.name, zone_name=place.zone.key):
         title = item.title.removeprefix("COMMENT ").strip()

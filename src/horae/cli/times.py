@@ -35,7 +35,7 @@ from horae.core.text import (
 from horae.files.read import PlanMissingError, read_plan
 from horae.org import document, timestamp
 from horae.org.plan import Headline
-from horae.sources.plans.arming import entries_of, rule_of, rule_text, scan_plan
+from horae.sources.plans.arming import item_at, rule_of, rule_text, scan_plan
 from horae.timing.cron import Cron
 from horae.timing.zone import local, zone
 
@@ -360,19 +360,16 @@ def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headli
     if line > lines:
         many = f"{lines} line" if lines == 1 else f"{lines} lines"
         raise PlanMissingError(f"{file}:{line}", f"the file has only {many}")
-    above = [(place.line, index) for index, place in enumerate(plan.places()) if place.line <= line]
-    scanned = {each.origin.line: each for each in entries_of(plan, file=file, zone_name=when.zone)}
-    level: int | None = None
-    for start, index in reversed(above):
-        headline = plan.headlines[index]
-        if level is not None and headline.level >= level:
-            continue  # beside the headline of this line, not above it
-        level = headline.level
-        if start in scanned:
-            return scanned[start], headline
-    if level is None:
+    if (found := item_at(plan, line, file=file, zone_name=when.zone)) is not None:
+        return found
+    above = [
+        headline.title
+        for headline, place in zip(plan.headlines, plan.places(), strict=True)
+        if place.line <= line
+    ]
+    if not above:
         raise PlanMissingError(f"{file}:{line}", "there is no entry at this line")
-    title = plan.headlines[above[-1][1]].title
+    title = above[-1]
     reason = f"{title!r} is not an entry; `horae why {shlex.quote(title)}` says why"
     raise PlanMissingError(f"{file}:{line}", reason)
 

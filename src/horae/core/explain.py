@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Listed, Run
 
 _SECOND: Final = timedelta(seconds=1)
+_DAY: Final = timedelta(days=1)
 _WALL: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?)?", re.ASCII)
 _LIKE_A_DATE: Final = re.compile(r"\d{4}-", re.ASCII)
 
@@ -47,6 +48,7 @@ class AskedMomentError(HoraeError, code="asked_moment", exit_code=Exit.USAGE):
 class Window(NamedTuple):
     start: datetime
     end: datetime
+    is_day: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class WhyQuestion:
             return Window(start, start + self.length)
         place = zone(zone_name)
         start = instant(self.start, place)
-        return Window(start, max(instant(self.start + self.length, place), start + _SECOND))
+        end = max(instant(self.start + self.length, place), start + _SECOND)
+        return Window(start, end, is_day=self.length == _DAY)
 
 
 def parse_ask(text: str) -> WhyQuestion:
@@ -87,7 +90,7 @@ def parse_ask(text: str) -> WhyQuestion:
             return WhyQuestion(word.strip(), parse_rfc3339(when).replace(microsecond=0))
         day, minute, second = wall.groups()
         start = datetime.fromisoformat(f"{day}T{minute or '00:00'}{second or ''}")
-        length = _SECOND if second else timedelta(minutes=1) if minute else timedelta(days=1)
+        length = _SECOND if second else timedelta(minutes=1) if minute else _DAY
         return WhyQuestion(word.strip(), start, length)
     except (Rfc3339Error, ValueError, OverflowError):
         raise AskedMomentError(when) from None
@@ -297,7 +300,7 @@ def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
     if until is not None and window.start > until:
         end = moment_text(until, _zone_of(found))
         return f":UNTIL: was {end}; nothing is scheduled after it"
-    return "not a scheduled time of the rule"
+    return "no scheduled time on this day" if window.is_day else "not a scheduled time of the rule"
 
 
 def rest_words(found: Listed) -> str:

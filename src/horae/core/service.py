@@ -6,7 +6,6 @@ The command line, the API and the page ask and change everything here, so that t
 from __future__ import annotations
 
 import asyncio
-import posixpath
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from horae.core.gate import Machine, no_machine
 from horae.core.ports import PATIENCE, Clock, EntryStep, Ledger, Listed, Pruned, Trait, receipts_of
 from horae.core.project import TINY, Moment, decided, next_moment, project, tick_delay, unpaused
 from horae.core.receipt import Filed, Reason, ReasonCode, Receipt, Status
-from horae.core.text import entry_words, moment_text
+from horae.core.text import entry_words, is_number, moment_text
 from horae.errors import HoraeError
 from horae.timing.cron import count_any
 from horae.timing.repeater import RepeaterKind
@@ -69,8 +68,8 @@ class Service:
     zone_name: str = "UTC"  # of what has none of its own
     # The nodes that are up, if several share the ledger.
     machines: Callable[[], Awaitable[Sequence[Machine]]] | None = None
-    # The names in the ledger of a file that a person names.
-    places: Callable[[str], Iterable[str]] = lambda _: ()
+    # What the ledger may call the entry at a line of a file.
+    places: Callable[[str, int], Iterable[str]] = lambda _file, _line: ()
     unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None
     # Why the board does not assign the task at an address.
     unassigned: Callable[[str], Awaitable[str]] | None = None
@@ -82,10 +81,10 @@ class Service:
     async def named(self, word: str) -> Listed:
         found = await self.ledger.find(word)
         file, _, line = word.rpartition(":")
-        if not found and file and line.isascii() and line.isdecimal():
+        if not found and file and is_number(line):
             # A person may write `file:line` in another way than the ledger does.
-            for name in dict.fromkeys([*self.places(file), posixpath.normpath(file)]):
-                found = found or await self.ledger.find(f"{name}:{line}")
+            for name in await asyncio.to_thread(lambda: [*self.places(file, int(line))]):
+                found = found or await self.ledger.find(name)
         entries = found or await self.ledger.entries()
         if not found:
             folded = word.casefold()

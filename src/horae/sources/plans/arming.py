@@ -143,6 +143,23 @@ def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
     return [item for item in found if isinstance(item, Entry)]
 
 
+def item_at(
+    plan: Plan, line: int, *, file: str, zone_name: str
+) -> tuple[Entry | Unarmed, Headline] | None:
+    """Return what stands at a line of a plan, or around it, with its headline; None if nothing."""
+    if line > len(plan.text().splitlines()):
+        return None
+    found = {each.origin.line: each for each in entries_of(plan, file=file, zone_name=zone_name)}
+    level: int | None = None
+    for headline, place in reversed([*zip(plan.headlines, plan.places(), strict=True)]):
+        if place.line > line or (level is not None and headline.level >= level):
+            continue  # below the line, or beside its headline and not above it
+        level = headline.level
+        if place.line in found:
+            return found[place.line], headline
+    return None
+
+
 def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[core.PlanTask]:
     """Yield the open headlines with a date that nothing fires and nothing hides."""
     place = zone(zone_name)

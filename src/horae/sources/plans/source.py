@@ -7,16 +7,20 @@ that cannot be read keeps its last good entries and stops no other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import os
+import posixpath
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from horae.core.entry import Entry
 from horae.files.cache import FileCache
-from horae.files.read import LIMIT, MOST, Content, PlanFileError, StrPath
+from horae.files.read import LIMIT, MOST, Content, PlanFileError, StrPath, names_of, read_plan
 from horae.org.collector import collector_paused
 from horae.org.document import read
-from horae.sources.plans.arming import doubles, scan_plan
+from horae.sources.plans.arming import doubles, item_at, scan_plan
 
 if TYPE_CHECKING:
     from horae.core.source import Scan, Scanned
@@ -24,6 +28,19 @@ if TYPE_CHECKING:
 
 # To be raised when the same plan would give other entries: what was read before is read again.
 READER: Final = 2
+
+
+def words_at(root: StrPath, zone_name: str, path: str, line: int) -> Iterator[str]:
+    """Yield what the ledger may call the entry at a line of a file, or around that line."""
+    names = [*names_of(root, path), posixpath.normpath(path)]
+    yield from (f"{name}:{line}" for name in dict.fromkeys(names))
+    for name in dict.fromkeys(names):
+        with suppress(PlanFileError):  # it is called by another name
+            plan = read(read_plan(os.path.join(root, name)).text)
+            if found := item_at(plan, line, file=name, zone_name=zone_name):
+                item = found[0]
+                # One that is not armed may have the address of another.
+                yield item.address if isinstance(item, Entry) else item.origin.place
 
 
 class OrgSource:
