@@ -295,6 +295,15 @@ def test_why_names_the_neighbours_of_what_is_no_moment(call: Call) -> None:
     data = call("why", "Digest@2026-04-05 10:00", "--at", LOOK, "--json").data
     assert data["answers"][0]["moment"] is False
     assert data["after"] == "2026-04-06T09:00:00+02:00"
+    day = call("why", "Digest archive@2026-04-05", "--at", LOOK, "--table").out
+    assert "2026-04-05 Sun 00:00 Europe/Berlin  no scheduled time on this day\n" in day
+
+
+@pytest.mark.usefixtures("data")
+def test_the_last_day_of_a_status_is_that_before_its_time(call: Call) -> None:
+    now, before = (call("status", "--at", at, "--json").data for at in (LOOK, "2020-01-01"))
+    assert [each["title"] for each in now["failed"]] == ["Digest"]
+    assert [*before["failed"], *before["missed"], *before["late"]] == []
 
 
 @pytest.mark.usefixtures("data")

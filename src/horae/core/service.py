@@ -329,10 +329,10 @@ class Service:
         now, ledger = self.clock.now(), self.ledger
         counts = await ledger.count_entries(due_before=now - GRACE)
         pending = [self._current(each) for each in await receipts_of(ledger, states.OPEN)]
-        late = await ledger.late(since=now - DAY, by=GRACE, limit=BATCH)
+        late = await ledger.late(since=now - DAY, until=now, by=GRACE, limit=BATCH)
 
         async def recent(statuses: Collection[Status]) -> tuple[Filed, ...]:
-            page = await ledger.receipts(since=now - DAY, statuses=statuses, limit=BATCH)
+            page = await ledger.receipts(since=now - DAY, until=now, statuses=statuses, limit=BATCH)
             return page.receipts
 
         async def lines(filed: Iterable[Filed]) -> tuple[views.ReceiptLine, ...]:
@@ -367,7 +367,12 @@ class Service:
         problems += await self._problems(in_line, agents, coming)
         by_status = Counter(each.status for each in pending)
         bad = [each for each in pending if each.status in states.BAD]
-        planned = (each for each in (*pending, *late) if states.is_planned(each.receipt.key))
+        # Of a status at another time, what is open now may be planned later.
+        planned = [
+            each
+            for each in (*pending, *late)
+            if states.is_planned(each.receipt.key) and each.receipt.planned_at <= now
+        ]
         return views.StatusReport(
             now,
             self.zone_name,

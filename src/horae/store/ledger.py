@@ -476,9 +476,12 @@ class Transaction:
         page = tuple(found[:limit])
         return ReceiptPage(page, page[-1].number if len(found) > limit else None)
 
-    def late(self, *, since: datetime, by: timedelta, limit: int = 1000) -> list[Filed]:
+    def late(
+        self, *, since: datetime, until: datetime, by: timedelta, limit: int = 1000
+    ) -> list[Filed]:
         length = by // timedelta(microseconds=1)
-        return self.every(filed_of, "receipt.late", since=since, by=length, limit=limit)
+        period = {"since": since, "until": until}
+        return self.every(filed_of, "receipt.late", **period, by=length, limit=limit)
 
     # Runs
 

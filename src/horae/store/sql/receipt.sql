@@ -46,9 +46,10 @@ UPDATE receipt SET
 WHERE number = :number AND status = :was;
 
 -- name: late
--- What ran, was planned since a moment, and was decided later than it should have been.
+-- What ran, was planned in a period, and was decided later than it should have been.
 SELECT * FROM filed
-WHERE planned_at >= :since AND decided_at - planned_at > :by AND ended_at IS NOT NULL
+WHERE planned_at BETWEEN :since AND :until AND decided_at - planned_at > :by
+  AND ended_at IS NOT NULL
 ORDER BY number DESC LIMIT :limit;
 
 -- name: pending_of_entry
