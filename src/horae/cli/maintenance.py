@@ -211,7 +211,9 @@ def prune(before: str, *, dry_run: bool, place: Place, output: Output) -> None:
     Old receipts are summarised as ranges, and their runs, events and copies of the plan text are
     removed. Receipts that have not ended, or whose result has not been processed yet, are kept.
     """
-    moment = _age(before, place, now=SystemClock().now())
+    now = SystemClock().now()
+    if (moment := _age(before, place, now=now)) > now:
+        raise click.UsageError(f"{before} is in the future; name a past time.")
     pruned = write(place, lambda service: service.prune(before=moment, dry_run=dry_run))
     counts = {name: getattr(pruned, name) for name in ("receipts", "runs", "events", "texts")}
     said = {"before": moment.isoformat(timespec="seconds"), "dry_run": dry_run, **counts}

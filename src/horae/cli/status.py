@@ -131,7 +131,7 @@ def print_status(stands: views.StatusReport) -> None:
         waits = f", waiting for {count} run{'s' * (count != 1)}" if count else ""
         runs = f"engine stopping ({who}{since}){waits}"
     if engine.stall:
-        echo(engine.stall)
+        echo(in_zone(engine.stall, stands.zone))
     echo(f"{moment_text(stands.at, stands.zone)}, {engine.directory}: {runs}")
     counts = [f"{count} {kind}" for kind, count in stands.counts.items() if count]
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
@@ -154,7 +154,7 @@ def print_status(stands: views.StatusReport) -> None:
     coming = [(each.next_at, each) for each in stands.coming if each.next_at is not None]
     coming = [] if engine.is_stopping else coming
     parts: dict[str, Iterable[tuple[str, ...]]] = {
-        "problems": [(each,) for each in stands.problems],
+        "problems": [(in_zone(each, stands.zone),) for each in stands.problems],
         "agents": [agent_row(each, stands) for each in stands.agents],
         "running": map(_receipt_row, stands.running),
         "waiting": waiting,
@@ -209,7 +209,7 @@ def drawn(
     hint = "Ctrl-C stops the engine; in another terminal use `horae status`, `why` or `logs`"
     return Group(
         safe(armed, style="bold"),
-        *part("problems", [(each,) for each in stands.problems], style="bold red"),
+        *part("problems", [(in_zone(e, stands.zone),) for e in stands.problems], style="bold red"),
         *part("agents", [agent_row(each, stands) for each in stands.agents]),
         *part("running", ages, style="green"),
         *part("waiting", waits, style="yellow"),

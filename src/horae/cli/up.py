@@ -799,6 +799,8 @@ class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         word = getattr(record, "word", None) or record.levelname.lower()
         text = record.getMessage()
+        # The words of an event may quote the output of a run, which stays as it is.
+        text = text if record.name == EVENTS else in_zone(text, self._zone_name)
         text += f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return plain_line(_at(record), self._zone_name, word, text)
 

@@ -20,6 +20,7 @@ from horae.config import known_names, load
 from horae.core.actor import actor_words
 from horae.core.entry import PROPERTIES
 from horae.core.receipt import ReasonCode, Status
+from horae.core.text import instant_text
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers import apply as files
 from horae.sources.triggers.kinds import KINDS, TriggerError, kind_of
@@ -405,10 +406,11 @@ _add_files("teardown", "Remove the triggers and agents defined in files.\n\n"
 def approvals(call: TriggerCall, /) -> None:
     """List runs that wait for approval, oldest first."""
     found = call.access.read(lambda triggers: triggers.approvals())
-    rows = [
-        (str(each["receipt"]), each["workflow"], each["agent"], each["expires_at"], each["prompt"])
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        until = instant_text(each["expires_at"], call.access.place.zone.key)
+        who = (str(each["receipt"]), each["workflow"], each["agent"])
+        rows.append((*who, until, each["prompt"]))
     empty = "no runs are waiting for approval"
     call.print_many(found, "receipt trigger agent until prompt", rows, empty=empty)
 
