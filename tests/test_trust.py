@@ -329,11 +329,13 @@ def test_a_running_engine_keeps_its_command_until_somebody_trusts_the_new_one(
                 "pull", "-q", str(world.peer), "main", at=world.plan
             )  # by a person, or another program
             await app.settings.refresh()
-            [problem] = app.facts().problems
-            assert problem == (
+            zone = "settings: zone is changed in horae.toml; the engine keeps UTC until it is restarted"
+            pulled, told = app.facts().problems
+            assert pulled == (
                 f"settings: commit {commit[:12]} changes agent.command in horae.toml; it takes"
                 " effect after `horae config trust`"
             )
+            assert told == zone
             assert (config.agent_command, world.command()) == (("mine",), ("mine",))
             seen = await app.settings.look()
             with acting("agent:wren"), pytest.raises(TrustError):
@@ -342,7 +344,7 @@ def test_a_running_engine_keeps_its_command_until_somebody_trusts_the_new_one(
             said = await app.settings.trust(seen["digest"])
             assert (said["after_restart"], said["until_restart"]) == ([], False)
             assert config.agent_command == ("theirs",)
-            assert app.facts().problems == ()
+            assert app.facts().problems == (zone,)
             [event] = [
                 each for each in await app.ledger.events_after(0) if each.kind == "settings_trusted"
             ]

@@ -326,7 +326,9 @@ async def build(
         processes = await stack.enter_async_context(open_processes(config, data))
         trees = Trees(root, data, config.git_local or ())
         host = Host(processes, run_place(config, root, data), trees)
-        yield assemble(Context(config, root, clock, ledger), host)
+        context = Context(config, root, clock, ledger)
+        ledger.note_lock(zone=context.zone_name)
+        yield assemble(context, host)
 
 
 def open_processes(config: Config, data: Path) -> Processes:

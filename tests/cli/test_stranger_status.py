@@ -139,3 +139,36 @@ def test_an_entry_that_cannot_be_read_is_told_once(root: Path) -> None:
     assert "never been armed" not in said
     assert "the state is DONE" in said
     assert [each["title"] for each in standing(root)["unarmed"]] == ["Bad cron", "Old"]
+
+
+def test_a_headline_with_the_name_of_another_is_a_problem_with_and_without_an_engine(
+    root: Path,
+) -> None:
+    twin = "* Twin :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 1 1 *\n:END:\n"
+    (root / "plan.org").write_text(twin * 2)
+    with engine_up(root, **AT_ONCE):
+        wait_until(lambda: standing(root)["problems"])
+        told = standing(root)["problems"]
+    assert told == [
+        "plan.org:5: 'Twin' is not armed: plan.org:1 has the same name; give one of the two an :ID:"
+    ]
+    assert standing(root)["problems"] == told
+
+
+def test_a_setting_that_needs_a_restart_is_a_problem_and_the_zone_stays(root: Path) -> None:
+    settings = root / "horae.toml"
+    settings.write_text('zone = "Europe/Berlin"\n')
+    with engine_up(root, HORAE_ZONE="", **AT_ONCE) as (_, said):
+        settings.write_text('zone = "Asia/Tokyo"\ngate.slots = 7\n')
+        wait_until(lambda: len(standing(root)["problems"]) == 2)
+        words = "settings: {} is changed in horae.toml; the engine keeps {} until it is restarted"
+        kept = {"zone": "Europe/Berlin", "gate.slots": 4}
+        assert standing(root)["problems"] == [words.format(*each) for each in kept.items()]
+        assert standing(root)["zone"] == "Europe/Berlin"
+        explained = call_here(group, "horae", "explain", f"{root}/plan.org:2", "--json").data
+        assert explained["zone"] == "Europe/Berlin"
+        wait_until(lambda: "the engine keeps Europe/Berlin" in said.read_text())
+        checks = json.loads(horae(root, "doctor", "--json"))
+        [found] = [each for each in checks if each["check"] == "settings"]
+        assert "the engine keeps Europe/Berlin until it is restarted" in found["found"]
+    assert standing(root)["zone"] == "Asia/Tokyo"

@@ -31,7 +31,14 @@ from horae.files.read import StrPath
 from horae.sources.crew.tick import agent_state
 from horae.store import database, sql
 from horae.store.ledger import ANYBODY, SqlLedger
-from horae.store.lock import DataLockedError, LockHolder, LockUse, engine_in, holder_of
+from horae.store.lock import (
+    DataLockedError,
+    LockHolder,
+    LockUse,
+    engine_in,
+    engine_zone,
+    holder_of,
+)
 from horae.store.sqlite import SqliteLedger
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
@@ -100,7 +107,9 @@ class Place(NamedTuple):
             # An engine that runs can be asked and stopped, whatever is in the file now.
             kept = "the running engine keeps the settings that it started with"
             output.echo(f"horae: {error}; {kept}", err=True)
-        where = clock.machine_zone() if config.zone is None else zone(config.zone)
+        # An engine keeps the zone that it started with.
+        name = engine_zone(config.data) or config.zone
+        where = clock.machine_zone() if name is None else zone(name)
         return cls(config, where, config.root, config.data, config.store)
 
     @property

@@ -23,11 +23,12 @@ import click
 
 from horae.app import ReaderError
 from horae.cli import maintenance, options
+from horae.cli.client import Far
 from horae.cli.connection import NoLedgerError, Place, engine_here, read, refuse_loss
 from horae.cli.output import Output, print_rows, print_table, safe
-from horae.config import Config, secrets_of, untrusted
+from horae.config import Config, OutdatedSetting, secrets_of, untrusted
 from horae.core import ports, secret, text
-from horae.core.clock import SystemClock
+from horae.core.clock import SystemClock, machine_zone
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
 from horae.files.read import PlanFileError, find_plans, read_plan
@@ -115,7 +116,7 @@ def examine(place: Place) -> Iterator[Check]:
     there = {row.name for row in LANGUAGES if any(shutil.which(tool.program) for tool in row.tools)}
     yield from check_languages(there, _languages_of(config))
     yield check_root(root)
-    yield _check_settings(config)
+    yield _check_settings(place)
     yield check_port(config)
     yield check_programs(os.environ.get("PATH", ""))
     if config.store is not None:
@@ -294,9 +295,11 @@ def check_root(root: Path) -> Check:
     return _ok("plan root", f"{root} can be read and written")
 
 
-def _check_settings(config: Config) -> Check:
+def _check_settings(place: Place) -> Check:
+    config, kept = place.config, lock.engine_zone(place.directory)
     waiting, unknown = untrusted(config).waiting, config.findings
-    if not waiting and not unknown:
+    is_kept = bool(kept) and kept != (config.zone or machine_zone().key)
+    if not waiting and not unknown and not is_kept:
         return _ok("settings", "all settings in horae.toml are used")
     found, remedies = [f"{each.file}:{each.line}: {each.advice}" for each in unknown[:3]], []
     if unknown:
@@ -306,6 +309,9 @@ def _check_settings(config: Config) -> Check:
         named = "; ".join(f"commit {each.commit[:12]} changes {each.name}" for each in waiting)
         found.append(f"{named}, which is not used yet")
         remedies.append("review it, and run `horae config trust` to use it")
+    if is_kept:
+        found.append(str(OutdatedSetting("zone", kept)))
+        remedies.append("restart the engine to use it")
     return _warn("settings", "; ".join(found), "; ".join(remedies))
 
 
@@ -391,7 +397,14 @@ def _check_lock(place: Place) -> Check:
     if engine is None:
         return _ok("engine", engine_here(place).absence)
     since = f" since {text.instant_text(engine.since, place.zone.key)}" if engine.since else ""
-    return _ok("engine", f"process {engine.pid} ({engine.command}){since}")
+    found, far = f"process {engine.pid} ({engine.command}){since}", Far(place.directory)
+    problems: list[str] = []
+    with suppress(HoraeError):  # one that does not answer is a problem in `status`
+        problems = far.get("status", patience=5, limit=1)["problems"]
+    if not problems:
+        return _ok("engine", found)
+    many = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return _warn("engine", f"{found}; it reports {many}", "see `horae status`")
 
 
 def _check_ledger(place: Place) -> Check:

@@ -43,7 +43,11 @@ class When(NamedTuple):
 
     @classmethod
     def of(cls, at: str | None, tz: str | None, *, paths: Sequence[str] = ()) -> When:
-        now, place = moment_and_zone(at, tz=tz, root=plan_root(paths))
+        from horae.store.lock import engine_zone
+
+        root = plan_root(paths)
+        # An engine keeps the zone that it started with, whatever is in the settings now.
+        now, place = moment_and_zone(at, tz=tz or engine_zone(load(root).data) or None, root=root)
         return cls(now, place.key)
 
 

@@ -333,7 +333,7 @@ async def _log_stop(app: App, stop: asyncio.Event) -> None:
     """Tell that the engine is stopping: in the log, and to commands that look at its lock."""
     await stop.wait()
     if isinstance(app.ledger, sqlite.SqliteLedger):
-        app.ledger.note_stop()
+        app.ledger.note_lock(stopping=True)
     try:
         going = await app.service.history(statuses=_GOING, limit=100)
     except LedgerError as error:  # the engine says so, too, and acts on it

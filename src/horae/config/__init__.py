@@ -322,6 +322,16 @@ class SettingOrigin(NamedTuple):
     overrides: tuple[Overridden, ...]
 
 
+class OutdatedSetting(NamedTuple):
+    name: str
+    kept: object  # what counts until a restart; None if nothing was set
+
+    def __str__(self) -> str:
+        kept = self.kept if isinstance(self.kept, str) else json.dumps(self.kept)
+        kept = "its default" if self.kept is None else kept
+        return f"{self.name} is changed in {FILE}; the engine keeps {kept} until it is restarted"
+
+
 class Config:
     """All settings, frozen but for what a person confirms while an engine runs."""
 
@@ -458,6 +468,15 @@ class Config:
         self.secrets.clear()  # others have it, too
         self.secrets.update(secrets)
 
+    def outdated(self, written: Config) -> Iterator[OutdatedSetting]:
+        """Yield what a file sets otherwise by now, of what an engine reads at its start."""
+        for setting in SETTINGS:
+            if setting in _NOT_OF_ENGINE or self.value_of(setting) == written.value_of(setting):
+                continue
+            own, new = self._given[setting.name][0], written._given[setting.name][0]
+            if not own.origin.startswith(_STRONGER) and not new.origin.startswith(_STRONGER):
+                yield OutdatedSetting(setting.name, setting.shown(own.told))
+
     def origins(self) -> tuple[SettingOrigin, ...]:
         rows = []
         for setting in SETTINGS:
@@ -474,6 +493,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = tuple(
     row for row in vars(Config).values() if isinstance(row, Setting)
 )
 HOT: Final = (Config.agent_command,)  # guarded ones that a running engine reads again
+_NOT_OF_ENGINE: Final = (Config.check_floor, Config.tenant)
 _STRONGER: Final = ("flag ", "environment ")  # how an origin begins that a file does not change
 
 

@@ -67,11 +67,13 @@ class EngineSettings:
     async def refresh(self) -> list[str]:
         own = self.config if self._is_clone else None
         try:
-            await asyncio.to_thread(load, self.config.root, own=own)  # raises an error
+            written = await asyncio.to_thread(load, self.config.root, own=own)  # raises an error
             found = await asyncio.to_thread(untrusted, self.config)
             if await self._came_with_commit(found):
                 found = await asyncio.to_thread(untrusted, self.config)
             said = [str(each) for each in found.waiting]
+            waiting = {each.name for each in found.waiting}
+            said += [str(e) for e in self.config.outdated(written) if e.name not in waiting]
         except (SettingError, ArrivalsError) as error:  # half an edit, perhaps
             said = [f"{error}; the engine keeps the settings that it started with"]
         before, self.notes = self.notes, tuple(f"settings: {each}" for each in said)

@@ -60,6 +60,7 @@ class LockHolder:
     since: str = ""
     use: LockUse = LockUse.ENGINE  # an older version of horae does not say it
     is_stopping: bool = False  # an engine that waits for its runs and takes no requests
+    zone: str = ""  # of the plans, as an engine reads them
 
     @property
     def is_engine(self) -> bool:
@@ -130,13 +131,13 @@ class Lock:
         os.pwrite(descriptor, json.dumps(said).encode() + b"\n", 0)
         return cls(descriptor, path)
 
-    def note_stop(self) -> None:
-        """Write into the lock that its engine is stopping, for those that find it there."""
+    def note(self, **facts: object) -> None:
+        """Write into the lock that its engine is `stopping`, or its `zone`, for those that look."""
         if self._descriptor is None:
             return
         with suppress(OSError, ValueError):  # then an engine that does not answer is found there
             said = json.loads(os.pread(self._descriptor, 4096, 0))
-            os.pwrite(self._descriptor, json.dumps({**said, "stopping": True}).encode() + b"\n", 0)
+            os.pwrite(self._descriptor, json.dumps({**said, **facts}).encode() + b"\n", 0)
 
     def keep(self) -> None:
         """Take the lock again if its file was removed; raise an error if another has it by then.
@@ -232,6 +233,14 @@ def engine_in(directory: Path) -> LockHolder | None:
     return holder if holder is not None and holder.is_engine else None
 
 
+def engine_zone(directory: Path) -> str:
+    """Return the zone in which an engine reads the plans; "" without an engine."""
+    with suppress(OSError, DataLockedError):  # what cannot be looked at, or is this very process
+        holder = engine_in(directory)
+        return "" if holder is None else holder.zone
+    return ""
+
+
 def writer_of(path: Path) -> int | None:
     """Return the process that keeps others from writing to a ledger, if the system tells."""
     files = set()
@@ -279,7 +288,8 @@ def _held_by(descriptor: int) -> LockHolder:
         said = {}
     command, since = str(said.get("command", "")), str(said.get("since", ""))
     use = LockUse(said["use"]) if said.get("use") in list(LockUse) else LockUse.ENGINE
-    return LockHolder(pid, command, since, use, said.get("stopping") is True)
+    is_stopping, zone = said.get("stopping") is True, str(said.get("zone", ""))
+    return LockHolder(pid, command, since, use, is_stopping, zone)
 
 
 def _holder(descriptor: int) -> int | None:

@@ -170,9 +170,9 @@ class SqliteLedger(SqlLedger):
         await asyncio.to_thread(_drop_oldest, folder, keep)
         return target
 
-    def note_stop(self) -> None:
+    def note_lock(self, **facts: object) -> None:
         if self._lock is not None:
-            self._lock.note_stop()
+            self._lock.note(**facts)
 
     def _close_writer(self) -> None:
         if self._path is None or _file(self._path) != self._file:  # what is there is another's
