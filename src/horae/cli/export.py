@@ -60,7 +60,7 @@ def ics(
     at: str | None,
     output: str | None,
 ) -> int:
-    """Print the scheduled times as an iCalendar.
+    """Print the scheduled times as an iCalendar file.
 
     For a directory this includes its board and its triggers. An entry becomes a
     recurring event if calendar programs then compute the same times as horae; otherwise it

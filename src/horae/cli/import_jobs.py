@@ -42,12 +42,14 @@ def import_() -> None:
     """Import jobs from cron, systemd, GitHub Actions, APScheduler.
 
     The next 50 times of each headline are compared with those of the other scheduler, which are
-    computed independently. If they differ for another reason than a clock change, the headline
-    is not written; differences at a clock change are listed in a note.
+    computed independently. If they differ for any reason other than a clock change, the
+    headline is not written; differences at a clock change are listed in a note.
     """
 
 
-def _reader(name: str | None = None) -> Callable[[Callable[..., jobs.Reading]], click.Command]:
+def _reader(
+    name: str | None = None, *, zone_of: str = "input that names none"
+) -> Callable[[Callable[..., jobs.Reading]], click.Command]:
     """Return a decorator that makes a command of a function that reads a text, of a path."""
 
     def made(read: Callable[..., jobs.Reading]) -> click.Command:
@@ -61,7 +63,8 @@ def _reader(name: str | None = None) -> Callable[[Callable[..., jobs.Reading]], 
             asked = ImportRequest(**request, now=now, zone_name=where.key)
             return _import(asked, partial(read, asked, **given))
 
-        command = options.tz_option(options.at_option(form_options(called)))
+        command = options.at_option(form_options(called))
+        command = options.option("--tz ZONE", f"The time zone of {zone_of}.")(command)
         command = options.option("--tasks DIR", "Write Markdown tasks into DIR instead.")(command)
         command = options.option("--into FILE", "Append the headlines to this plan.")(command)
         paths = click.argument("paths", metavar="FILE|-...", nargs=-1, required=True)
@@ -106,7 +109,7 @@ def systemd(asked: ImportRequest, text: str, path: str) -> jobs.Reading:
     return read_timer(text, name=name, service=service, zone_name=asked.zone_name, units=beside)
 
 
-@_reader("github-actions")
+@_reader("github-actions", zone_of="--at; GitHub schedules are in UTC")
 def github_actions(_: ImportRequest, text: str, path: str) -> jobs.Reading:
     """Import scheduled workflows of GitHub Actions."""
     from horae.extras.importers.github import read_workflow

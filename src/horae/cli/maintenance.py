@@ -78,7 +78,7 @@ def backup(file: str | None, *, place: Place, output: Output) -> None:
     """Write a verified copy of the ledger.
 
     A running engine is not interrupted. Without FILE the copy is written to backups/ in the
-    data directory, named by the time.
+    data directory, named after the current time.
     """
     refuse_loss(place)
     target = home = place.directory / BACKUPS if file is None else Path(file)
@@ -296,9 +296,9 @@ def _ask_shared(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
 def migrate(*, target: str | None, data: str | None, root: str, output: Output) -> None:
     """Move the local ledger to PostgreSQL.
 
-    The whole history is copied and verified. The engine must be stopped, and the database must
-    not contain a ledger. The SQLite ledger is only read, and is kept. Without one, the tables are
-    created, or the schema of an existing ledger is upgraded.
+    The whole history is copied and verified. The engine must be stopped. The SQLite ledger is
+    only read, and is kept. With a local ledger, the database must not contain one yet. Without a
+    local ledger, the tables are created, or the schema of the ledger in the database is upgraded.
     """
     from horae.store.carrier import prepare
     from horae.store.moving import move

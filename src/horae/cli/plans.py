@@ -48,8 +48,8 @@ def query(
 ) -> int:
     """Show the fields of each headline.
 
-    One FILE (or - for standard input) gives the list of its headlines; a DIR or several paths
-    give one object per file, {"file": ..., "data": [...]}. Without a path the plans in the
+    In JSON, one FILE (or - for standard input) gives the list of its headlines; a DIR or several
+    paths give one object per file, {"file": ..., "data": [...]}. Without a path the plans in the
     current directory are read.
     """
     sources = Sources(paths, output)
@@ -119,8 +119,9 @@ def _stamp(stamp: Timestamp | None) -> str:
 def tangle(paths: tuple[str, ...], *, output: Output) -> int:
     """Show the resolved workflows of a plan.
 
-    A world is a resolved workflow. One FILE (or - for standard input) gives {"worlds": [...]};
-    a DIR or several paths give one object per file, {"file": ..., "data": {"worlds": [...]}}.
+    A world is a resolved workflow. In JSON, one FILE (or - for standard input) gives
+    {"worlds": [...]}; a DIR or several paths give one object per file,
+    {"file": ..., "data": {"worlds": [...]}}.
     Unlike `tangle` in Emacs, this command writes no files.
     """
     from horae.org.world import world_data, worlds

@@ -56,7 +56,7 @@ def config() -> None:
 @options.root_option
 @form_options
 def show(name: str | None, *, show_origin: bool, root: str, output: Output) -> None:
-    """Show the settings in force, or the one called NAME."""
+    """Show the settings, or the one called NAME."""
     settings = load(root)
     shown = [row for row in settings.origins() if name in {None, row.name}]
     if not shown:
@@ -88,7 +88,8 @@ def trust(*, yes: bool, place: connection.Place, output: Output) -> int:
     While an engine is running, a change in horae.toml to a setting that starts programs or names
     a path outside the plan root is used only after `horae config trust`, or, for your own edit,
     after a restart of the engine. A change that came with a pull always needs
-    `horae config trust`. This shows the changes that are not used yet.
+    `horae config trust`. The command shows the changes that are not used yet and, after your
+    confirmation, trusts them.
     """
     far = connection.engine_at(place)
     found = untrusted(place.config).data() if far is None else far.get("settings", "waiting")

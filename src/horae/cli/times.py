@@ -133,9 +133,9 @@ def next_(
 def agenda(paths: tuple[str, ...], *, days: int, output: Output, **when: Any) -> int:
     """Show the next days, day by day.
 
-    Show what runs when, and which tasks are planned for people. For a directory this includes
-    its board, its triggers and its crew. An entry that runs more than four times on a day has
-    one line for that day.
+    Show what runs when, and the dates of open headlines that Horae does not run. For a directory
+    this includes its board, its triggers and its crew. An entry that runs more than four times on
+    a day has one line for that day.
     """
     return _show_agenda(paths, When.of(**when, paths=paths), days=days, output=output)
 

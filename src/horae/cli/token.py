@@ -35,7 +35,7 @@ def token() -> None:
 @click.argument("name")
 @option(
     "--scope SCOPE",
-    "What it allows: read, run, edit or admin; more than once, or with commas.",
+    "What it allows: read, run, edit or admin; repeat for several, or use commas.",
     name="scopes",
     multiple=True,
     required=True,

@@ -253,7 +253,7 @@ ZONE: Final = SettingKind("a time zone", _zone, "Europe/Berlin")
 ID: Final = SettingKind("a name of at most 64 letters, digits, `.`, `_` and `-`", _id)
 PATH: Final = SettingKind("a path", _path)
 PATHS: Final = several('paths such as ["/srv/git/plans.git"]', _path, os.pathsep)
-BENEATH: Final = SettingKind("a path from the plan root", _text)
+BENEATH: Final = SettingKind("a path relative to the plan root", _text)
 STORE: Final = matching(
     "a PostgreSQL address such as postgresql://host/horae", r"postgres(?:ql)?://.+"
 )

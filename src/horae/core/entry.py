@@ -154,7 +154,7 @@ class Policy(Struct, frozen=True, omit_defaults=True, gc=False):
     catchup: Annotated[CatchUp | None, PolicyProperty(
         "CATCHUP", CatchUp, lambda text, _: CatchUp(text.lower()), "catch-up {}",
         fix="write all, latest or none",
-        help="What to run after an outage: all, latest or none.",
+        help="Which missed times to catch up: all, latest or none.",
         in_tasks=True,
         other_names=("MISFIRE", "MISFIRE_GRACE_TIME", "PERSISTENT", "COALESCE"),
     )] = None
@@ -194,14 +194,14 @@ class Policy(Struct, frozen=True, omit_defaults=True, gc=False):
     from_at: Annotated[datetime | None, PolicyProperty(
         "FROM", datetime, partial(_bound, days=0), "from {}",
         fix="write a date such as 2026-06-01",
-        help="The first day on which runs start.",
+        help="The first day of the schedule.",
         in_tasks=True, decides_times=True, unfit="the entry has a start date (:FROM:)",
         other_names=("START_DATE", "STARTDATE", "NOT_BEFORE"),
     )] = field(default=None, name="from")
     until: Annotated[datetime | None, PolicyProperty(
         "UNTIL", datetime, partial(_bound, days=1), "until {}",
         fix="write a date such as 2026-12-31",
-        help="The last day on which runs start.",
+        help="The last day of the schedule.",
         in_tasks=True, decides_times=True, unfit="the entry has an end date (:UNTIL:)",
         other_names=("END_DATE", "ENDDATE", "DTEND"),
     )] = None

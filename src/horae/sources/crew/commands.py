@@ -116,9 +116,9 @@ def lifecycle(
 ) -> int:
     """Show the next ticks of a lifecycle.
 
-    Show the state of the agent at each tick, and how long it waits. FILE declares a state with
-    each heading. Each run is assumed to end at once. Problems in the file are listed on stderr;
-    the exit code is 1 if there are errors. HITS is how many times the state of --from has been
+    Show the state of the agent at each tick, and how long it waits. Each headline of FILE declares
+    a state. Each run is assumed to end at once. Problems in the file are listed on stderr; the
+    exit code is 1 if there are errors. HITS is how many times the state of --from has been
     completed: `horae agent lifecycle FILE --from update 1`.
     """
     words = [word.strip().replace("-", "_").lower() for word in outcomes.split(",")]

@@ -256,7 +256,8 @@ def rotate(call: TriggerCall, /, name: str, *, secret: str | None, is_end: bool)
 def remove(call: TriggerCall, /, name: str) -> None:
     """Remove a trigger.
 
-    Its receipts stay in the ledger. A trigger of a file in .agentd is removed with its file.
+    Its receipts stay in the ledger. A trigger that a file in .agentd defines is refused: delete
+    the file, which disables the trigger, then remove it.
     """
 
     async def change(triggers: Triggers) -> dict[str, Any]:
