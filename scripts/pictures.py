@@ -39,7 +39,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PICTURES: Final = ROOT / "docs" / "pictures"
 MOST: Final = 300_000  # bytes of one picture
 SETTLED: Final = 110.0  # seconds after which the demo has something of everything to show
-WIDTH: Final = 142
+WIDTH: Final = 150
 
 PLAN: Final = """\
 * Back up the plan
