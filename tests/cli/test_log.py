@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from commands import HORAE, is_healthy, run_command, start_command
-from horae.cli.up import EVENTS, JsonFormatter, PlainFormatter, _log_events, logging_to
+from horae.cli.up import (
+    EVENTS,
+    JsonFormatter,
+    PlainFormatter,
+    RepeatFilter,
+    _log_events,
+    logging_to,
+)
 from horae.core.decide import decide
 from horae.core.ports import EntryStep
 from horae.core.source import Scan
@@ -229,6 +236,23 @@ def test_json_names_the_fields_that_a_record_carries() -> None:
         "receipt": 7,
         "run": 9,
     }
+
+
+def test_the_same_warning_is_written_once_a_minute_with_its_count() -> None:
+    repeats = RepeatFilter()
+    start = datetime(2026, 6, 5, 7, tzinfo=UTC).timestamp()
+    written = []
+    for second in range(0, 150, 5):
+        for each in (record("the database is %s", "away"), record("receipt %d failed", second)):
+            each.created = start + second
+            written += [(second, each.getMessage())] if repeats.filter(each) else []
+    about = [(at, text) for at, text in written if text.startswith("the database")]
+    assert about == [
+        (0, "the database is away"),
+        (60, "the database is away (repeated 11 times in the last minute)"),
+        (120, "the database is away (repeated 11 times in the last minute)"),
+    ]
+    assert len(written) == 3 + 30  # each other message is another
 
 
 @pytest.mark.parametrize("form", ["plain", "json"])

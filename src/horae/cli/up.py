@@ -97,6 +97,7 @@ _GOING: Final = (Status.STARTING, Status.RUNNING)
 _NOT_RUN: Final = (Status.SKIPPED, Status.COALESCED, Status.MISSED)
 _BAD: Final = (Status.FAILED, Status.KILLED, Status.INTERRUPTED, Status.MISSED, Status.HELD)
 _SHOWN: Final = 5  # runs that progress names
+_REPEAT: Final = 60.0  # seconds in which the same warning is logged once
 
 
 @click.command()
@@ -771,6 +772,7 @@ def logging_to(form: str, *, level: str, zone_name: str) -> Iterator[None]:
     """Write what is logged inside the block: `plain` in a zone, `json` in UTC, or on a `screen`."""
     handler = LogHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else PlainFormatter(zone_name))
+    handler.addFilter(RepeatFilter())
     handler.setLevel(level.upper())
     root, ours = logging.getLogger(), logging.getLogger("horae")
     before = ours.level
@@ -789,6 +791,30 @@ class LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):  # the reader is gone or the disk is full: the engine goes on
             echo(self.format(record), err=record.name != EVENTS)
+
+
+class RepeatFilter(logging.Filter):
+    """Lets the same warning or error through once a minute, and says how often it was repeated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: dict[tuple[str, str], tuple[float, int]] = {}  # when, and how often since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or record.name == EVENTS:
+            return True
+        now, text = record.created, record.getMessage()
+        at, count = self._logged.get((record.name, text), (now - _REPEAT, 0))
+        if 0 <= now - at < _REPEAT:
+            self._logged[record.name, text] = at, count + 1
+            return False
+        known = self._logged.items()
+        self._logged = {key: each for key, each in known if 0 <= now - each[0] < 2 * _REPEAT}
+        self._logged[record.name, text] = now, 0
+        if count:
+            often = "once" if count == 1 else f"{count:,} times"
+            record.msg, record.args = f"{text} (repeated {often} in the last minute)", None
+        return True
 
 
 class PlainFormatter(logging.Formatter):
