@@ -196,9 +196,11 @@ def test_a_schema_of_a_newer_horae_is_refused(call: Call, monkeypatch: pytest.Mo
     asyncio.run(_made(url))
     server().do("UPDATE term SET version = 99")
     try:
+        assert stored(call, monkeypatch, url)["store schema"][0] == "ok"  # expanded, not contracted
+        server().do("UPDATE term SET oldest = 99")
         told = stored(call, monkeypatch, url)
     finally:
-        server().do(f"UPDATE term SET version = {KNOWN}")
+        server().do(f"UPDATE term SET version = {KNOWN}, oldest = {KNOWN}")
     assert told["store schema"] == ("fail", "use the newer horae that wrote it, on every node")
 
 

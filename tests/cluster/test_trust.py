@@ -39,7 +39,7 @@ def test_a_role_without_rights_on_the_schema_is_enough_for_a_member(stage: Stage
 
 def test_members_of_mixed_versions_are_refused(stage: Stage) -> None:
     assert horae(stage, "cluster", "migrate", "--root", str(stage.service))[0] == 0
-    stage.do("UPDATE term SET version = version + 1")
+    stage.do("UPDATE term SET version = version + 1, oldest = version + 1")
     code, said = horae(stage, "up", str(stage.service), HORAE_CLUSTER_NAME="old")
     assert code != 0
     assert "use the newer horae that wrote it, on every node" in said

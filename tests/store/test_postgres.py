@@ -33,7 +33,7 @@ from horae.core.receipt import ReasonCode, Status
 from horae.core.scope import Scope
 from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
-from horae.store import moving, postgres
+from horae.store import moving, pg_wire, postgres
 from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
 from horae.store.ledger import ANYBODY
@@ -904,9 +904,12 @@ class TestSchema:
     @story
     async def test_a_newer_schema_is_refused_also_while_it_is_used(self, url: str) -> None:
         async with opened(url) as ledger:
-            server().do("UPDATE term SET version = 99")
+            server().do("UPDATE term SET version = 99, oldest = 99")
             try:
-                message = f"the schema has version 99, and this horae supports {len(migrations('postgres'))}"
+                known = len(migrations("postgres"))
+                message = (
+                    f"the schema needs support for version 99, and this horae supports {known}"
+                )
                 with pytest.raises(LedgerNewerError, match=message):
                     await ledger.note("noted", now=NOW, term=1)
                 with pytest.raises(LedgerNewerError, match=message):
@@ -915,8 +918,34 @@ class TestSchema:
                 with pytest.raises(LedgerNewerError, match=message):
                     await ledger.entries()
             finally:
-                server().do(f"UPDATE term SET version = {len(migrations('postgres'))}")
+                server().do(f"UPDATE term SET version = {known}, oldest = {known}")
             await ledger.note("noted", now=NOW, term=1)
+
+    @story
+    async def test_an_older_node_goes_on_until_a_migration_is_not_for_it(
+        self, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        known = migrations("postgres")
+        expand = f"-- oldest: {len(known)}\nCREATE TABLE more (number BIGINT);"
+        contract = "DROP TABLE more;"
+
+        async def upgrade(*scripts: str) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(pg_wire, "migrations", lambda _: (*known, *scripts))
+                await (await PostgresLedger.open(url, schema="future")).close()
+
+        server().drop("future")
+        async with opened(url, schema="future") as ledger:
+            await upgrade(expand)
+            await ledger.note("noted", now=NOW, term=1)
+            async with opened(url, schema="future") as another:
+                assert len(await another.events_after(0)) == 1
+            await upgrade(expand, contract)
+            with pytest.raises(LedgerNewerError):
+                await ledger.note("noted", now=NOW, term=1)
+            with pytest.raises(LedgerNewerError):
+                await PostgresLedger.open(url, schema="future")
+        server().drop("future")
 
     @story
     async def test_what_a_member_has_prepared_survives_a_change_of_the_schema(

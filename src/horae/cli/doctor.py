@@ -506,6 +506,7 @@ class DatabaseFacts(NamedTuple):
     may_write: bool
     is_replica: bool
     ahead: timedelta  # of this machine's clock
+    oldest: int = 0  # version of the schema that a node must know
 
 
 def check_store(url: str) -> Iterator[Check]:
@@ -554,7 +555,7 @@ def check_schema(seen: DatabaseFacts, *, known: int) -> Check:
             return _ok(name, found, "`horae cluster migrate` or `horae up` creates it")
         remedy = "run `horae cluster migrate` once with a role that can create tables"
         return _fail(name, f"{found}, and the database role cannot create one", remedy)
-    if seen.schema > known:
+    if seen.oldest > known:
         remedy = "use the newer horae that wrote it, on every node"
         return _fail(name, f"{found}, and this horae supports {known}", remedy)
     if not seen.may_write:
@@ -582,7 +583,8 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), clock_ti
 """
 _ASK_SCHEMA: Final = """
 SELECT version, has_table_privilege('receipt', 'INSERT')
-    AND has_table_privilege('receipt', 'UPDATE') AND has_table_privilege('term', 'UPDATE')
+    AND has_table_privilege('receipt', 'UPDATE') AND has_table_privilege('term', 'UPDATE'),
+    coalesce(CAST(to_jsonb(term) ->> 'oldest' AS bigint), version)
 FROM term
 """
 
@@ -601,10 +603,10 @@ def _ask(address: DatabaseAddress) -> DatabaseFacts:
             after = clock.now()
             assert row is not None, "a question without a table has an answer"
             version, is_replica, there, has_ledger, may_write = row
-            schema = None
+            schema, oldest = None, 0
             if has_ledger:
-                schema, may_write = wire.execute(_ASK_SCHEMA).fetchone() or (0, False)
+                schema, may_write, oldest = wire.execute(_ASK_SCHEMA).fetchone() or (0, False, 0)
     finally:
         wire.close()
     middle = before + (after - before) / 2
-    return DatabaseFacts(version, schema, may_write, is_replica, middle - there)
+    return DatabaseFacts(version, schema, may_write, is_replica, middle - there, oldest)

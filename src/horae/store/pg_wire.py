@@ -51,6 +51,8 @@ _WRITE_LIKE: Final = "write it like postgresql://user@host:5432/database"
 _LOCK: Final = 0x486F7261  # "Hora": whoever changes a schema holds it
 _BITS: Final = 48  # of the number of an event, in the lock that announces it
 _RECODE: Final = "-- recode\n"  # what a migration begins with after which texts are written anew
+_OLDEST: Final = re.compile(r"-- oldest: (\d+)\n")  # what one begins with that older nodes survive
+_ROLLING: Final = 10  # the first version that says which nodes may use the ledger
 _CHUNK: Final = 5000  # of them in one statement
 _WAIT: Final = 5.0  # seconds in which a server must let a listener in, and answer
 _ALIVE: Final[dict[str, Any]] = {
@@ -267,7 +269,7 @@ class PostgresConnection:
                 return work(self)
 
     def begin(self, fences: Fences) -> tuple[int, set[tuple[str, int]]]:
-        """Begin to write; return the schema's version, and the members whose lease is not over.
+        """Begin to write; return what a node must know, and the members whose lease is not over.
 
         Events that are written come after the number that is announced here, by a lock that ends
         with the transaction: who reads them stops there (`event.through`).
@@ -282,7 +284,7 @@ class PostgresConnection:
         announces = f"pg_advisory_xact_lock_shared({numbers})"
         durably = f"set_config('synchronous_commit', '{commits}', true)"
         script = f"BEGIN; SELECT {waits}, {announces}, {durably}; "
-        script += f"SELECT number, version FROM term{lock}"  # noqa: S608 - it is ours
+        script += f"SELECT number, oldest FROM term{lock}"  # noqa: S608 - it is ours
         if fences.members:
             known = ", ".join(
                 sql.SQL("({}, {})").format(*each).as_string(connection) for each in fences.members
@@ -341,7 +343,7 @@ class PostgresConnection:
                 row = connection.execute(_LIGHT, prepare=False).fetchone()
                 self.commits = self.commits if row is None else row[0]
             if self.is_read_only:  # another member may have changed it; who writes asks each time
-                row = connection.execute("SELECT version FROM term").fetchone()
+                row = connection.execute("SELECT oldest FROM term").fetchone()
                 refuse_newer(self.address, 0 if row is None else row[0])
         except BaseException:
             connection.close()
@@ -452,13 +454,13 @@ def meant(address: DatabaseAddress, error: Exception, *, is_commit: bool = False
     return LedgerWriteError(place, reason, remedy="try again when the database answers")
 
 
-def refuse_newer(address: DatabaseAddress, version: int) -> None:
-    """Raise an error if the schema is of a version that we do not know."""
+def refuse_newer(address: DatabaseAddress, oldest: int) -> None:
+    """Raise an error if the schema is only for nodes that know a newer version than we do."""
     known = len(migrations(DIALECT))
-    if version > known:
+    if oldest > known:
         raise LedgerNewerError(
             address.place,
-            f"the schema has version {version}, and this horae supports {known}",
+            f"the schema needs support for version {oldest}, and this horae supports {known}",
             remedy="use the newer horae that wrote it, on every node",
         )
 
@@ -482,7 +484,8 @@ def migrate(wire: PostgresConnection) -> None:
     with postgres_errors(wire.address):
         while (version := _version(wire)) < len(migrations(DIALECT)):
             try:
-                wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK})")
+                # Nothing is written meanwhile: else who writes could wait for us, and we for it.
+                wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK}), {wire.wide_lock()}")
                 wire.script(f"SET LOCAL synchronous_commit TO {wire.commits}")
                 if _version(wire) == version:  # nobody else has done it meanwhile
                     if version == 0:
@@ -493,6 +496,10 @@ def migrate(wire: PostgresConnection) -> None:
                         _recode(wire, "entry", "spec", recode.entry)
                         _recode(wire, "receipt", "policy", recode.policy)
                     wire.execute("UPDATE term SET version = :version", {"version": version + 1})
+                    if version >= _ROLLING:
+                        found = _OLDEST.match(script)
+                        oldest = int(found[1]) if found else version + 1
+                        wire.execute("UPDATE term SET oldest = :oldest", {"oldest": oldest})
                 wire.script("COMMIT")
             except BaseException as error:
                 if wire.is_open:
@@ -505,7 +512,8 @@ def migrate(wire: PostgresConnection) -> None:
                     "and the database role cannot change it",
                     remedy="run `horae cluster migrate` once with a role that can create tables",
                 ) from None
-    refuse_newer(wire.address, version)
+        [oldest] = wire.execute("SELECT oldest FROM term").fetchone() or [0]
+    refuse_newer(wire.address, oldest)
 
 
 def _recode(

@@ -309,8 +309,8 @@ class PostgresLedger(SqlLedger):
             is_durable=any(call.work is not _enqueue for call in calls),  # which is repeated
         )
         wire = self._writer
-        version, alive = wire.do(lambda wire: wire.begin(fences))
-        refuse_newer(self.address, version)
+        oldest, alive = wire.do(lambda wire: wire.begin(fences))
+        refuse_newer(self.address, oldest)
         news = [call.worker for call in calls if call.work not in _QUIET]
         self._told = None if not news else TO_NODES if None in news else ""
 
