@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from starlette.applications import Starlette
 
-from horae.cluster.lease import Leader, Membership, NodeDescription, node_data
+from horae.cluster.lease import Membership, NodeDescription
 from horae.web.api import asgi_app
 from horae.web.page import routes
 from store.ledger_suite import story
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)
-LEADER = Leader("box1", 7, NOW + timedelta(seconds=15))
 
 
 def machine(name: str, *, is_alive: bool = True, is_draining: bool = False) -> Membership:
-    card = NodeDescription(name, f"{name}:7117", ("gpu", "<b>"), "0.1.0", 4)
-    return Membership(card, 1, is_alive, is_draining, NOW, NOW, NOW)
+    card = NodeDescription(name, f"{name}:7117", ("gpu", "<b>"), "0.1.0", 4, name != "box3")
+    until, term = NOW + timedelta(seconds=15), 7 if name == "box1" else None
+    return Membership(card, 1, is_alive, is_draining, NOW, NOW, until, term=term, runs=2)
 
 
 async def nodes() -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ async def nodes() -> list[dict[str, Any]]:
         machine("box3", is_alive=False),
         replace(machine("box4"), left_at=NOW),
     ]
-    return [node_data(each, LEADER, runs=2) for each in found]
+    return [each.data() for each in found]
 
 
 @story
@@ -43,6 +43,9 @@ async def test_a_machine_is_up_draining_lost_or_has_left_and_one_leads() -> None
     assert [row["state"] for row in rows] == ["up", "draining", "lost", "left"]
     assert [row["leads"] for row in rows] == [True, False, False, False]
     assert [row["term"] for row in rows] == [7, None, None, None]
+    assert [row["may_lead"] for row in rows] == [True, True, False, True]
+    assert {row["since"] for row in rows} == {"2026-11-15T12:30:00+00:00"}
+    assert {row["lease_until"] for row in rows} == {"2026-11-15T12:30:15+00:00"}
 
 
 @story
@@ -58,7 +61,9 @@ async def test_every_face_tells_of_the_machines(tmp_path: Path) -> None:
     assert told == {"nodes": await nodes()}
     assert page.count("<tr id=") == 4
     assert "up, leads (term 7)" in page
+    assert "lost, never leads" in page
     assert "2 of 4" in page
+    assert "Lease until" in page
     assert "&lt;b&gt;" in page
     assert "<b>" not in page.partition("<main")[2].partition("</table>")[0]
     assert ">Nodes</a>" in page

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import datetime
@@ -19,7 +18,6 @@ from horae.cli.connection import Place, T, ask, ask_shared, command_words, refus
 from horae.cli.moments import parse_moment
 from horae.cli.options import answer_options, data_option, option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows, print_table
-from horae.cluster.lease import node_data
 from horae.config import load, secrets_of
 from horae.core.actor import acting, user_name
 from horae.core.clock import SystemClock
@@ -31,11 +29,13 @@ from horae.store.sqlite import restore as restore_ledger
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
+    from horae.cluster.lease import Membership
     from horae.store.moving import Moved
     from horae.store.postgres import PostgresLedger
 
 BACKUPS: Final = "backups"  # in the data directory
 _SQLITE: Final = b"SQLite format 3\0"  # how each of its files begins
+_LOOK: Final = 0.5  # seconds between two looks at a node that drains
 _YEARS: Final = re.compile(r"([1-9]\d{0,2})y", re.ASCII)
 
 
@@ -244,41 +244,69 @@ def _age(text: str, place: Place, *, now: datetime) -> datetime:
 def nodes(*, root: str, output: Output) -> None:
     """List the nodes of a cluster.
 
-    Show which node leads, when each was last seen, and what it runs.
+    Show which node leads, since when each is up and until when its lease lasts, and what it runs.
     """
 
     async def look(ledger: PostgresLedger) -> list[dict[str, Any]]:
-        leader, members = await ledger.leases.leader(), await ledger.leases.members()
-        runs = Counter(run.member for _, run in await ledger.open_runs())
-        return [node_data(each, leader, runs[each.member.name]) for each in members]
+        return [each.data() for each in await ledger.leases.members()]
 
     rows, cells = _ask_shared(root, look), []
     for row in rows:
-        state = f"{row['state']}, leads" if row["leads"] else row["state"]
+        role = ", leads" if row["leads"] else "" if row["may_lead"] else ", never leads"
         facts = (f"{row['runs']} of {row['slots']}", " ".join(row["labels"]), row["address"])
-        cells.append((row["node"], state, *facts, row["version"], row["seen_at"]))
-    names = ("node", "state", "runs", "labels", "address", "version", "seen")
+        times = (row[each] for each in ("since", "seen_at", "lease_until"))
+        cells.append((row["node"], f"{row['state']}{role}", *facts, row["version"], *times))
+    names = ("node", "state", "runs", "labels", "address", "version", "since", "seen", "lease")
     print_rows(output, rows, lambda: print_table(names, cells, empty="no node has joined yet"))
 
 
 @click.command()
 @click.argument("name")
 @click.option("--off", is_flag=True, help="Assign runs to the node again.")
+@click.option("--wait", is_flag=True, help="Return when the node has no runs and does not lead.")
 @root_option
 @form_options
-def drain(name: str, *, off: bool, root: str, output: Output) -> None:
+def drain(name: str, *, off: bool, wait: bool, root: str, output: Output) -> None:
     """Stop assigning runs to a node.
 
-    Its current runs continue; its agents move to other nodes.
+    Its current runs continue; its agents move to other nodes. If the node leads and another one
+    can, that one leads. With --wait, the command shows what it waits for.
     """
+    if off and wait:
+        raise click.UsageError("--wait does not go with --off.")
 
-    async def change(ledger: PostgresLedger) -> None:
+    async def change(ledger: PostgresLedger) -> Membership | None:
+        since = await ledger.leases.now()
         if not await ledger.leases.drain(name, not off):
             raise NoNodeError(name, [each.member.name for each in await ledger.leases.members()])
+        return await _drained(ledger, name, since, says=output.is_text) if wait else None
 
-    _ask_shared(root, change)
+    node, said = _ask_shared(root, change), {"node": name, "draining": not off}
     text = f"{name} is given {'runs again' if off else 'nothing more to run'}"
-    print_answer(output, {"node": name, "draining": not off}, text)
+    if node is not None:
+        leads = "" if node.term is None else "; it still leads, because no other node can"
+        text, said = f"{name} has no runs{leads}", said | {"leads": node.term is not None}
+    print_answer(output, said, text)
+
+
+async def _drained(ledger: PostgresLedger, name: str, since: datetime, *, says: bool) -> Membership:
+    """Return a node that drains when it has ended its runs and handed the lead over."""
+    told, is_idle = "", False
+    while True:
+        members = await ledger.leases.members()
+        node = next(each for each in members if each.member.name == name)
+        must_hand_over = node.term is not None and any(each.can_lead for each in members)
+        # A run that it claimed before it heard of the drain is in the ledger a moment later.
+        was_idle, is_idle = is_idle, node.seen_at > since and not node.runs and not must_hand_over
+        if not node.is_alive or (was_idle and is_idle):
+            return node
+        text = f"{name} to hand the lead over" if must_hand_over else ""
+        if node.runs:
+            text = f"{node.runs} run{'s' * (node.runs != 1)} on {name}"
+        if says and text not in {told, ""}:
+            echo(f"horae: waiting for {text}", err=True)
+        told = text
+        await asyncio.sleep(_LOOK)
 
 
 def _ask_shared(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:

@@ -18,6 +18,7 @@ class NodeDescription:
     labels: tuple[str, ...] = ()
     version: str = ""
     slots: int = 1
+    may_lead: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,29 @@ class Membership:
     seen_at: datetime
     until: datetime
     left_at: datetime | None = None
+    term: int | None = None  # in which it leads
+    runs: int = 0  # in progress
+
+    @property
+    def can_lead(self) -> bool:
+        return self.is_alive and not self.is_draining and self.member.may_lead
+
+    def data(self) -> dict[str, object]:
+        member, state = self.member, "draining" if self.is_draining else "up"
+        at = {"since": self.joined_at, "lease_until": self.until, "seen_at": self.seen_at}
+        return {
+            "node": member.name,
+            "state": "left" if self.left_at is not None else state if self.is_alive else "lost",
+            "leads": self.term is not None,
+            "term": self.term,
+            "may_lead": member.may_lead,
+            "runs": self.runs,
+            "slots": member.slots,
+            "labels": list(member.labels),
+            "address": member.address,
+            "version": member.version,
+            **{name: each.isoformat(timespec="seconds") for name, each in at.items()},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +98,3 @@ def trusted_until(
 
 def is_trusted(elapsed: timedelta, until: timedelta | None) -> bool:
     return until is not None and elapsed < until
-
-
-def node_data(each: Membership, leader: Leader | None, runs: int) -> dict[str, object]:
-    leads = leader is not None and leader.holder == each.member.name
-    state = "draining" if each.is_draining else "up"
-    state = "left" if each.left_at is not None else state if each.is_alive else "lost"
-    return {
-        "node": each.member.name,
-        "state": state,
-        "leads": leads,
-        "term": leader.term if leader is not None and leads else None,
-        "runs": runs,
-        "slots": each.member.slots,
-        "labels": list(each.member.labels),
-        "address": each.member.address,
-        "version": each.member.version,
-        "seen_at": each.seen_at.isoformat(timespec="seconds"),
-    }

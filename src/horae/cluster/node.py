@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
-from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae import __version__, app as composition
 from horae.app import App, Host
 from horae.cluster.forward import Porter
-from horae.cluster.lease import NodeDescription as Card, is_trusted, node_data, trusted_until
+from horae.cluster.lease import NodeDescription as Card, is_trusted, trusted_until
 from horae.cluster.queue import Carried, Worker
 from horae.config import Config, ListenAddress, load
 from horae.context import Context
@@ -60,6 +58,7 @@ log = logging.getLogger(__name__)
 AGAIN: Final = timedelta(seconds=1)  # after a database that did not answer
 FOLLOW: Final = timedelta(seconds=15)  # between two looks at the plan's origin
 LOOK: Final = timedelta(seconds=5)  # between two looks at what others wrote, if nobody tells
+MEMBERS: Final = "members"  # what is told when a node drains, or gives up the lead
 LEFT: Final = "undelivered"  # the event that says that an agent's work is not where it belongs
 OWN: Final = timedelta(seconds=0.5)  # between two looks at whether the plan was changed here
 SOON: Final = timedelta(seconds=5)  # after an origin that could not be reached, or refused
@@ -77,7 +76,6 @@ class LeaseLostError(HoraeError, code="lease_lost", exit_code=Exit.TEMPORARY):
 @asynccontextmanager
 async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
     composition.try_reader()
-    name = config.cluster_name or socket.gethostname().partition(".")[0] or "member"
     if config.store is None:
         raise ClusterError("a worker needs `store`, the database that all nodes share")
     if config.zone is None:
@@ -110,7 +108,7 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
         keep_token(data, await ledger.secret(TOKEN, new_token))
         keep_token(data, await ledger.secret(HOST, new_token), HOST)
         place = composition.run_place(shared, plan.path, data)
-        member = ClusterNode(shared, name, clock, ledger, processes, place, plan)
+        member = ClusterNode(shared, config.node_name, clock, ledger, processes, place, plan)
         member.plan_trouble = trouble or ""
         yield member
 
@@ -199,6 +197,8 @@ class ClusterNode:
     _carrier: Carrier | None = None
     _to_leader: asyncio.Event = field(default_factory=asyncio.Event)  # something has happened
     _to_node: asyncio.Event = field(default_factory=asyncio.Event)  # that nodes must obey
+    _to_beat: asyncio.Event = field(default_factory=asyncio.Event)  # the members have changed
+    _has_looked: asyncio.Event = field(default_factory=asyncio.Event)  # next at the members
     _updating: asyncio.Lock = field(default_factory=asyncio.Lock)
     _head: str | None = None  # the commit that the plan holds
     _tried: str | None = None  # the commit for which the origin was asked last
@@ -219,6 +219,15 @@ class ClusterNode:
     @property
     def is_up(self) -> bool:
         return self._generation is not None and self._generation.is_trusted
+
+    @property
+    def is_draining(self) -> bool:
+        return any(each.is_draining for each in self.members if each.member.name == self.name)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether this node is not to lead, because it drains and another one can."""
+        return self.is_draining and any(each.can_lead for each in self.members)
 
     async def keep(self, stop: asyncio.Event, *, may_lead: bool = True) -> None:
         self._own = own = self.assemble(self.ledger)
@@ -259,13 +268,9 @@ class ClusterNode:
 
     async def _take_part(self, stop: asyncio.Event, *, may_lead: bool) -> None:
         labels, slots = tuple(self.config.cluster_labels or ()), self.config.cluster_runs
-        card = Card(self.name, str(self.address), labels, __version__, slots)
+        card = Card(self.name, str(self.address), labels, __version__, slots, may_lead)
         known = self.name, self.clock, self.ledger.leases, self.processes, self.lease
         generation = self._generation = Generation(*known)
-
-        def is_draining() -> bool:
-            return any(each.is_draining for each in self.members if each.member.name == self.name)
-
         async with generation.joined(card) as number:
             app = self.assemble(ledger := self.ledger.for_member(self.name, number))
             worker = Worker(
@@ -275,7 +280,7 @@ class ClusterNode:
                 lambda *_: self._to_leader.set(),
                 settled={each.name for each in app.sources if each.settle is None},
                 card=card,
-                may_claim=lambda: generation.is_trusted and not is_draining(),
+                may_claim=lambda: generation.is_trusted and not self.is_draining,
                 newest_term=lambda: 0 if self.leader is None else self.leader.term,
                 over=self._copy_log,
             )
@@ -313,15 +318,18 @@ class ClusterNode:
     async def _beat(self, generation: Generation) -> None:
         """Renew the lease of this machine, and let its runs live no longer than it holds."""
         while True:
-            pause = min(1.0, self.lease.total_seconds() / 10)
+            pause = min(AGAIN, self.lease / 10)
+            self._to_beat.clear()  # before the look: what is changed after it is told of again
             if await generation.renew():
                 self.turned()
                 with suppress(LedgerBusyError, LedgerWriteError):  # asked again at the next beat
                     await _ask_time(self.clock, self.ledger)
                     self.members = await self.ledger.leases.members()
                     self.leader = await self.ledger.leases.leader()
-                pause = self.lease.total_seconds() / 3
-            await asyncio.sleep(pause)
+                    looked, self._has_looked = self._has_looked, asyncio.Event()
+                    looked.set()
+                pause = self.lease / 3
+            await self.clock.wait(self._to_beat, until=self.clock.now() + pause)
 
     async def look_for_leader(self) -> None:
         """Look at who leads now: the last look was up to a third of a lease ago."""
@@ -374,7 +382,7 @@ class ClusterNode:
         while not stop.is_set():
             began, term = self.clock.elapsed(), None
             try:
-                term = await leases.lead(self.name, self.lease)
+                term = None if self.hands_over else await leases.lead(self.name, self.lease)
             except (LedgerBusyError, LedgerWriteError) as error:
                 log.debug("cannot ask who leads: %s", error)
             if term is not None:
@@ -383,11 +391,12 @@ class ClusterNode:
                     await self._decide(term, began, stop)
                 except (LeaseLostError, StaleTermError, LedgerBusyError, LedgerWriteError) as error:
                     log.warning("this node is no longer the leader: %s", error)
-                try:
-                    await leases.resign(term)
-                except LedgerError as error:
-                    log.debug("cannot resign, the lease expires by itself: %s", error)
-            await self.clock.wait(stop, until=self.clock.now() + self.lease / 6)
+                finally:  # also if the node is stopped
+                    try:
+                        await leases.resign(term)
+                    except LedgerError as error:
+                        log.debug("cannot resign, the lease expires by itself: %s", error)
+            await self.clock.wait(self._has_looked, until=self.clock.now() + self.lease / 6)
 
     async def _decide(self, term: int, began: timedelta, stop: asyncio.Event) -> None:
         ledger = self.ledger.for_leader()
@@ -416,13 +425,14 @@ class ClusterNode:
             await ledger.close_reader()
 
     async def _nodes(self) -> list[dict[str, object]]:
-        leader, members = await self.ledger.leases.leader(), await self.ledger.leases.members()
-        runs = Counter(run.member for _, run in await self.ledger.open_runs())
-        return [node_data(each, leader, runs[each.member.name]) for each in members]
+        return [each.data() for each in await self.ledger.leases.members()]
 
     async def _renew(self, term: int, began: timedelta) -> None:
         trusted = trusted_until(began, self.lease, margin=self.lease / 5)
         while self.clock.elapsed() < trusted:
+            if self.hands_over:
+                log.info("this node is drained, and hands the lead over")
+                return
             began = self.clock.elapsed()
             try:
                 if not await self.ledger.leases.renew_lead(term, self.lease):
@@ -431,7 +441,7 @@ class ClusterNode:
             except (LedgerBusyError, LedgerWriteError):
                 await asyncio.sleep(min(1.0, self.lease.total_seconds() / 10))
             else:
-                await asyncio.sleep(self.lease.total_seconds() / 3)
+                await self.clock.wait(self._has_looked, until=self.clock.now() + self.lease / 3)
         raise LeaseLostError("the leader")
 
     async def _listen(self, app: App, launch: Carried, ledger: PostgresLedger) -> None:
@@ -584,6 +594,8 @@ class ClusterNode:
                     self._to_leader.set()
                     if told is None or told.payload:  # not for the leader alone
                         self._to_node.set()
+                    if told is not None and told.payload == MEMBERS:
+                        self._to_beat.set()
             except LedgerError as error:  # readers look by themselves meanwhile
                 log.debug("not told of changes, trying again in %s: %s", AGAIN, error)
             await asyncio.sleep(AGAIN.total_seconds())

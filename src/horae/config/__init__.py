@@ -448,6 +448,12 @@ class Config:
         rows = ", ".join(f"{row.name}={row.value!r}" for row in self.origins())
         return f"Config({self.root!r}, {rows})"
 
+    @property
+    def node_name(self) -> str:
+        """The name of this node of a cluster; empty if there is none."""
+        host = os.uname().nodename.partition(".")[0] or "node"
+        return "" if self.store is None else self.cluster_name or host
+
     def value_of(self, setting: Setting[T]) -> T:
         if setting.name not in self._values:
             self._values[setting.name] = _value(setting, self._given[setting.name][0])

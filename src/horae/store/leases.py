@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from horae.cluster.lease import Leader, Membership, NodeDescription
@@ -99,6 +100,7 @@ class Leases:
             labels=json.dumps([plain(each) for each in member.labels]),
             version=plain(member.version),
             slots=member.slots,
+            may_lead=member.may_lead,
             lease=lease,
         )
         return int(row[0])
@@ -115,22 +117,7 @@ class Leases:
 
     async def members(self) -> list[Membership]:
         """Return every member that ever was and is not forgotten, by name."""
-        rows = await self._do(lambda tx: tx.rows("member.all"))
-        return [
-            Membership(
-                NodeDescription(
-                    row["name"], row["address"], tuple(row["labels"]), row["version"], row["slots"]
-                ),
-                row["generation"],
-                row["is_alive"],
-                row["is_draining"],
-                row["joined_at"],
-                row["seen_at"],
-                row["until"],
-                row["left_at"],
-            )
-            for row in rows
-        ]
+        return await self._do(lambda tx: tx.every(_membership, "member.all"))
 
     async def drain(self, name: str, is_draining: bool = True) -> bool:
         """Say whether a member is to get nothing more to run; False: there is none."""
@@ -152,3 +139,10 @@ class Leases:
 
     async def _change(self, query: str, **values: Any) -> bool:
         return await self._do(lambda tx: tx.change(f"member.{query}", **values) > 0)
+
+
+def _membership(row: Any) -> Membership:
+    about = {each.name: row[each.name] for each in fields(NodeDescription)}
+    card = NodeDescription(**about | {"labels": tuple(row["labels"])})
+    known = {each.name: row[each.name] for each in fields(Membership)[1:]}
+    return Membership(card, **known)

@@ -71,13 +71,13 @@ _TYPES: Final[dict[str, str | Schema]] = {
     "any": {},
     "status": {"type": "string", "enum": [each.value for each in Status]},
     "pause": "at:time until:time? note by:str?",
-    "attempt": """run:int attempt:int started_at:time ended_at:time? outcome:status? exit_code:int?
-        reason reason_code:ReasonCode? pid:int? facts:object""",
+    "attempt": """run:int attempt:int node?:str started_at:time ended_at:time? outcome:status?
+        exit_code:int? reason reason_code:ReasonCode? pid:int? facts:object""",
     # What is decided has more to say than what is still to come.
     "why": """at:time? said moment:bool estimate:bool receipt:int? key?:str status?:status
         reason?:str reason_code?:ReasonCode? through_at?:time? count?:int start_at?:time?
         decided_at?:time late_seconds?:real ended_at?:time? file?:str line?:int commit?:str?
-        digest?:str policy?:any actor?:str note?:str? runs?:attempt[]""",
+        digest?:str policy?:any actor?:str note?:str? node?:str runs?:attempt[]""",
     "holder": "receipt:int entry:int title slot:int? kind since:time parent:int?",
     "waiter": """receipt:int entry:int title due_at:time reason reason_code:ReasonCode
         behind:int?""",
@@ -95,8 +95,8 @@ _TYPES: Final[dict[str, str | Schema]] = {
     "Agent": """agent entry:int file line:int zone running:bool last_run:time? next_run:time?
         rule:str? lifecycle:object? streak:int failures:int stuck:bool last_outcome:status?
         last_reason:str? last_reason_code:ReasonCode? held:str? paused:bool troubles:object""",
-    "Node": """node state:up|draining|lost|left leads:bool term:int? runs:int slots:int
-        labels:str[] address version seen_at:time""",
+    "Node": """node state:up|draining|lost|left leads:bool term:int? may_lead:bool runs:int
+        slots:int labels:str[] address version since:time lease_until:time seen_at:time""",
     "Approval": """receipt:int workflow agent source_id prompt status created_at:time
         expires_at:time""",
     "Dispatch": """id workflow_id workflow source_id agent_id prompt_sent
@@ -120,7 +120,7 @@ _TYPES: Final[dict[str, str | Schema]] = {
     "Receipt": """receipt:int entry:int title key status:status reason reason_code:ReasonCode?
         planned_at:time through_at:time? count:int times:int start_at:time? decided_at:time
         late_seconds:real ended_at:time? attempts:int zone file line:int commit:str? parent:int?
-        actor note:str?""",
+        actor note:str? node?:str""",
     "Record": "workflow schedule:object? tasks:any sub_workflows:object[] ...",
     "Run": "...attempt receipt:int entry:int title key status:status zone",
     "Status": """at:time zone stall:str? engine:engine entries:int counts:int{} agents:Agent[]

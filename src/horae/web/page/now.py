@@ -74,7 +74,8 @@ async def _band(asked: PageRequest) -> list[TimelineMark]:
 
 async def nodes(asked: PageRequest) -> Sheet:
     rows = (await asked.front.node_list())["nodes"]
-    shown = [{**row, "seen_at": parse_rfc3339(row["seen_at"])} for row in rows]
+    times = ("since", "seen_at", "lease_until")
+    shown = [{**row, **{each: parse_rfc3339(row[each]) for each in times}} for row in rows]
     return Sheet("nodes.html", "Nodes", "nodes", {"nodes": shown}, every=5)
 
 

@@ -24,19 +24,22 @@ WHERE name = 'leader';
 UPDATE lease SET until = clock_timestamp() + :lease WHERE name = 'leader' AND term = :term;
 
 -- name: resign
--- Let somebody else decide.
-UPDATE lease SET until = clock_timestamp() WHERE name = 'leader' AND term = :term;
+-- Let somebody else decide, at once: all nodes are told.
+WITH changed AS (
+  UPDATE lease SET until = clock_timestamp() WHERE name = 'leader' AND term = :term RETURNING name)
+SELECT pg_notify(current_schema(), 'members') FROM changed;
 
 -- name: join
 -- Take in a member, or take it in again: it is of a new generation.
 INSERT INTO member AS known (
-  name, generation, address, labels, version, slots, joined_at, seen_at, until)
+  name, generation, address, labels, version, slots, may_lead, joined_at, seen_at, until)
 VALUES (:name, nextval('generation'), :address, CAST(:labels AS jsonb), :version, :slots,
-  clock_timestamp(), clock_timestamp(), clock_timestamp() + :lease)
+  :may_lead, clock_timestamp(), clock_timestamp(), clock_timestamp() + :lease)
 ON CONFLICT (name) DO UPDATE SET
   generation = excluded.generation, address = excluded.address, labels = excluded.labels,
-  version = excluded.version, slots = excluded.slots, joined_at = excluded.joined_at,
-  seen_at = excluded.seen_at, until = excluded.until, left_at = NULL, is_reaped = false
+  version = excluded.version, slots = excluded.slots, may_lead = excluded.may_lead,
+  joined_at = excluded.joined_at, seen_at = excluded.seen_at, until = excluded.until,
+  left_at = NULL, is_reaped = false
 RETURNING generation;
 
 -- name: renew
@@ -51,16 +54,25 @@ UPDATE member SET left_at = clock_timestamp(), until = least(until, clock_timest
 WHERE name = :name AND generation = :generation AND left_at IS NULL;
 
 -- name: drain
--- Say whether a member is to get anything more to run.
-UPDATE member SET is_draining = :is_draining WHERE name = :name;
+-- Say whether a member is to get anything more to run, and to lead; all nodes are told.
+WITH changed AS (
+  UPDATE member SET is_draining = :is_draining WHERE name = :name RETURNING name)
+SELECT pg_notify(current_schema(), 'members') FROM changed;
 
 -- name: forget
 -- Forget a member that is gone.
 DELETE FROM member WHERE name = :name AND until <= clock_timestamp();
 
 -- name: all
--- Every member that ever was.
-SELECT *, until > clock_timestamp() AND left_at IS NULL AS is_alive FROM member ORDER BY name;
+-- Every member that ever was, the term in which it leads, and how many runs it has.
+SELECT member.*, member.until > clock_timestamp() AND left_at IS NULL AS is_alive,
+  CASE WHEN lease.until > clock_timestamp() THEN lease.term END AS term,
+  coalesce(going.runs, 0) AS runs
+FROM member
+LEFT JOIN lease ON lease.name = 'leader' AND lease.holder = member.name
+LEFT JOIN (SELECT member, count(*) AS runs FROM run WHERE ended_at IS NULL GROUP BY member) AS going
+  ON going.member = member.name
+ORDER BY member.name;
 
 -- name: lock
 -- Wait until a member has written what it began to write.

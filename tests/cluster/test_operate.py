@@ -1,0 +1,158 @@
+"""What a person does to a cluster at work: look at it, drain and stop nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from cluster.audit import audit
+from cluster.stage import HASTY, KNOWN, Node, Stage, entry, horae
+from commands import start_command
+from horae import __version__
+
+LEASE = 15  # seconds: longer than a lead may take to be handed over
+SOON = 2.0  # seconds
+NAMES = ("east", "west")
+
+
+def at_work(stage: Stage, plan: str = "", *, names: tuple[str, ...] = NAMES) -> list[Node]:
+    """Return nodes that have made runs of a plan of every second."""
+    stage.write({"plan.org": plan or entry("Count", stage.effect("count"))})
+    nodes = [stage.member(name).joined() for name in names]
+    stage.until(lambda: {each.node for each in stage.happened()} >= set(names))
+    return nodes
+
+
+def asked(stage: Stage, *words: str) -> Any:
+    """Return what a command answers in JSON."""
+    code, said = horae(stage, *words, "--json")
+    assert code == 0, said
+    return json.loads(said)
+
+
+def followed(stage: Stage, leader: str, *, since: float) -> float:
+    """Return after how many seconds another node leads."""
+    stage.until(lambda: stage.leader() not in {leader, ""})
+    return time.monotonic() - since
+
+
+def test_a_leader_that_drains_hands_the_lead_over_at_once_and_its_runs_end(tmp_path: Path) -> None:
+    with closing(Stage(tmp_path, lease=LEASE)) as stage:
+        plan = "".join(entry(f"Long {n}", stage.effect(f"long{n}", 4)) for n in range(8))
+        at_work(stage, plan)
+        leader = stage.leader()
+        other = next(each for each in NAMES if each != leader)
+        stage.until(lambda: stage.do("SELECT 1 FROM run WHERE member = %s", leader))
+        began = time.monotonic()
+        told = asked(stage, "cluster", "drain", leader, "--wait", "--root", str(stage.service))
+        took = time.monotonic() - began
+        assert told == {"node": leader, "draining": True, "leads": False}
+        assert stage.leader() == other
+        query = "SELECT 1 FROM run WHERE member = %s AND ended_at IS NULL"
+        assert stage.do(query, leader) == []
+        [[taken_at]] = stage.do(
+            "SELECT max(started_at) FROM run WHERE member = %s AND outcome IS NOT NULL", leader
+        )
+        handed = stage.members[other].said()
+        assert "this node is the leader in term 3" in handed, handed
+        print(f"drained after {took:.1f} s")
+
+        at = stage.count("status = 'done'")
+        stage.until(lambda: stage.count("status = 'done'") > at + 8)
+        assert stage.do("SELECT max(started_at) FROM run WHERE member = %s", leader) == [
+            (taken_at,)
+        ], "it took a run although it drains"
+        row = next(each for each in asked(stage, "cluster", "nodes") if each["node"] == leader)
+        assert (row["state"], row["leads"], row["runs"]) == ("draining", False, 0)
+        assert stage.members[leader].stop() == 0
+        audit(stage)
+
+
+def test_the_lead_is_handed_over_within_two_seconds(tmp_path: Path) -> None:
+    with closing(Stage(tmp_path, lease=LEASE)) as stage:
+        at_work(stage)
+        leader = stage.leader()
+        began = time.monotonic()
+        assert horae(stage, "cluster", "drain", leader)[0] == 0
+        assert followed(stage, leader, since=began) < SOON
+
+        leader = stage.leader()
+        assert horae(stage, "cluster", "drain", leader, "--off")[0] == 0
+        other = next(each for each in NAMES if each != leader)
+        assert horae(stage, "cluster", "drain", other, "--off")[0] == 0
+        began = time.monotonic()
+        assert stage.members[leader].stop() == 0
+        assert followed(stage, leader, since=began) < SOON
+        audit(stage)
+
+
+def test_who_drains_goes_on_to_lead_where_no_other_can(stage: Stage) -> None:
+    stage.write({"plan.org": entry("Count", stage.effect("count"))})
+    east = stage.member("east").joined()
+    stage.until(lambda: stage.leader() == "east")
+    worker = stage.member("box", "cluster worker").joined()
+    code, said = horae(stage, "cluster", "drain", "east", "--wait")
+    alone = "east has no runs; it still leads, because no other node can"
+    assert (code, said.startswith(alone)) == (0, True), said
+    stage.until(lambda: worker.name in {each.node for each in stage.happened()})
+    [[term]] = stage.do("SELECT term FROM lease")
+    at = stage.count()
+    stage.until(lambda: stage.count() > at + stage.lease)
+    assert stage.do("SELECT term FROM lease") == [(term,)]
+
+    stage.member("west").joined()  # which can
+    stage.until(lambda: stage.leader() == "west")
+    assert east.is_up
+
+
+def test_nodes_of_two_versions_work_side_by_side_until_the_schema_is_contracted(
+    stage: Stage,
+) -> None:
+    steady = entry("Steady", stage.effect("steady", 600), host="east")
+    east, _ = at_work(stage, steady + entry("Count", stage.effect("count")))
+    stage.until(lambda: "steady" in {each.whose for each in stage.happened()})
+    generations = stage.do("SELECT name, generation FROM member ORDER BY name")
+
+    # Expand, beside the nodes of the version before.
+    assert future(stage, 1, "cluster", "migrate") == 0
+    assert stage.do("SELECT version, oldest FROM term") == [(12, 10)]
+    at = stage.count()
+    stage.until(lambda: stage.count() > at + 2 * stage.lease)
+    assert stage.do("SELECT name, generation FROM member ORDER BY name") == generations
+
+    # One node after the other is of the new version.
+    assert horae(stage, "cluster", "drain", "west", "--wait")[0] == 0
+    assert stage.members["west"].stop() == 0
+    west = stage.member("west", settings={"CLUSTER_SCHEMA": "1"}).joined()
+    assert horae(stage, "cluster", "drain", "west", "--off")[0] == 0
+    rows = {each["node"]: each["version"] for each in asked(stage, "cluster", "nodes")}
+    assert rows == {"east": __version__, "west": "0.2.0"}
+    sizes = "SELECT count(*) FILTER (WHERE size IS NULL) > 0, count(size) > 0 FROM run_log"
+    stage.until(lambda: stage.do(sizes) == [(True, True)])  # both have copied output
+    assert stage.do("SELECT generation FROM member WHERE name = 'east'") == [(generations[0][1],)]
+    assert stage.count("title = 'Steady' AND status = 'running'") == 1
+    assert sum(each.whose == "steady" for each in stage.happened()) == 1
+
+    # Contract: it is for nodes of the new version alone.
+    assert future(stage, 2, "cluster", "migrate") == 0
+    assert stage.do("SELECT version, oldest FROM term") == [(13, 12)]
+    assert east.ended() == 5
+    assert "the schema needs support for version 12, and this horae supports 11" in east.said()
+    stage.until(lambda: stage.leader() == "west")
+    at = stage.count("status = 'done'")
+    stage.until(lambda: stage.count("status = 'done'") > at + 2)
+    assert west.is_up
+    audit(stage)
+
+
+def future(stage: Stage, versions: int, *words: str) -> int:
+    """Return the exit code of a command of a version to come."""
+    known = {each: os.environ[each] for each in KNOWN if each in os.environ}
+    environ = {**known, "HORAE_STORE": stage.url(), "CLUSTER_SCHEMA": str(versions)}
+    with Path(os.devnull).open("r+") as nothing:
+        files = (nothing.fileno(),) * 3
+        return start_command((HASTY, *words), at=stage.place, files=files, environ=environ).wait(60)
