@@ -238,6 +238,12 @@ def test_json_names_the_fields_that_a_record_carries() -> None:
     }
 
 
+def test_in_a_cluster_every_line_names_its_node() -> None:
+    line = PlainFormatter("UTC", "box1").format(record("receipt %d failed", 7))
+    assert line == "2026-06-05 07:00:00 UTC  box1  warning      receipt 7 failed"
+    assert json.loads(JsonFormatter("box1").format(record("no")))["node"] == "box1"
+
+
 def test_the_same_warning_is_written_once_a_minute_with_its_count() -> None:
     repeats = RepeatFilter()
     start = datetime(2026, 6, 5, 7, tzinfo=UTC).timestamp()

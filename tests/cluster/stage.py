@@ -262,6 +262,11 @@ class Node:
         """Return what it told of itself."""
         return self._said.read_text()
 
+    def logged(self) -> list[str]:
+        """Return what it told of the ledger, line by line."""
+        lines = self._said.with_suffix(".out").read_text().splitlines()
+        return [line for line in lines if not line.startswith("    ")]
+
     @property
     def is_up(self) -> bool:
         """Whether its process is there."""

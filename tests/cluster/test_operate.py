@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -109,6 +111,59 @@ def test_who_drains_goes_on_to_lead_where_no_other_can(stage: Stage) -> None:
     assert east.is_up
 
 
+def test_every_answer_names_the_node_and_each_logs_what_it_did(stage: Stage) -> None:
+    fails = entry("Fail", stage.effect("fail", code=1), schedule="@yearly", retry="9 1s")
+    nodes = at_work(stage, entry("Count", stage.effect("count")) + fails)
+    [place] = [("--root", str(each.root), "--data", str(each.data)) for each in nodes[:1]]
+    made = {(each.entry, each.key): each.node for each in stage.happened()}
+    stage.until(lambda: stage.count("status = 'done'") > 3)
+    rows = asked(stage, "history", *place, "--status", "done")
+    assert {row["node"] for row in rows} <= set(NAMES)
+    for row in rows:
+        assert made.get((str(row["entry"]), row["key"]), row["node"]) == row["node"]
+    newest = rows[0]
+    receipt = json.loads(nodes[0].ask(f"/api/v1/receipts/{newest['receipt']}")[1])
+    assert [each["node"] for each in receipt["runs"]] == [receipt["node"]] == [newest["node"]]
+    when = newest["planned_at"]
+    [why] = json.loads(nodes[0].ask(f"/api/v1/why?entry=Count&at={when}")[1])["answers"]
+    assert [each["node"] for each in why["runs"]] == [why["node"]] == [newest["node"]]
+    said = horae(stage, "why", f"Count@{when}", *place)[1]
+    assert re.search(rf"\(run \d+\): started .* UTC on {newest['node']}, done", said), said
+    assert f"done on {newest['node']}" in horae(stage, "history", *place)[1]
+    page = nodes[0].ask(f"/receipts/{newest['receipt']}")[1].decode()
+    assert f"<dt>node</dt><dd>{newest['node']}</dd>" in page
+    assert f'title="the node of the run">{newest["node"]}</span>' in nodes[0].ask("/")[1].decode()
+
+    assert horae(stage, "run", "Fail", *place)[0] == 0
+    attempts = "SELECT DISTINCT run.member FROM run JOIN filed ON filed.number = run.receipt"
+    attempts += " WHERE title = 'Fail' AND outcome = 'failed'"
+    stage.until(lambda: len(stage.do(attempts)) == 2)  # both nodes have made attempts of it
+    for each in nodes:
+        assert each.stop() == 0
+    for each in nodes:
+        logged = each.logged()
+        assert {re.split(r" {2,}", line)[1] for line in logged} == {each.name}
+        done = [line for line in logged if "  done  " in line and "Count" in line]
+        tried = [line for line in logged if "Fail" in line and "attempt" in line]
+        query = "SELECT count(*) FROM run JOIN filed ON filed.number = run.receipt WHERE title = %s"
+        query += " AND member = %s AND outcome IS NOT NULL"
+        assert [(len(done),)] == stage.do(query, "Count", each.name)
+        assert [(len(tried),)] == stage.do(query, "Fail", each.name)
+
+
+def test_what_a_lost_node_ran_is_logged_by_the_leader(stage: Stage) -> None:
+    long = entry("Long", stage.effect("long", 600), schedule="@yearly", host="box")
+    stage.write({"plan.org": long})
+    east = stage.member("east").joined()
+    box = stage.member("box", "cluster worker").joined()
+    stage.until(lambda: stage.do("SELECT 1 FROM entry"))
+    place = ("--root", str(east.root), "--data", str(east.data))
+    assert horae(stage, "run", "Long", *place)[0] == 0
+    stage.until(stage.happened)
+    box.kill()
+    stage.until(lambda: any("box was lost during the run" in each for each in east.logged()))
+
+
 def test_nodes_of_two_versions_work_side_by_side_until_the_schema_is_contracted(
     stage: Stage,
 ) -> None:
@@ -156,3 +211,21 @@ def future(stage: Stage, versions: int, *words: str) -> int:
     with Path(os.devnull).open("r+") as nothing:
         files = (nothing.fileno(),) * 3
         return start_command((HASTY, *words), at=stage.place, files=files, environ=environ).wait(60)
+
+
+def test_an_error_that_lasts_is_logged_once_a_minute(tmp_path: Path) -> None:
+    with closing(Stage(tmp_path, lease=LEASE)) as stage:
+        east, _ = at_work(stage)
+        for each in stage.members.values():
+            each.wire.cut()
+        time.sleep(6)
+        for each in stage.members.values():
+            each.wire.mend()
+        at = stage.count("status = 'done'")
+        stage.until(lambda: stage.count("status = 'done'") > at + 2)
+        for each in stage.members.values():
+            said = Counter(
+                re.split(r" {2,}", line, maxsplit=2)[2] for line in each.said().splitlines()
+            )
+            assert said.most_common(1)[0][1] == 1, said
+        assert "the database cannot be reached" in east.said()

@@ -504,8 +504,8 @@ class TestSharing:
                 assert looked_at == await ledger.newest_event()
                 return [(each.kind, each.receipt) for each in found]
 
-            own = [("receipt", filed.number), ("cancel", filed.number)]
-            rest: list[tuple[str, int | None]] = [("receipt", other.number), ("noted", None)]
+            own: list[tuple[str, int | None]] = [("receipt", filed.number)]
+            rest = [("cancel", filed.number), ("receipt", other.number), ("noted", None)]
             assert await kinds("east", leads=False) == own
             assert await kinds("east", leads=True) == own + rest
             assert await kinds("west", leads=False) == []

@@ -25,7 +25,7 @@ from horae.config import untrusted
 from horae.core import clock, decide, explain, ports, views
 from horae.core.entry import Entry, PlanTask
 from horae.core.explain import length_text
-from horae.core.receipt import FINAL, Reason, Status
+from horae.core.receipt import FINAL, Filed, Reason, Status
 from horae.core.service import Service
 from horae.core.text import (
     QUOTED,
@@ -267,7 +267,11 @@ def _where(line: views.EntryLine) -> str:
 def _receipt_row(line: views.ReceiptLine) -> tuple[str, ...]:
     receipt = line.filed.receipt
     what, reason = f"{line.title}  {line.filed.origin}", in_zone(receipt.reason, line.zone)
-    return _planned(line), what, receipt.status.value, f"{reason}{_times(line)}"
+    return _planned(line), what, _status(line.filed), f"{reason}{_times(line)}"
+
+
+def _status(filed: Filed) -> str:
+    return f"{filed.status} on {filed.machine}" if filed.machine else filed.status.value
 
 
 def _times(line: views.ReceiptLine) -> str:
@@ -465,7 +469,7 @@ def history(
             how_late = length_text(line.late) if line.late > decide.GRACE else ""
             words = "; ".join(filter(None, (reason, explain.requested_words(filed))))
             number = safe(str(filed.number), style="dim")
-            rows.append((number, _planned(line), line.title, filed.status, how_late, words))
+            rows.append((number, _planned(line), line.title, _status(filed), how_late, words))
         names = ("receipt", "scheduled", "entry", "status", "late", "reason")
         print_table(names, rows, empty="no receipts")
         if rows and found.cursor is not None:

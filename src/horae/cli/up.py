@@ -136,7 +136,7 @@ def up(
         return Exit.FINDINGS
     shown = form or ("screen" if sys.stdout.isatty() else "plain")
     zone_name = config.zone or clock.machine_zone().key
-    with logging_to(shown, level=how.pop("level"), zone_name=zone_name):
+    with logging_to(shown, level=how.pop("level"), zone_name=zone_name, node=config.node_name):
         log_notes(f"{each.file}:{each.line}: {each.advice}" for each in config.findings)
         allow_descriptors()
         if config.store is not None:
@@ -199,8 +199,8 @@ def worker(*, root: str, data: str | None, form: str, level: str, seconds: float
         raise EmptyRootError(root)
     config = load(root, flags={"data": data})
     allow_descriptors()
-    with logging_to(form, level=level, zone_name=config.zone or "UTC"):
-        is_json = form == "json"
+    zone_name, is_json = config.zone or "UTC", form == "json"
+    with logging_to(form, level=level, zone_name=zone_name, node=config.node_name):
         return asyncio.run(take_part(config, seconds=seconds, may_lead=False, is_json=is_json))
 
 
@@ -575,6 +575,7 @@ async def _words(ledger: Ledger, alike: Sequence[Event], zone_name: str) -> tupl
     word = _KINDS.get(event.kind, event.kind.removeprefix("entry_").replace("_", " "))
     entry = None if event.entry is None else await ledger.entry(event.entry)
     facts = {name: value for name, value in event.facts.items() if value not in (None, "")}
+    facts.pop("node", None)  # it is that of the log
     subject, note = str(facts.get("title", "")), facts.pop("note", "")
     if entry is not None:
         subject = f"{entry.mark.title}  {entry.item.origin}"
@@ -768,10 +769,11 @@ def _runs_text(runs: list[str]) -> str:
 
 
 @contextmanager
-def logging_to(form: str, *, level: str, zone_name: str) -> Iterator[None]:
+def logging_to(form: str, *, level: str, zone_name: str, node: str = "") -> Iterator[None]:
     """Write what is logged inside the block: `plain` in a zone, `json` in UTC, or on a `screen`."""
     handler = LogHandler()
-    handler.setFormatter(JsonFormatter() if form == "json" else PlainFormatter(zone_name))
+    is_json = form == "json"
+    handler.setFormatter(JsonFormatter(node) if is_json else PlainFormatter(zone_name, node))
     handler.addFilter(RepeatFilter())
     handler.setLevel(level.upper())
     root, ours = logging.getLogger(), logging.getLogger("horae")
@@ -818,9 +820,10 @@ class RepeatFilter(logging.Filter):
 
 
 class PlainFormatter(logging.Formatter):
-    def __init__(self, zone_name: str) -> None:
+    def __init__(self, zone_name: str, node: str = "") -> None:
         super().__init__()
         self._zone_name = zone_name
+        self._node = f"{node}  " if node else ""
 
     def format(self, record: logging.LogRecord) -> str:
         word = getattr(record, "word", None) or record.levelname.lower()
@@ -828,17 +831,21 @@ class PlainFormatter(logging.Formatter):
         # The words of an event may quote the output of a run, which stays as it is.
         text = text if record.name == EVENTS else in_zone(text, self._zone_name)
         text += f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return plain_line(_at(record), self._zone_name, word, text)
+        return plain_line(_at(record), self._zone_name, word, text, self._node)
 
 
-def plain_line(at: datetime, zone_name: str, word: str, text: str) -> str:
+def plain_line(at: datetime, zone_name: str, word: str, text: str, node: str = "") -> str:
     when = f"{at.astimezone(zone(zone_name)):%Y-%m-%d %H:%M:%S} {zone_name}"
-    return f"{when}  {word:<11}  {text}".rstrip().replace("\n", "\n    ")
+    return f"{when}  {node}{word:<11}  {text}".rstrip().replace("\n", "\n    ")
 
 
 class JsonFormatter(logging.Formatter):
+    def __init__(self, node: str = "") -> None:
+        super().__init__()
+        self._node = {"node": node} if node else {}
+
     def format(self, record: logging.LogRecord) -> str:
-        data = {"at": key_time(_at(record)), "level": record.levelname.lower()}
+        data = {**self._node, "at": key_time(_at(record)), "level": record.levelname.lower()}
         data |= {"logger": record.name, "message": record.getMessage()}
         fields = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
         if record.exc_info:

@@ -371,7 +371,8 @@ def policy_words(policy: Policy, *, zone_name: str, usual: rules.CatchUp | None 
 def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
     """Return a run in words; *is_over*: nobody has recorded its end yet."""
     since = moment_text(run.started_at, zone_name)
-    begun = f"attempt {run.attempt} (run {run.number}): started {since}"
+    where = f" on {run.member}" if run.member else ""
+    begun = f"attempt {run.attempt} (run {run.number}): started {since}{where}"
     if run.ended_at is None and is_over:
         return f"{begun}; its end is not recorded yet"
     if run.ended_at is None:
@@ -400,6 +401,7 @@ def receipt_data(filed: Filed, zone_name: str) -> dict[str, object]:
         **json_fields(filed.origin, "file line"),
         **json_fields(filed, "decided_at ended_at commit actor", zone_name),
         "note": receipt.note or None,
+        **({"node": filed.machine} if filed.machine else {}),  # in a cluster
     }
 
 
@@ -410,6 +412,7 @@ def run_data(run: Run, zone_name: str) -> dict[str, object]:
         **json_fields(run, about, zone_name),
         "reason_code": run.reason.code or None,
         "pid": None if run.process is None else run.process.pid,
+        **({"node": run.member} if run.member else {}),  # in a cluster
     }
 
 

@@ -136,6 +136,7 @@ class Transaction:
     """
 
     worker: NodeJoin | None = None
+    node: str = ""
 
     def __init__(self, connection: Any, *, actor: str = ENGINE) -> None:
         self.connection = connection  # of SQLite, or one to PostgreSQL that does the same
@@ -146,6 +147,7 @@ class Transaction:
     def act_as(self, actor: str, worker: NodeJoin | None) -> None:
         self.actor = actor if actor.isprintable() else plain(actor)
         self.worker = worker
+        self.node = "" if worker is None else worker.name  # that writes of its own runs
 
     def rows(self, query: str, /, **values: Any) -> list[sqlite3.Row]:
         return self.execute(self.sql[query], _written(values)).fetchall()
@@ -416,9 +418,9 @@ class Transaction:
             reason=str(reason),
             reason_code=str(reason.code),
             attempts=int(status is Status.RUNNING),
-            machine=None if self.worker is None else self.worker.name,
+            machine=self.node or None,
         )
-        facts = _moved_facts(reason, reason.code, status)
+        facts = _moved_facts(reason, reason.code, status, self.node)
         self.change("several.moved", numbers=numbers, now=at, facts=facts, actor=self.actor)
 
     def hold(self, number: int, *, reason: Reason, now: datetime) -> bool:
@@ -639,7 +641,8 @@ class Transaction:
         receipt: int | None = None,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        event = self._event(micros(now), kind, compact(facts or {}), entry, receipt)
+        where = {"node": self.node} if self.node else {}
+        event = self._event(micros(now), kind, compact({**(facts or {}), **where}), entry, receipt)
         self.change_all("event.insert", [event])
 
     def newest_event(self) -> int:
@@ -720,7 +723,7 @@ class Transaction:
     def _moved(
         self, stands: Filed | ReceiptState, status: Status, reason: Reason, at: int
     ) -> dict[str, Any]:
-        facts = _moved_facts(reason, reason.code, status)
+        facts = _moved_facts(reason, reason.code, status, self.node)
         return self._event(at, "receipt", facts, stands.entry, stands.number)
 
     def _standing(self, numbers: Iterable[int]) -> list[sqlite3.Row]:
@@ -854,8 +857,9 @@ def _state(row: sqlite3.Row) -> ReceiptState:
 
 # Thousands of receipts start and end for a few reasons.
 @lru_cache(maxsize=256)
-def _moved_facts(reason: str, code: str, status: str) -> str:
-    return compact_words(reason=reason, reason_code=code, status=status)
+def _moved_facts(reason: str, code: str, status: str, node: str) -> str:
+    where = {"node": node} if node else {}
+    return compact_words(**where, reason=reason, reason_code=code, status=status)
 
 
 def _moving(

@@ -18,7 +18,7 @@ from horae.cluster.lease import LostLease
 from horae.core.access import REVOKED
 from horae.core.entry import Work
 from horae.core.gate import Machine
-from horae.core.ports import Ended, LedgerError, RunEnd, plain
+from horae.core.ports import Ended, LedgerError, RunEnd, compact, plain
 from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.store.codec import event_of, filed_of, run_of
@@ -216,11 +216,12 @@ class PostgresLedger(SqlLedger):
     async def of_node(
         self, number: int, name: str, *, leads: bool, limit: int = 1000
     ) -> tuple[list[Event], int]:
-        """Return what happened to runs of a node, and how far that was looked for.
+        """Return what a node did, and how far that was looked for.
 
-        Where it leads, also what no other ran.
+        Where it leads, also what was decided and requested.
         """
-        asked = {"number": number, "name": plain(name), "leads": leads, "limit": limit}
+        node = compact({"node": plain(name)})[1:-1]
+        asked = {"number": number, "node": node, "leads": leads, "limit": limit}
 
         def look(tx: Transaction) -> tuple[list[Event], int]:
             known = tx.through()
