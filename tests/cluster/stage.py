@@ -62,7 +62,7 @@ breather = "1s"
 class Stage:
     """A database, an origin, and the members that were ever started here."""
 
-    def __init__(self, place: Path, *, lease: int = LEASE) -> None:
+    def __init__(self, place: Path, *, lease: int = LEASE, name: str = "") -> None:
         found = server()
         if found.problem:
             pytest.skip(found.problem)
@@ -73,8 +73,9 @@ class Stage:
         self.members: dict[str, Node] = {}
         self.lease = lease
         self.exchange = Exchange()
-        self.name = f"c{os.getpid()}_{time.monotonic_ns()}"
-        self.do(f"CREATE DATABASE {self.name}", database="postgres")
+        self.name = name or f"c{os.getpid()}_{time.monotonic_ns()}"
+        if not name:  # else there is one
+            self.do(f"CREATE DATABASE {self.name}", database="postgres")
         self._settings = SETTINGS.format(origin=self.origin, lease=lease)
         git(place, "init", "--bare", "--quiet", "--initial-branch=main", str(self.origin))
         git(place, "clone", "--quiet", str(self.origin), str(self.service))

@@ -315,6 +315,7 @@ async def ledger(story: Story) -> None:
         horae cluster drain other --json
         horae cluster drain other --off --json
         horae cluster migrate --json
+        horae cluster restored --json
         horae config --json
         horae config zone --show-origin --json
         horae config nothing --json

@@ -89,6 +89,7 @@ cluster nodes | cli.maintenance:nodes | List the nodes of a cluster
 cluster drain | cli.maintenance:drain | Stop assigning runs to a node
 cluster worker | cli.up:worker | Run a node that never becomes the leader
 cluster migrate | cli.maintenance:migrate | Move the local ledger to PostgreSQL
+cluster restored | cli.maintenance:restored | Resume after a restore of the database
 demo | cli.demo:demo | Run a demo plan until Ctrl-C
 open | cli.token:open_ | Open the page of the running engine
 completion | cli.service:completion | Print a shell completion script

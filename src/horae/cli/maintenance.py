@@ -71,6 +71,13 @@ class NoNodeError(HoraeError, code="no_node", exit_code=Exit.NOT_FOUND):
         super().__init__(f"there is no node called {name!r}; nodes: {there}")
 
 
+class NodesUpError(HoraeError, code="nodes_up", exit_code=Exit.CONFLICT):
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        remedy = "stop every node, and try again when their leases have ended"
+        super().__init__(f"nodes are up: {', '.join(names)}; {remedy}")
+
+
 @click.command()
 @click.argument("file", metavar="[FILE|DIR]", required=False)
 @answer_options
@@ -307,6 +314,26 @@ async def _drained(ledger: PostgresLedger, name: str, since: datetime, *, says: 
             echo(f"horae: waiting for {text}", err=True)
         told = text
         await asyncio.sleep(_LOOK)
+
+
+@click.command()
+@root_option
+@form_options
+def restored(*, root: str, output: Output) -> None:
+    """Resume after a restore of the database.
+
+    Scheduled times that have passed since the backup are skipped, and what was waiting or running
+    in it ends. Numbers that were given since the backup are not given again. Stop every node first.
+    """
+    from horae.store.moving import go_on_restored
+
+    async def change(ledger: PostgresLedger) -> None:
+        if up := [each.member.name for each in await ledger.leases.members() if each.is_alive]:
+            raise NodesUpError(up)
+        await go_on_restored(ledger, now=await ledger.leases.now())
+
+    _ask_shared(root, change)
+    print_answer(output, {"restored": True}, "scheduled times that have passed do not run")
 
 
 def _ask_shared(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:

@@ -1,6 +1,6 @@
-"""Moves a whole ledger from SQLite to PostgreSQL, and proves that it is the same there.
+"""Moves a whole ledger from SQLite to PostgreSQL, and goes on with one that was restored there.
 
-All of it is one transaction: every row is copied with its number, read back, and compared by
+A move is one transaction: every row is copied with its number, read back, and compared by
 a digest over both sides. Only if all are equal is anything kept.
 """
 
@@ -13,10 +13,14 @@ from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from horae.core.entry import key_time
 from horae.core.ports import LedgerError
-from horae.store import database
+from horae.core.receipt import Reason, ReasonCode
+from horae.store import arming, database
+from horae.store.access import restore_access
 from horae.store.ledger import ANYBODY
 from horae.store.lock import LockUse
+from horae.store.numbers import GAP
 from horae.store.sql import theme
 from horae.store.sqlite import SqliteLedger
 
@@ -89,6 +93,22 @@ async def move(
         return await target.write(ANYBODY, copied, is_alone=True)
     finally:
         await source.close()
+
+
+async def go_on_restored(ledger: PostgresLedger, *, now: datetime) -> None:
+    """Let nothing past fire in a ledger that was restored, and nothing be given or led in twice."""
+
+    def closed(tx: Transaction) -> None:
+        tx.execute("UPDATE counter SET last = last + :gap", {"gap": GAP})
+        tx.execute("UPDATE term SET number = number + :gap", {"gap": GAP})
+        for each in (*_SEQUENCES.values(), "generation"):
+            tx.execute(f"SELECT setval('{each}', last_value + :gap) FROM {each}", {"gap": GAP})  # noqa: S608
+        restore_access(tx, None)
+        words = f"a backup was restored at {key_time(now)}"
+        arming.close_the_past(tx, now=now, reason=Reason(ReasonCode.LEDGER_RESTORED, words))
+        tx.tell("restored", now=now)
+
+    await ledger.write(ANYBODY, closed, is_alone=True)
 
 
 def _copy_all(
