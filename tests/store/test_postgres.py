@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import one_run
-from horae.cluster.lease import LostLease, NodeDescription, QueueJob
+from horae.cluster.lease import NodeDescription, QueueJob
 from horae.core.access import Token
 from horae.core.decide import decide
 from horae.core.ports import (
@@ -36,7 +36,7 @@ from horae.sources.triggers.store import TriggerStore
 from horae.store import moving, pg_wire, postgres
 from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
-from horae.store.ledger import ANYBODY
+from horae.store.ledger import ANYBODY, NodeJoin
 from horae.store.pg_wire import heard
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations, named
@@ -211,15 +211,12 @@ class TestMembers:
             assert await ledger.leases.drain("west")
             assert not await ledger.leases.drain("north")
             assert [each.is_draining for each in await ledger.leases.members()] == [False, True]
-            assert await ledger.leases.forget("west")
-            assert not await ledger.leases.forget("east")
 
     @story
     async def test_each_time_a_member_joins_it_is_of_a_new_generation(self, url: str) -> None:
         async with opened(url) as ledger:
             old, first = await joined(ledger)
             await ledger.leases.leave("east", first)
-            assert await ledger.leases.forget("east")
             new, second = await joined(ledger)
             assert second > first
             assert not await ledger.leases.renew("east", first, LONG)
@@ -361,7 +358,7 @@ class TestMembers:
             assert await ledger.lost() == []
             assert await ledger.reap("east", generation, now=NOW, term=1) == []
             await ledger.leases.leave("east", generation)
-            assert await ledger.lost() == [LostLease("east", generation, 2)]
+            assert await ledger.lost() == [NodeJoin("east", generation)]
             touched = await ledger.reap("east", generation, now=NOW, term=1)
             assert sorted(touched) == [starts.number, runs.number]
             assert await ledger.lost() == []
@@ -405,8 +402,8 @@ class TestMembers:
             _, second = await joined(ledger)
             await ledger.leases.leave("east", second)
             assert await ledger.lost() == [
-                LostLease("east", first, 1),
-                LostLease("east", second, 0),
+                NodeJoin("east", first),
+                NodeJoin("east", second),
             ]
             assert await ledger.reap("east", first, now=NOW, term=1) == [left.number]
             assert await ledger.reap("east", second, now=NOW, term=1) == []

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_ABOUT: Final = ("may_lead", "slots", "address", "version")  # of a node, as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,9 @@ class Membership:
             "state": "left" if self.left_at is not None else state if self.is_alive else "lost",
             "leads": self.term is not None,
             "term": self.term,
-            "may_lead": member.may_lead,
             "runs": self.runs,
-            "slots": member.slots,
             "labels": list(member.labels),
-            "address": member.address,
-            "version": member.version,
+            **{name: getattr(member, name) for name in _ABOUT},
             **{name: each.isoformat(timespec="seconds") for name, each in at.items()},
         }
 
@@ -72,13 +71,6 @@ class QueueJob(NamedTuple):
     ability: str
     term: int
     key: str  # a second job of the same key is not put in
-
-
-@dataclass(frozen=True, slots=True)
-class LostLease:
-    name: str
-    generation: int
-    runs: int = 0
 
 
 def trusted_until(

@@ -392,10 +392,8 @@ class ClusterNode:
                 except (LeaseLostError, StaleTermError, LedgerBusyError, LedgerWriteError) as error:
                     log.warning("this node is no longer the leader: %s", error)
                 finally:  # also if the node is stopped
-                    try:
+                    with suppress(LedgerError):  # the lease expires by itself
                         await leases.resign(term)
-                    except LedgerError as error:
-                        log.debug("cannot resign, the lease expires by itself: %s", error)
             await self.clock.wait(self._has_looked, until=self.clock.now() + self.lease / 6)
 
     async def _decide(self, term: int, began: timedelta, stop: asyncio.Event) -> None:

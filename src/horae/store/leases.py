@@ -7,7 +7,6 @@ from being renewed.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,24 +54,16 @@ class Leases:
             row = tx.row("member.leader")
             if row["is_alive"] and row["holder"] != name:
                 return None
-            try:
-                self._wire.script("BEGIN")
+            with self._wire.raw.transaction():
                 row = tx.row("member.lock_leader")
                 if row["is_alive"] and row["holder"] != name:
-                    self._wire.script("ROLLBACK")
                     return None
                 # Waits for whoever writes: what the former leader has begun is kept, or never is,
                 # and so is a claim of what it has queued.
                 self._wire.script(f"SELECT {self._wire.wide_lock()}")
                 term = int(tx.row("member.next_term")[0])
                 tx.change("member.take_lead", holder=name, term=term, lease=lease)
-                self._wire.script("COMMIT")
                 return term
-            except BaseException:
-                with suppress(Exception):  # the first error is the one to report
-                    if self._wire.is_open:
-                        self._wire.script("ROLLBACK")
-                raise
 
         return await self._do(lead)
 
@@ -122,10 +113,6 @@ class Leases:
     async def drain(self, name: str, is_draining: bool = True) -> bool:
         """Say whether a member is to get nothing more to run; False: there is none."""
         return await self._change("drain", name=name, is_draining=is_draining)
-
-    async def forget(self, name: str) -> bool:
-        """Forget a member whose lease is over; False: there is none."""
-        return await self._change("forget", name=name)
 
     async def close(self) -> None:
         await self._line.do(self._wire.close)

@@ -14,7 +14,6 @@ from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from horae.cluster.lease import LostLease
 from horae.core.access import REVOKED
 from horae.core.entry import Work
 from horae.core.gate import Machine
@@ -236,9 +235,9 @@ class PostgresLedger(SqlLedger):
         rows = await self.read(lambda tx: tx.rows("member.homes", most=_RECENT))
         return {row[0]: row[1] for row in rows}
 
-    async def lost(self) -> list[LostLease]:
+    async def lost(self) -> list[NodeJoin]:
         rows = await self.read(lambda tx: tx.rows("member.lost"))
-        return [LostLease(row[0], row[1], row[2]) for row in rows]
+        return [NodeJoin(row[0], row[1]) for row in rows]
 
     async def reap(
         self,

@@ -59,10 +59,6 @@ WITH changed AS (
   UPDATE member SET is_draining = :is_draining WHERE name = :name RETURNING name)
 SELECT pg_notify(current_schema(), 'members') FROM changed;
 
--- name: forget
--- Forget a member that is gone.
-DELETE FROM member WHERE name = :name AND until <= clock_timestamp();
-
 -- name: all
 -- Every member that ever was, the term in which it leads, and how many runs it has.
 SELECT member.*, member.until > clock_timestamp() AND left_at IS NULL AS is_alive,
@@ -87,20 +83,15 @@ WHERE name = :name AND generation >= :generation
 -- name: lost
 -- Whose lease is over, of whom it was not noted yet, and of whom something is open. One that has
 -- joined again knows best what became of the runs that it made before.
-SELECT gone.name, gone.generation, count(run.number) AS runs
-FROM (
-  SELECT name, generation FROM member
-  WHERE NOT is_reaped AND (until <= clock_timestamp() OR left_at IS NOT NULL)
-  UNION
-  SELECT DISTINCT run.member, run.generation FROM run
-  WHERE run.ended_at IS NULL AND run.member IS NOT NULL AND NOT EXISTS (
-    SELECT 1 FROM member
-    WHERE member.name = run.member AND member.generation >= run.generation
-      AND member.until > clock_timestamp() AND member.left_at IS NULL)
-) AS gone
-LEFT JOIN run ON run.ended_at IS NULL AND run.member = gone.name
-  AND run.generation = gone.generation
-GROUP BY gone.name, gone.generation ORDER BY gone.name, gone.generation;
+SELECT name, generation FROM member
+WHERE NOT is_reaped AND (until <= clock_timestamp() OR left_at IS NOT NULL)
+UNION
+SELECT run.member, run.generation FROM run
+WHERE run.ended_at IS NULL AND run.member IS NOT NULL AND NOT EXISTS (
+  SELECT 1 FROM member
+  WHERE member.name = run.member AND member.generation >= run.generation
+    AND member.until > clock_timestamp() AND member.left_at IS NULL)
+ORDER BY name, generation;
 
 -- name: open_runs_of
 -- The runs of a member and generation that have not ended, and where their receipts stand.
