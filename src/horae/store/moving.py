@@ -26,7 +26,7 @@ from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
     from pathlib import Path
 
@@ -67,17 +67,11 @@ class Moved:
 
 
 async def move(
-    directory: Path,
-    target: PostgresLedger,
-    *,
-    now: datetime,
-    command: str = "",
-    tell: Callable[[str], object] = str,
+    directory: Path, target: PostgresLedger, *, now: datetime, command: str = ""
 ) -> list[Moved]:
     """Copy the ledger of a data directory that nobody uses into an empty one on PostgreSQL.
 
-    *tell* hears which table is being copied. Whatever fails, the target stays empty, and the
-    source is only read.
+    Whatever fails, the target stays empty, and the source is only read.
     """
     source = await SqliteLedger.open(directory, now=now, use=LockUse.COMMAND, command=command)
     try:
@@ -88,7 +82,7 @@ async def move(
                 database.sqlite_errors(str(path)),
                 closing(database.open_reader(path, patience=database.PATIENCE)) as connection,
             ):
-                return _copy_all(connection, cast("PostgresConnection", tx.connection), tell)
+                return _copy_all(connection, cast("PostgresConnection", tx.connection))
 
         return await target.write(ANYBODY, copied, is_alone=True)
     finally:
@@ -111,9 +105,7 @@ async def go_on_restored(ledger: PostgresLedger, *, now: datetime) -> None:
     await ledger.write(ANYBODY, closed, is_alone=True)
 
 
-def _copy_all(
-    source: sqlite3.Connection, wire: PostgresConnection, tell: Callable[[str], object]
-) -> list[Moved]:
+def _copy_all(source: sqlite3.Connection, wire: PostgresConnection) -> list[Moved]:
     """Copy every table, and the numbers that were given."""
     for table in _TABLES:
         row = wire.execute(f"SELECT EXISTS (SELECT 1 FROM {table})").fetchone()  # noqa: S608
@@ -123,10 +115,7 @@ def _copy_all(
                 f"the database is not empty (rows in {table}); nothing was migrated",
                 remedy="use an empty database, or another schema",
             )
-    moved = []
-    for table in _TABLES:
-        tell(table)
-        moved.append(_copy(source, wire, table))
+    moved = [_copy(source, wire, table) for table in _TABLES]
     given = {str(row[0]): int(row[1]) for row in source.execute(_NUMBERS)}
     for name in ("entry", "receipt"):
         values = {"name": name, "last": given.get(name, 0)}
