@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL with an end to each wait, the schema there, and who hears of writes.
+"""Connections to PostgreSQL with an end to each wait, and who hears of writes.
 
 A server that accepts a request and says nothing is given up like one that is not there. A
 connection that has failed is closed, and the next call opens another.
@@ -7,7 +7,6 @@ connection that has failed is closed, and the next call opens another.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import zlib
 from contextlib import contextmanager, suppress
@@ -30,7 +29,6 @@ from horae.core.ports import (
     LedgerNewerError,
     LedgerWriteError,
 )
-from horae.store import recode
 from horae.store.sql import migrations
 
 if TYPE_CHECKING:
@@ -48,12 +46,8 @@ _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]+)|%")
 _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _IN_TRANSACTION: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
 _WRITE_LIKE: Final = "write it like postgresql://user@host:5432/database"
-_LOCK: Final = 0x486F7261  # "Hora": whoever changes a schema holds it
+LOCK: Final = 0x486F7261  # "Hora": whoever changes a schema holds it
 _BITS: Final = 48  # of the number of an event, in the lock that announces it
-_RECODE: Final = "-- recode\n"  # what a migration begins with after which texts are written anew
-_OLDEST: Final = re.compile(r"-- oldest: (\d+)\n")  # what one begins with that older nodes survive
-_ROLLING: Final = 10  # the first version that says which nodes may use the ledger
-_CHUNK: Final = 5000  # of them in one statement
 _WAIT: Final = 5.0  # seconds in which a server must let a listener in, and answer
 _ALIVE: Final[dict[str, Any]] = {
     "keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3
@@ -306,7 +300,7 @@ class PostgresConnection:
     def wide_lock(self, *, is_shared: bool = False) -> str:
         """Return the call that waits until nothing else, or nothing wide, is written."""
         shared = "_shared" if is_shared else ""
-        return f"pg_advisory_xact_lock{shared}({_LOCK}, {self.address.tag >> _BITS})"
+        return f"pg_advisory_xact_lock{shared}({LOCK}, {self.address.tag >> _BITS})"
 
     def script(self, text: str) -> Cursor[PostgresRow]:
         cursor: Cursor[PostgresRow] = self.raw.cursor()
@@ -474,80 +468,6 @@ def is_lost(error: BaseException) -> bool:
         return False
     code = error.sqlstate
     return code is None or code.startswith("57P") or code in {"25P03", "0A000"}
-
-
-# The schema
-
-
-def migrate(wire: PostgresConnection) -> None:
-    """Bring the schema up to our version; of several members at once one does it."""
-    with postgres_errors(wire.address):
-        while (version := _version(wire)) < len(migrations(DIALECT)):
-            try:
-                # Nothing is written meanwhile: else who writes could wait for us, and we for it.
-                wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK}), {wire.wide_lock()}")
-                wire.script(f"SET LOCAL synchronous_commit TO {wire.commits}")
-                if _version(wire) == version:  # nobody else has done it meanwhile
-                    if version == 0:
-                        wire.script(f'CREATE SCHEMA IF NOT EXISTS "{wire.address.schema}"')
-                    script = migrations(DIALECT)[version]
-                    wire.script(script)
-                    if script.startswith(_RECODE):
-                        _recode(wire, "entry", "spec", recode.entry)
-                        _recode(wire, "receipt", "policy", recode.policy)
-                    wire.execute("UPDATE term SET version = :version", {"version": version + 1})
-                    if version >= _ROLLING:
-                        found = _OLDEST.match(script)
-                        oldest = int(found[1]) if found else version + 1
-                        wire.execute("UPDATE term SET oldest = :oldest", {"oldest": oldest})
-                wire.script("COMMIT")
-            except BaseException as error:
-                if wire.is_open:
-                    wire.script("ROLLBACK")
-                if not isinstance(error, errors.InsufficientPrivilege):
-                    raise
-                raise LedgerError(
-                    wire.address.place,
-                    f"the schema has version {version}, {len(migrations(DIALECT))} is needed, "
-                    "and the database role cannot change it",
-                    remedy="run `horae cluster migrate` once with a role that can create tables",
-                ) from None
-        [oldest] = wire.execute("SELECT oldest FROM term").fetchone() or [0]
-    refuse_newer(wire.address, oldest)
-
-
-def _recode(
-    wire: PostgresConnection, table: str, column: str, recoded: Callable[[str], str]
-) -> None:
-    """Write the texts of a column anew, some at a time: no statement is to take long."""
-    some = f"SELECT number, {column} FROM {table} WHERE number > :last AND {column} <> '{{}}'"  # noqa: S608
-    some += f" ORDER BY number LIMIT {_CHUNK}"
-    change = f"UPDATE {table} SET {column} = new.value"  # noqa: S608
-    change += " FROM jsonb_each_text(CAST(:texts AS jsonb)) AS new"
-    change += " WHERE number = CAST(new.key AS bigint)"
-    last = 0
-    while rows := wire.execute(some, {"last": last}).fetchall():
-        texts = {str(row[0]): recoded(row[1]) for row in rows}
-        wire.execute(change, {"texts": json.dumps(texts)})
-        last = rows[-1][0]
-
-
-def _version(wire: PostgresConnection) -> int:
-    """Return the version of the schema; 0 is that there is none."""
-    schema = wire.address.schema
-    # Not to_regclass: that remembers from before the lock that there was no such schema.
-    known = (
-        "SELECT EXISTS (SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
-        " WHERE nspname = :schema AND relname = 'term')"
-    )
-    if not wire.execute(known, {"schema": schema}).fetchone()[0]:  # type: ignore[index]
-        return 0
-    row = wire.execute("SELECT version FROM term").fetchone()
-    if row is None:
-        raise LedgerDamagedError(
-            wire.address.place, "the table term is empty", remedy="restore a backup"
-        )
-    return int(row[0])
 
 
 # Who hears

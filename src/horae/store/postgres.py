@@ -23,6 +23,7 @@ from horae.core.scope import OPERATOR
 from horae.store.codec import event_of, filed_of, run_of
 from horae.store.leases import LeaseOverError, Leases
 from horae.store.ledger import ANYBODY, CallQueue, NodeJoin, QueuedCall, SqlLedger, Transaction
+from horae.store.pg_schema import migrate
 from horae.store.pg_wire import (
     BRIEF,
     DatabaseAddress,
@@ -31,7 +32,6 @@ from horae.store.pg_wire import (
     Timeouts,
     is_lost,
     meant,
-    migrate,
     postgres_errors,
     refuse_newer,
 )

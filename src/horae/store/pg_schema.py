@@ -1,0 +1,95 @@
+"""The schema of a ledger on PostgreSQL, brought up to our version."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from psycopg import errors
+
+from horae.core.ports import LedgerDamagedError, LedgerError
+from horae.store import recode
+from horae.store.pg_wire import DIALECT, LOCK, postgres_errors, refuse_newer
+from horae.store.sql import migrations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from horae.store.pg_wire import PostgresConnection
+
+_RECODE: Final = "-- recode\n"  # what a migration begins with after which texts are written anew
+_OLDEST: Final = re.compile(r"-- oldest: (\d+)\n")  # what one begins with that older nodes survive
+_ROLLING: Final = 10  # the first version that says which nodes may use the ledger
+_CHUNK: Final = 5000  # of them in one statement
+
+
+def migrate(wire: PostgresConnection) -> None:
+    """Bring the schema up to our version; of several members at once one does it."""
+    with postgres_errors(wire.address):
+        while (version := _version(wire)) < len(migrations(DIALECT)):
+            try:
+                # Nothing is written meanwhile: else who writes could wait for us, and we for it.
+                wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({LOCK}), {wire.wide_lock()}")
+                wire.script(f"SET LOCAL synchronous_commit TO {wire.commits}")
+                if _version(wire) == version:  # nobody else has done it meanwhile
+                    if version == 0:
+                        wire.script(f'CREATE SCHEMA IF NOT EXISTS "{wire.address.schema}"')
+                    script = migrations(DIALECT)[version]
+                    wire.script(script)
+                    if script.startswith(_RECODE):
+                        _recode(wire, "entry", "spec", recode.entry)
+                        _recode(wire, "receipt", "policy", recode.policy)
+                    wire.execute("UPDATE term SET version = :version", {"version": version + 1})
+                    if version >= _ROLLING:
+                        found = _OLDEST.match(script)
+                        oldest = int(found[1]) if found else version + 1
+                        wire.execute("UPDATE term SET oldest = :oldest", {"oldest": oldest})
+                wire.script("COMMIT")
+            except BaseException as error:
+                if wire.is_open:
+                    wire.script("ROLLBACK")
+                if not isinstance(error, errors.InsufficientPrivilege):
+                    raise
+                raise LedgerError(
+                    wire.address.place,
+                    f"the schema has version {version}, {len(migrations(DIALECT))} is needed, "
+                    "and the database role cannot change it",
+                    remedy="run `horae cluster migrate` once with a role that can create tables",
+                ) from None
+        [oldest] = wire.execute("SELECT oldest FROM term").fetchone() or [0]
+    refuse_newer(wire.address, oldest)
+
+
+def _recode(
+    wire: PostgresConnection, table: str, column: str, recoded: Callable[[str], str]
+) -> None:
+    """Write the texts of a column anew, some at a time: no statement is to take long."""
+    some = f"SELECT number, {column} FROM {table} WHERE number > :last AND {column} <> '{{}}'"  # noqa: S608
+    some += f" ORDER BY number LIMIT {_CHUNK}"
+    change = f"UPDATE {table} SET {column} = new.value"  # noqa: S608
+    change += " FROM jsonb_each_text(CAST(:texts AS jsonb)) AS new"
+    change += " WHERE number = CAST(new.key AS bigint)"
+    last = 0
+    while rows := wire.execute(some, {"last": last}).fetchall():
+        texts = {str(row[0]): recoded(row[1]) for row in rows}
+        wire.execute(change, {"texts": json.dumps(texts)})
+        last = rows[-1][0]
+
+
+def _version(wire: PostgresConnection) -> int:
+    """Return the version of the schema; 0 is that there is none."""
+    schema = wire.address.schema
+    # Not to_regclass: that remembers from before the lock that there was no such schema.
+    known = (
+        "SELECT EXISTS (SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+        " WHERE nspname = :schema AND relname = 'term')"
+    )
+    if not wire.execute(known, {"schema": schema}).fetchone()[0]:  # type: ignore[index]
+        return 0
+    row = wire.execute("SELECT version FROM term").fetchone()
+    if row is None:
+        raise LedgerDamagedError(
+            wire.address.place, "the table term is empty", remedy="restore a backup"
+        )
+    return int(row[0])
