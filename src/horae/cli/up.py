@@ -233,7 +233,7 @@ async def take_part(
         async def problems() -> list[str]:
             found = () if member.leading is None else member.leading.facts().problems
             # The node logs what is wrong with its copy of the plan.
-            return [each for each in found if each != member.plan_trouble]
+            return [each for each in found if each != member.plan.trouble]
 
         logging_problems = asyncio.create_task(_log_problems(problems, member.notes, turned))
         try:

@@ -30,7 +30,7 @@ from horae.core.receipt import Reason, ReasonCode, Status
 from horae.core.scope import OPERATOR
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import is_repository
-from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
+from horae.files.git.trees import ClusterError, FollowedPlan, PlanTree, Trees, Undelivered
 from horae.process.processes import LOG_NAME, Processes
 from horae.sources.crew.tick import left_on, read_memory, write_memory
 from horae.store import carrier as queues
@@ -60,8 +60,6 @@ FOLLOW: Final = timedelta(seconds=15)  # between two looks at the plan's origin
 LOOK: Final = timedelta(seconds=5)  # between two looks at what others wrote, if nobody tells
 MEMBERS: Final = "members"  # what is told when a node drains, or gives up the lead
 LEFT: Final = "undelivered"  # the event that says that an agent's work is not where it belongs
-OWN: Final = timedelta(seconds=0.5)  # between two looks at whether the plan was changed here
-SOON: Final = timedelta(seconds=5)  # after an origin that could not be reached, or refused
 PULSE: Final = timedelta(seconds=10)  # how often a quiet listener asks whether it is heard
 REQUEUE: Final = 1.0  # seconds between two looks at what waits in the queue
 SMALL: Final = 64 << 10  # bytes of output that are copied to the database
@@ -108,9 +106,8 @@ async def open_member(config: Config) -> AsyncIterator[ClusterNode]:
         keep_token(data, await ledger.secret(TOKEN, new_token))
         keep_token(data, await ledger.secret(HOST, new_token), HOST)
         place = composition.run_place(shared, plan.path, data)
-        member = ClusterNode(shared, config.node_name, clock, ledger, processes, place, plan)
-        member.plan_trouble = trouble or ""
-        yield member
+        followed = FollowedPlan(plan, shared.watch_poll or FOLLOW, trouble=trouble or "")
+        yield ClusterNode(shared, config.node_name, clock, ledger, processes, place, followed)
 
 
 async def _ask_time(clock: SharedClock, ledger: PostgresLedger) -> None:
@@ -183,10 +180,9 @@ class ClusterNode:
     ledger: PostgresLedger
     processes: Processes
     place: RunSettings
-    plan: PlanTree
+    plan: FollowedPlan
     members: list[Membership] = field(default_factory=list)
     leader: Leader | None = None
-    plan_trouble: str = ""  # why the plan is not as its origin has it, if it is not
     turned: Callable[[], None] = lambda: None
     may_be_empty: bool = False  # whether a branch without a plan is meant to be so
     web: ASGIApp | None = None  # of the engine, while this machine leads
@@ -199,10 +195,6 @@ class ClusterNode:
     _to_node: asyncio.Event = field(default_factory=asyncio.Event)  # that nodes must obey
     _to_beat: asyncio.Event = field(default_factory=asyncio.Event)  # the members have changed
     _has_looked: asyncio.Event = field(default_factory=asyncio.Event)  # next at the members
-    _updating: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _head: str | None = None  # the commit that the plan holds
-    _tried: str | None = None  # the commit for which the origin was asked last
-    _moved: asyncio.Event = field(default_factory=asyncio.Event)  # the plan, since the leader read
 
     @property
     def lease(self) -> timedelta:
@@ -214,7 +206,7 @@ class ClusterNode:
 
     @property
     def notes(self) -> list[str]:
-        return [*filter(None, [self.plan_trouble]), *self.processes.notes]
+        return [*filter(None, [self.plan.trouble]), *self.processes.notes]
 
     @property
     def is_up(self) -> bool:
@@ -231,7 +223,7 @@ class ClusterNode:
 
     async def keep(self, stop: asyncio.Event, *, may_lead: bool = True) -> None:
         self._own = own = self.assemble(self.ledger)
-        self._head = await self.plan.head()
+        self.plan.refresh, self.plan.head = own.settings.refresh, await self.plan.tree.head()
         self.keys = keys_of(
             self.config,
             self.place.data,
@@ -293,7 +285,7 @@ class ClusterNode:
                 self._beat(generation),
                 self._carrier.run(worker.claim),
                 self._in_spite(partial(self._work, worker)),
-                self._in_spite(self._follow),
+                self._in_spite(self.plan.follow),
                 stop.wait(),
             ]
             if may_lead:
@@ -399,7 +391,7 @@ class ClusterNode:
     async def _decide(self, term: int, began: timedelta, stop: asyncio.Event) -> None:
         ledger = self.ledger.for_leader()
         app = self.assemble(ledger, term=term)
-        app.engine.commit = self._head
+        app.engine.commit = self.plan.head
         app.engine.may_be_empty = self.may_be_empty
         launch = app.engine.launch
         assert isinstance(launch, Carried)
@@ -520,51 +512,16 @@ class ClusterNode:
     async def _follow_plan(self, app: App, stop: asyncio.Event) -> None:
         note = ""
         while not stop.is_set():
-            if self.plan_trouble != note:
+            if self.plan.trouble != note:
                 app.notes[:] = [each for each in app.notes if each != note]
-                note = self.plan_trouble
+                note = self.plan.trouble
                 app.notes.extend([note] if note else [])
-            if app.engine.commit != self._head:
-                app.engine.commit = self._head
+            if app.engine.commit != self.plan.head:
+                app.engine.commit = self.plan.head
                 await composition.read_again(app)
-            await self._moved.wait()
-            self._moved.clear()
+            await self.plan.moved.wait()
+            self.plan.moved.clear()
         await asyncio.Event().wait()
-
-    # The plan, which each machine has for itself
-
-    async def _follow(self) -> None:
-        every = self.config.watch_poll or FOLLOW
-        mark = self.plan.mark()
-        while True:
-            wait = min(every, SOON) if self.plan_trouble else every
-            with suppress(TimeoutError):  # the wait is over
-                async with asyncio.timeout(wait.total_seconds()):
-                    while self.plan.mark() == mark:  # until the plan here is at another commit
-                        await asyncio.sleep(OWN.total_seconds())
-            async with self._updating:
-                mark = self.plan.mark()  # before: what is committed meanwhile goes there next
-                await self._update_plan()
-
-    async def catch_up(self, commit: str) -> None:
-        if commit == self._head:
-            return
-        async with self._updating:
-            if commit not in (self._head, self._tried):
-                await self._update_plan()
-                self._tried = commit
-
-    async def _update_plan(self) -> None:
-        trouble = await self.plan.update() or ""
-        if trouble and trouble != self.plan_trouble:
-            log.warning("the plan: %s", trouble)
-        head = await self.plan.head()
-        has_moved = (head, trouble) != (self._head, self.plan_trouble)
-        self._head, self.plan_trouble = head, trouble
-        if has_moved:
-            for words in [] if self._own is None else await self._own.settings.refresh():
-                log.warning("%s", words)
-            self._moved.set()
 
     async def _bring_home(self, ledger: SqlLedger) -> None:
         trees = self._trees()
@@ -609,13 +566,13 @@ class ClusterNode:
             return not any(each.is_alive and each.member.name == machine for each in self.members)
 
         trees = self._trees()
-        host = Host(self.processes, self.place, trees, self.name, is_gone, self.catch_up)
+        host = Host(self.processes, self.place, trees, self.name, is_gone, self.plan.catch_up)
         settings = None if self._own is None else self._own.settings
         return composition.assemble(context, host, settings=settings)
 
     def _trees(self) -> Trees:
-        place, local = self.place, self.config.git_local or ()
-        return Trees(place.root, place.data, local, origin=self.plan.url, branch=self.plan.branch)
+        place, local, tree = self.place, self.config.git_local or (), self.plan.tree
+        return Trees(place.root, place.data, local, origin=tree.url, branch=tree.branch)
 
 
 def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:

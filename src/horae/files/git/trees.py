@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+import logging
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,14 +20,17 @@ from horae.files.git.layout import layout
 from horae.files.git.repository import DeliveryResult, Git, is_repository
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 
     from horae.files.git.repository import Pull
     from horae.files.read import StrPath
 
+log = logging.getLogger(__name__)
 
 _PATIENCE: Final = timedelta(seconds=5)  # with a look at git, while plans wait to be read
 _PLAN: Final = "plan"  # the clone of the plan, in the data directory of a machine that shares it
+_OWN: Final = 0.5  # seconds between two looks at whether the plan was changed here
+_SOON: Final = timedelta(seconds=5)  # after an origin that could not be reached, or refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +247,52 @@ class PlanTree:
 
     async def head(self) -> str | None:
         return await Git(self.path, local=self.local).head()
+
+
+@dataclass(slots=True)
+class FollowedPlan:
+    """A clone that follows its origin, at an interval and when a commit is asked for."""
+
+    tree: PlanTree
+    every: timedelta
+    trouble: str = ""  # why it is not as its origin has it, if it is not
+    head: str | None = None  # the commit that it holds
+    refresh: Callable[[], Awaitable[Iterable[str]]] | None = None  # gives what it has to say
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    _tried: str | None = None  # the commit for which the origin was asked last
+    _updating: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def follow(self) -> None:
+        mark = self.tree.mark()
+        while True:
+            wait = min(self.every, _SOON) if self.trouble else self.every
+            with suppress(TimeoutError):  # the wait is over
+                async with asyncio.timeout(wait.total_seconds()):
+                    while self.tree.mark() == mark:  # until the plan here is at another commit
+                        await asyncio.sleep(_OWN)
+            async with self._updating:
+                mark = self.tree.mark()  # before: what is committed meanwhile goes there next
+                await self._update()
+
+    async def catch_up(self, commit: str) -> None:
+        if commit == self.head:
+            return
+        async with self._updating:
+            if commit not in (self.head, self._tried):
+                await self._update()
+                self._tried = commit
+
+    async def _update(self) -> None:
+        trouble = await self.tree.update() or ""
+        if trouble and trouble != self.trouble:
+            log.warning("the plan: %s", trouble)
+        head = await self.tree.head()
+        has_moved = (head, trouble) != (self.head, self.trouble)
+        self.head, self.trouble = head, trouble
+        if has_moved:
+            for words in () if self.refresh is None else await self.refresh():
+                log.warning("%s", words)
+            self.moved.set()
 
 
 @dataclass(frozen=True, slots=True)
