@@ -693,8 +693,6 @@ async def beat(ledger: PostgresLedger, name: str, generation: int) -> None:
     leases = ledger.leases
     await leases.renew(name, generation, LEASE)
     await leases.now()
-    await leases.members()
-    await leases.leader()
     await ledger.lost()
     await ledger.wake_at()
     await ledger.events_after(await ledger.newest_event())

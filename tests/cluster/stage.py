@@ -131,11 +131,12 @@ class Stage:
         *,
         settings: Mapping[str, str] | None = None,
         url: str | None = None,
+        port: int = 0,
     ) -> Node:
         """Start a member: its own process, data directory, working copy and wire."""
         known = self.members.get(name)
         wire = self.exchange.wire(server().socket) if known is None else known.wire
-        port = free_port() if known is None else known.port
+        port = port or (free_port() if known is None else known.port)
         place = self.place / name
         root = place / "root"
         if known is None:
@@ -320,7 +321,7 @@ class Node:
         return [each["HORAE_RUN"] for each in found if "HORAE_RUN" in each]
 
     def ask(
-        self, path: str, *, method: str = "GET", body: bytes | None = None
+        self, path: str, *, method: str = "GET", body: bytes | None = None, accept: str = "*/*"
     ) -> tuple[int, bytes]:
         """Return what this member answers to a request with the token."""
         from http.client import HTTPConnection
@@ -328,6 +329,7 @@ class Node:
         with closing(HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
             token = (self.data / "token").read_text().strip()
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            headers["Accept"] = accept
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read()

@@ -33,7 +33,7 @@ class Exchange:
         return asyncio.run_coroutine_threadsafe(part, self._loop).result(30)
 
     def wire(self, target: str, *, tls: SSLContext | None = None) -> Wire:
-        """Return a new wire to a unix socket; with *tls* it speaks that, as PostgreSQL does."""
+        """Return a new wire to a unix socket, or to a host and port; with *tls* it speaks that, as PostgreSQL does."""
         wire = Wire(self, target, tls=tls)
         self.do(wire.open())
         self._wires.append(wire)
@@ -128,7 +128,7 @@ class Wire:
             with suppress(OSError, EOFError, asyncio.CancelledError):  # the stage is ended
                 if self._tls is not None:
                     await _begin_tls(reader, writer, self._tls)
-                far_reader, far_writer = await asyncio.open_unix_connection(self._target)
+                far_reader, far_writer = await _opened(self._target)
                 self._writers.add(far_writer)
                 try:
                     await asyncio.gather(
@@ -141,6 +141,13 @@ class Wire:
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
+
+
+async def _opened(target: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if target.startswith("/"):
+        return await asyncio.open_unix_connection(target)
+    host, _, port = target.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
 
 
 async def _begin_tls(

@@ -425,7 +425,7 @@ async def test_a_frozen_engine_is_not_waited_for_beyond_its_word(
         assert not marked(tmp_path)
         ended = await run.ended()
         assert ended.outcome is Status.INTERRUPTED
-        assert ended.reason == "the engine did not renew its lease in time"
+        assert ended.reason == "the node did not reach the database in time to renew its lease"
         await held.ended()
         assert read_end(tmp_path / "runs/2", 2) == Unreleased()
         assert not (tmp_path / "began").exists()
@@ -443,7 +443,7 @@ async def test_a_run_made_after_an_engines_last_word_is_bound_by_it_too(
         async with asyncio.timeout(20):
             ended = await run.ended()
         assert ended.outcome is Status.INTERRUPTED
-        assert ended.reason == "the engine did not renew its lease in time"
+        assert ended.reason == "the node did not reach the database in time to renew its lease"
 
         # Its time is over: what is let go now does not begin.
         late = await processes.hold(shell(tmp_path, 2, "touch began"), at_once=at_once)

@@ -142,7 +142,10 @@ class TestLeading:
             assert leader.term > first
             with pytest.raises(StaleTermError):
                 await one.scan("org", Scan(()), now=NOW, term=first)
-            assert not await one.leases.renew_lead(first, LONG)
+            generation = await one.leases.join(EAST, LONG)
+            renewed = await one.leases.renew("east", generation, LONG, term=first)
+            assert renewed is not None
+            assert renewed.leader == leader
             await one.leases.resign(first)  # which is no longer its to give up
             assert await one.leases.leader() == leader
             await other.note("noted", now=NOW, term=leader.term)
@@ -163,7 +166,10 @@ class TestLeading:
             assert term is not None
             await asyncio.sleep(0.01)
             assert await one.leases.leader() is None
-            assert await one.leases.renew_lead(term, LONG)
+            generation = await one.leases.join(EAST, LONG)
+            renewed = await one.leases.renew("east", generation, LONG, term=term)
+            assert renewed is not None
+            assert renewed.leader is not None
             assert await other.leases.lead("other", LONG) is None
 
     @story
@@ -228,13 +234,66 @@ class TestMembers:
             assert await one_run.start(new, filed.number, now=NOW, term=1)
 
     @story
-    async def test_a_lease_that_is_over_stays_over(self, url: str) -> None:
+    async def test_a_lease_that_is_over_can_be_renewed_until_its_work_is_given_away(
+        self, url: str
+    ) -> None:
         async with opened(url) as ledger:
-            generation = await ledger.leases.join(EAST, timedelta(milliseconds=1))
+            moment = timedelta(milliseconds=1)
+            generation = await ledger.leases.join(EAST, moment)
+            east = ledger.for_member("east", generation)
             await asyncio.sleep(0.01)
+            await east.note("noted", now=NOW, term=1)  # what it has not told yet
+            assert await ledger.leases.renew("east", generation, LONG)
+            assert await ledger.lost() == []
+            assert await ledger.leases.renew("east", generation, moment)
+            await asyncio.sleep(0.01)
+            assert await ledger.reap("east", generation, now=NOW, term=1) == []
             assert not await ledger.leases.renew("east", generation, LONG)
             with pytest.raises(LeaseOverError):
-                await ledger.for_member("east", generation).note("noted", now=NOW, term=1)
+                await east.note("noted", now=NOW, term=1)
+
+    @story
+    async def test_a_patient_member_is_reaped_early_only_by_who_it_has_listed(
+        self, url: str
+    ) -> None:
+        async with opened(url) as ledger:
+            leases, moment = ledger.leases, timedelta(milliseconds=1)
+            generation = await leases.join(EAST, LONG)
+            known = await leases.join(WEST, LONG)
+            joiner = await leases.join(NodeDescription("north"), LONG)
+            filed = await handed(ledger, "manual:1")
+            east = ledger.for_member("east", generation)
+            run = await one_run.start(east, filed.number, now=NOW, term=1)
+            assert run is not None
+            assert await one_run.running(east, run.number, Process(1, 1), now=NOW, term=1)
+            listed: dict[str, Any] = {"patience": LONG, "peers": [generation, known]}
+            assert await leases.renew("east", generation, moment, **listed)
+            await asyncio.sleep(0.01)
+            assert await ledger.lost(joiner) == []
+            assert await ledger.reap("east", generation, now=NOW, term=1, reaper=joiner) == []
+            assert await ledger.lost(generation) == []  # none reaps itself
+            assert await ledger.lost(known) == [NodeJoin("east", generation)]
+
+            # After its patience its runs have ended, whoever was asked.
+            listed["patience"] = timedelta(milliseconds=200)
+            assert await leases.renew("east", generation, moment, **listed)
+            assert await ledger.lost(joiner) == []
+            await until(lambda: ledger.lost(joiner))
+            taken = await ledger.reap("east", generation, now=NOW, term=1, reaper=joiner)
+            assert taken == [filed.number]
+
+    @story
+    async def test_who_joins_anew_is_listed_by_none(self, url: str) -> None:
+        async with opened(url) as ledger:
+            leases, moment = ledger.leases, timedelta(milliseconds=1)
+            generation, known = await leases.join(EAST, LONG), await leases.join(WEST, LONG)
+            assert await leases.renew("east", generation, moment, patience=LONG, peers=[known])
+            again = await leases.join(WEST, LONG)
+            await asyncio.sleep(0.01)
+            assert await ledger.lost(again) == []
+            assert await leases.join(EAST, moment) > again  # and has no patience yet
+            await asyncio.sleep(0.01)
+            assert [each.name for each in await ledger.lost(again)] == ["east"]
 
     @story
     async def test_who_left_writes_nothing_more(self, url: str) -> None:

@@ -10,10 +10,11 @@ from contextlib import closing
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from horae.cli.client import Far
 from horae.cli.connection import Place, T, ask, ask_shared, command_words, refuse_loss, write
 from horae.cli.moments import parse_moment
 from horae.cli.options import answer_options, data_option, option, root_option
@@ -21,7 +22,7 @@ from horae.cli.output import Output, echo, form_options, print_answer, print_row
 from horae.config import load, secrets_of
 from horae.core.actor import acting, user_name
 from horae.core.clock import SystemClock
-from horae.core.ports import LedgerDamagedError
+from horae.core.ports import LedgerDamagedError, LedgerWriteError
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError
 from horae.store import database, vault
@@ -253,11 +254,15 @@ def nodes(*, root: str, output: Output) -> None:
 
     Show which node leads, since when each is up and until when its lease lasts, and what it runs.
     """
-
-    async def look(ledger: PostgresLedger) -> list[dict[str, Any]]:
-        return [each.data() for each in await ledger.leases.members()]
-
-    rows, cells = _ask_shared(root, look), []
+    try:
+        rows = _ask_shared(root, lambda ledger: ledger.nodes())
+    except LedgerWriteError as error:
+        far = Far(load(root).data)
+        if not far.answers():
+            raise
+        echo(f"horae: {error}; this is the last known state", err=True)
+        rows = far.get("nodes")["nodes"]
+    cells = []
     for row in rows:
         role = ", leads" if row["leads"] else "" if row["may_lead"] else ", never leads"
         facts = (f"{row['runs']} of {row['slots']}", " ".join(row["labels"]), row["address"])

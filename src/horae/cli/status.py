@@ -70,7 +70,13 @@ def status(*, limit: int, at: str | None, place: Place, output: Output) -> None:
             facts = replace(engine, problems=tuple(problems))
         return await service.status(facts, limit=limit)
 
-    stands = read(place, stand, at=place.moment(at))
+    try:
+        stands = read(place, stand, at=place.moment(at))
+    except ports.LedgerWriteError:
+        if place.store is None or at is not None or not engine.is_running:
+            raise
+        _print_last_known(Far(place.directory, pid=engine.pid).get("status"), output)
+        return
     if at is None and engine.is_running and engine.pid is not None:
         stands = _as_the_engine_knows(stands, Far(place.directory, pid=engine.pid), limit=limit)
     if at is None and output.is_text:
@@ -90,6 +96,17 @@ async def _file_problems(place: Place, service: Service) -> list[str]:
     root = Path(place.root).absolute()
     context = Context(place.config, root, service.clock, service.ledger)
     return [*waiting, *await context.file_problems()]
+
+
+def _print_last_known(told: dict[str, Any], output: Output) -> None:
+    """Print what a node of a cluster knows by itself, while the database is away."""
+
+    def show() -> None:
+        echo(told["stall"])
+        rows = [(each["title"], each["status"], each["planned_at"]) for each in told["running"]]
+        print_table(("running on this node", "status", "scheduled"), rows, empty="nothing runs")
+
+    print_answer(output, told, show)
 
 
 def _as_the_engine_knows(

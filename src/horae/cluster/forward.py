@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from horae.config import ListenAddress
 from horae.core.explain import stamp
+from horae.web import forward
 from horae.web.answer import as_json
 from horae.web.forward import Forwarder, NoLeaderError, refuse
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from horae.cluster.lease import NodeDescription
     from horae.cluster.node import ClusterNode
+    from horae.config import ListenAddress
     from horae.core.ports import Run
     from horae.web.forward import Where
 
@@ -40,6 +45,14 @@ class Porter:
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             path, member = scope.get("path", ""), self.member
+            if path == forward.AWAY:
+                is_away = await member.gives_word()
+                question = member.name, scope["query_string"], member.lease, self._secret
+                await Response(forward.word_of(*question) if is_away else b"")(scope, receive, send)
+                return
+            if member.is_away and path not in _HEALTH and not path.startswith("/static/"):
+                await member.last_known().answer(scope)(scope, receive, send)
+                return
             run = await self._run_of(path)
             if run is not None and run.member == member.name:
                 await own(scope, receive, send)
@@ -47,10 +60,10 @@ class Porter:
                 await self._output(run)(scope, receive, send)
             elif path.startswith(_SETTINGS):
                 await own(scope, receive, send)
+            elif path in _HEALTH and (member.is_away or member.web is None):
+                await self._health()(scope, receive, send)
             elif member.web is not None:
                 await member.web(scope, receive, send)
-            elif path in _HEALTH:
-                await self._health()(scope, receive, send)
             elif path.startswith("/login/") or path in _ENTRY:
                 await own(scope, receive, send)
             else:
@@ -59,6 +72,22 @@ class Porter:
                 await to_leader(scope, receive, send)
 
         return answer
+
+    async def are_away(self, others: Sequence[NodeDescription]) -> bool:
+        """Ask nodes whether none of them reaches the database, or records one as lost soon."""
+        lease, name, secret = self.member.lease, self.member.name, self._secret
+        own: dict[str, Any] = {"name": name, "promise": lease, "secret": secret}
+        ask = (
+            forward.gives_word(each.name, each.address, **own, within=lease.total_seconds() / 6)
+            for each in others
+        )
+        return all(await asyncio.gather(*ask))
+
+    @property
+    def _secret(self) -> str:
+        keys = self.member.keys
+        assert keys is not None, "a member has its keys before it answers"
+        return keys.node
 
     async def _run_of(self, path: str) -> Run | None:
         if not (path.startswith(_RUNS) and path.endswith(_LOG)):
@@ -83,26 +112,22 @@ class Porter:
 
     def _health(self) -> ASGIApp:
         member = self.member
-        now, is_up = member.clock.now(), member.is_up
-        problems = [] if is_up else ["the lease of this node is not renewed"]
+        is_up = member.is_up and not member.is_away
         said = {
             "ok": is_up,
-            "at": stamp(now, "UTC"),
+            "at": stamp(member.clock.now(), "UTC"),
             "turned_at": None,
             "loop_lag_seconds": 0.0,
             "ledger_writable": is_up,
-            "problems": problems,
+            "problems": [] if is_up else [member.last_known().words],
         }
         return as_json(said, HTTPStatus.OK if is_up else HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _to(self, where: Where, otherwise: ASGIApp | None = None) -> ASGIApp:
-        keys = self.member.keys
-        assert keys is not None, "a member has its keys before it answers"
-        return Forwarder(where, keys.node, self.member.name, otherwise)
+        return Forwarder(where, self._secret, self.member.name, otherwise)
 
     def _where(self, name: str) -> tuple[str, ListenAddress] | None:
         for each in self.member.members:
             if each.member.name == name and each.is_alive and name != self.member.name:
-                host, _, port = each.member.address.rpartition(":")
-                return name, ListenAddress(host.strip("[]"), int(port))
+                return name, forward.address_of(each.member.address)
         return None

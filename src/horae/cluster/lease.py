@@ -1,7 +1,8 @@
 """Leases of the leader and of nodes.
 
 A lease ends by the database's clock. Its holder goes by its own count of time that passed, and
-stops trusting its lease before it ends.
+stops trusting its lease before it ends. How runs outlive it while the database is away, and why
+none of them is started twice meanwhile, is in docs/how-to/machines.md.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Membership:
     left_at: datetime | None = None
     term: int | None = None  # in which it leads
     runs: int = 0  # in progress
+    is_reaped: bool = False
 
     @property
     def can_lead(self) -> bool:
@@ -64,6 +66,11 @@ class Leader:
     until: datetime
 
 
+class Renewal(NamedTuple):
+    members: list[Membership]
+    leader: Leader | None
+
+
 class QueueJob(NamedTuple):
     """A receipt in the queue: what a machine must be that takes it, and in which term it may."""
 
@@ -80,13 +87,5 @@ def trusted_until(
 
     It counts from when the call began: the database may have counted from any moment since.
     *margin* is what the last step that trusts it may take.
-
-    >>> second = timedelta(seconds=1)
-    >>> trusted_until(100 * second, 15 * second, margin=5 * second) / second
-    110.0
     """
     return began + max(timedelta(0), lease - margin)
-
-
-def is_trusted(elapsed: timedelta, until: timedelta | None) -> bool:
-    return until is not None and elapsed < until

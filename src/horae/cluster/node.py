@@ -11,7 +11,7 @@ import logging
 import os
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae import __version__, app as composition
 from horae.app import App, Host
 from horae.cluster.forward import Porter
-from horae.cluster.lease import NodeDescription as Card, is_trusted, trusted_until
+from horae.cluster.lease import Leader, NodeDescription as Card, trusted_until
 from horae.cluster.queue import Carried, Worker
 from horae.config import Config, ListenAddress, load
 from horae.context import Context
@@ -39,6 +39,7 @@ from horae.store.database import prepare
 from horae.store.lock import Lock
 from horae.store.pg_wire import heard
 from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_work, machines_of
+from horae.web.absence import LastKnownState
 from horae.web.app import keys_of, open_server, web_app
 from horae.web.keys import HOST, Keys, keep_token, new_token
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from horae.cluster.lease import Leader, Membership
+    from horae.cluster.lease import Membership, Renewal
     from horae.core.ports import Event, Run
     from horae.process.run_settings import RunSettings
     from horae.store.leases import Leases
@@ -127,12 +128,27 @@ class Generation:
     leases: Leases
     processes: Processes
     lease: timedelta
+    patience: timedelta
     number: int = 0
-    _until: timedelta | None = None  # until when the lease holds, by what has elapsed
+    peers: list[Membership] = field(default_factory=list)  # as they were listed last, with itself
+    is_confirmed: bool = False  # whether the database knows of all of them that they are listed
+    # By what has elapsed: until when its lease holds, its runs live, and they might be let live.
+    _until: timedelta = timedelta(0)
+    _runs_until: timedelta = timedelta(0)
+    _patient_until: timedelta = timedelta(0)
 
     @property
     def is_trusted(self) -> bool:
-        return is_trusted(self.clock.elapsed(), self._until)
+        return self.clock.elapsed() < self._until
+
+    @property
+    def left(self) -> timedelta:
+        """For how long its runs may live, if nothing more is heard."""
+        return self._runs_until - self.clock.elapsed()
+
+    @property
+    def most_left(self) -> timedelta:
+        return max(self._patient_until, self._runs_until) - self.clock.elapsed()
 
     @asynccontextmanager
     async def joined(self, card: Card) -> AsyncIterator[int]:
@@ -143,22 +159,30 @@ class Generation:
         try:
             yield self.number
         finally:
-            self._until = None
+            self._until = self._runs_until = timedelta(0)
             await self.processes.close()
 
-    async def renew(self) -> bool:
-        """Renew the lease; False: it could not be asked for, and what there is still holds."""
-        began = self.clock.elapsed()
+    async def renew(self, term: int | None = None) -> Renewal | None:
+        """Renew the lease; None: it could not be asked for, and what there is still holds."""
+        began, patience = self.clock.elapsed(), self.patience if self.peers else None
+        sent = [each.generation for each in self.peers]
         try:
-            is_ours = await self.leases.renew(self.name, self.number, self.lease)
+            found = await self.leases.renew(
+                self.name, self.number, self.lease, term=term, patience=patience, peers=sent
+            )
         except (LedgerBusyError, LedgerWriteError):
-            if not self.is_trusted:
+            if self.left <= timedelta(0):
                 raise LeaseLostError(self.name) from None
-            return False
-        if not is_ours:
+            return None
+        if found is None:
             raise LeaseLostError(self.name)
         self._trust(began)
-        return True
+        self._patient_until = self._until + (patience or timedelta(0))
+        # Also those whose lease is over: they may renew it.
+        self.peers = [each for each in found.members if each.left_at is None and not each.is_reaped]
+        # Who is new among them cannot reap before it is known to be listed.
+        self.is_confirmed = {each.generation for each in self.peers} <= {*sent}
+        return found
 
     async def leave(self) -> None:
         await self.processes.close()
@@ -167,9 +191,18 @@ class Generation:
         except LedgerError as error:
             log.warning("cannot leave the cluster, the lease expires by itself: %s", error)
 
+    def endure(self, asked_at: timedelta) -> None:
+        """Let runs live on, as no peer reached the database after *asked_at*."""
+        if self.left > timedelta(0):  # else they were ended
+            self._let_live(min(asked_at + self.lease * 2 / 3, self._patient_until))
+
     def _trust(self, began: timedelta) -> None:
         self._until = trusted_until(began, self.lease, margin=self.lease / 5)
-        self.processes.alive_until(self._until.total_seconds())
+        self._let_live(self._until)
+
+    def _let_live(self, until: timedelta) -> None:
+        self._runs_until = max(self._runs_until, until)
+        self.processes.alive_until(self._runs_until.total_seconds())
 
 
 @dataclass(slots=True)
@@ -193,16 +226,19 @@ class ClusterNode:
     _carrier: Carrier | None = None
     _to_leader: asyncio.Event = field(default_factory=asyncio.Event)  # something has happened
     _to_node: asyncio.Event = field(default_factory=asyncio.Event)  # that nodes must obey
-    _to_beat: asyncio.Event = field(default_factory=asyncio.Event)  # the members have changed
+    _to_beat: asyncio.Event = field(default_factory=asyncio.Event)  # a renewal is due now
     _has_looked: asyncio.Event = field(default_factory=asyncio.Event)  # next at the members
+    is_away: bool = False  # whether the database could not be asked when it was last tried
+    seen_at: datetime | None = None  # when it last could
+    _renewing: asyncio.Event = field(default_factory=asyncio.Event)  # was tried, just now
+    _term: int | None = None  # in which it leads
+    _reaps_at: timedelta = timedelta(0)  # from when on it reaps, by what has elapsed
+    _reaping: asyncio.Future[list[int]] | None = None
+    _worker: Worker | None = None
 
     @property
     def lease(self) -> timedelta:
         return self.config.cluster_lease
-
-    @property
-    def leads(self) -> bool:
-        return self.leading is not None
 
     @property
     def notes(self) -> list[str]:
@@ -245,7 +281,9 @@ class ClusterNode:
                 except (LeaseLostError, StaleTermError) as error:
                     log.warning("%s; stopping its runs and joining again", error)
                 except (LedgerBusyError, LedgerWriteError) as error:  # before anything was started
-                    log.warning("%s", error)
+                    log.debug("cannot join: %s", error)
+                    self._note_contact(is_away=True)
+                    self.turned()
                     await self.clock.wait(stop, until=self.clock.now() + AGAIN)
         finally:
             stop.set()
@@ -261,11 +299,13 @@ class ClusterNode:
     async def _take_part(self, stop: asyncio.Event, *, may_lead: bool) -> None:
         labels, slots = tuple(self.config.cluster_labels or ()), self.config.cluster_runs
         card = Card(self.name, str(self.address), labels, __version__, slots, may_lead)
-        known = self.name, self.clock, self.ledger.leases, self.processes, self.lease
-        generation = self._generation = Generation(*known)
+        known = self.name, self.clock, self.ledger.leases, self.processes
+        generation = Generation(*known, self.lease, self.config.cluster_patience)
+        self._generation = generation
         async with generation.joined(card) as number:
             app = self.assemble(ledger := self.ledger.for_member(self.name, number))
-            worker = Worker(
+            self._note_contact(is_away=False)
+            self._worker = worker = Worker(
                 self.clock,
                 ledger,
                 app.runners,
@@ -283,13 +323,14 @@ class ClusterNode:
             )
             parts: list[Coroutine[Any, Any, object]] = [
                 self._beat(generation),
+                self._endure(generation),
                 self._carrier.run(worker.claim),
                 self._in_spite(partial(self._work, worker)),
                 self._in_spite(self.plan.follow),
                 stop.wait(),
             ]
             if may_lead:
-                parts.append(self._in_spite(partial(self._lead, stop)))
+                parts.append(self._in_spite(partial(self._lead, generation, stop)))
             try:
                 await composition.first_of(parts)
             finally:
@@ -308,20 +349,59 @@ class ClusterNode:
             await asyncio.sleep(AGAIN.total_seconds())
 
     async def _beat(self, generation: Generation) -> None:
-        """Renew the lease of this machine, and let its runs live no longer than it holds."""
+        """Renew the leases of this machine, and let its runs live no longer than they hold."""
         while True:
-            pause = min(AGAIN, self.lease / 10)
             self._to_beat.clear()  # before the look: what is changed after it is told of again
-            if await generation.renew():
-                self.turned()
+            pause = min(AGAIN, self.lease / 10)
+            found = await generation.renew(self._term)
+            self.turned()
+            self._note_contact(is_away=found is None)
+            self._renewing.set()
+            if found is None:
+                self._keep_from_reaping()  # until others have renewed their leases, too
+            else:
+                self.members, self.leader = found.members, found.leader
+                looked, self._has_looked = self._has_looked, asyncio.Event()
+                looked.set()
+                pause = self.lease / 3 if generation.is_confirmed else timedelta(0)
                 with suppress(LedgerBusyError, LedgerWriteError):  # asked again at the next beat
                     await _ask_time(self.clock, self.ledger)
-                    self.members = await self.ledger.leases.members()
-                    self.leader = await self.ledger.leases.leader()
-                    looked, self._has_looked = self._has_looked, asyncio.Event()
-                    looked.set()
-                pause = self.lease / 3
             await self.clock.wait(self._to_beat, until=self.clock.now() + pause)
+
+    async def _endure(self, generation: Generation) -> None:
+        """Let runs outlive the lease while no node reaches the database."""
+        while True:
+            await asyncio.sleep(self.lease.total_seconds() / 15)
+            if generation.left <= self.lease / 3:  # it was to be renewed before
+                asked_at = self.clock.elapsed()
+                others = [each.member for each in generation.peers if each.member.name != self.name]
+                if await Porter(self).are_away(others):
+                    generation.endure(asked_at)
+
+    async def gives_word(self) -> bool:
+        """Tell whether the database cannot be reached now; then none is reaped for a lease."""
+        self._renewing.clear()
+        self._to_beat.set()
+        with suppress(TimeoutError):  # who does not answer is not reached
+            async with asyncio.timeout(self.lease.total_seconds() / 10):
+                await self._renewing.wait()
+                if not self.is_away:
+                    return False
+        if self._reaping is not None and not self._reaping.done():
+            return False
+        self._keep_from_reaping()
+        return True
+
+    def _keep_from_reaping(self) -> None:
+        self._reaps_at = self.clock.elapsed() + self.lease
+
+    def _note_contact(self, *, is_away: bool) -> None:
+        if is_away and not self.is_away:
+            log.warning("the database is not reached; nothing is started meanwhile")
+        elif self.is_away and not is_away:
+            log.info("the database is reached again")
+        self.is_away = is_away
+        self.seen_at = self.seen_at if is_away else self.clock.now()
 
     async def look_for_leader(self) -> None:
         """Look at who leads now: the last look was up to a third of a lease ago."""
@@ -369,18 +449,19 @@ class ClusterNode:
 
     # The one who leads
 
-    async def _lead(self, stop: asyncio.Event) -> None:
+    async def _lead(self, generation: Generation, stop: asyncio.Event) -> None:
         leases = self.ledger.leases
         while not stop.is_set():
-            began, term = self.clock.elapsed(), None
+            term = None
             try:
                 term = None if self.hands_over else await leases.lead(self.name, self.lease)
             except (LedgerBusyError, LedgerWriteError) as error:
                 log.debug("cannot ask who leads: %s", error)
             if term is not None:
                 log.info("this node is the leader in term %d", term)
+                self.leader = Leader(self.name, term, self.clock.now() + self.lease)
                 try:
-                    await self._decide(term, began, stop)
+                    await self._decide(generation, term, stop)
                 except (LeaseLostError, StaleTermError, LedgerBusyError, LedgerWriteError) as error:
                     log.warning("this node is no longer the leader: %s", error)
                 finally:  # also if the node is stopped
@@ -388,7 +469,9 @@ class ClusterNode:
                         await leases.resign(term)
             await self.clock.wait(self._has_looked, until=self.clock.now() + self.lease / 6)
 
-    async def _decide(self, term: int, began: timedelta, stop: asyncio.Event) -> None:
+    async def _decide(self, generation: Generation, term: int, stop: asyncio.Event) -> None:
+        self._term = term
+        self._keep_from_reaping()
         ledger = self.ledger.for_leader()
         app = self.assemble(ledger, term=term)
         app.engine.commit = self.plan.head
@@ -398,40 +481,29 @@ class ClusterNode:
         beside = (
             self._listen(app, launch, ledger),
             self._requeue(launch),
-            self._reap(app, launch, term),
+            self._reap(app, launch, term, generation.number),
         )
         try:
             app.engine.gate.homes.update(await ledger.homes())
             await self._count_machines(app)
             assert self.keys is not None, "a member has its keys before it joins"
-            self.web = await web_app(app, self.keys, nodes=self._nodes)
+            self.web = await web_app(app, self.keys, nodes=self.ledger.nodes)
             self.leading = app
             keeping = composition.keep(app, stop=stop, watch=self._follow_plan, beside=beside)
-            await composition.first_of([keeping, self._renew(term, began)])
+            await composition.first_of([keeping, self._deposed(generation, term)])
         finally:
-            self.leading, self.web = None, None
+            self.leading = self.web = self._term = None
             for each in beside:
                 each.close()  # one that was never begun
             await ledger.close_reader()
 
-    async def _nodes(self) -> list[dict[str, object]]:
-        return [each.data() for each in await self.ledger.leases.members()]
-
-    async def _renew(self, term: int, began: timedelta) -> None:
-        trusted = trusted_until(began, self.lease, margin=self.lease / 5)
-        while self.clock.elapsed() < trusted:
+    async def _deposed(self, generation: Generation, term: int) -> None:
+        """Wait until this node hands the lead over; raise an error when it leads no longer."""
+        while generation.is_trusted and self.leader is not None and self.leader.term == term:
             if self.hands_over:
                 log.info("this node is drained, and hands the lead over")
                 return
-            began = self.clock.elapsed()
-            try:
-                if not await self.ledger.leases.renew_lead(term, self.lease):
-                    break
-                trusted = trusted_until(began, self.lease, margin=self.lease / 5)
-            except (LedgerBusyError, LedgerWriteError):
-                await asyncio.sleep(min(1.0, self.lease.total_seconds() / 10))
-            else:
-                await self.clock.wait(self._has_looked, until=self.clock.now() + self.lease / 3)
+            await self.clock.wait(self._has_looked, until=self.clock.now() + self.lease / 10)
         raise LeaseLostError("the leader")
 
     async def _listen(self, app: App, launch: Carried, ledger: PostgresLedger) -> None:
@@ -470,15 +542,20 @@ class ClusterNode:
             except (LedgerBusyError, LedgerWriteError) as error:
                 log.debug("cannot look at what is queued: %s", error)
 
-    async def _reap(self, app: App, launch: Carried, term: int) -> None:
+    async def _reap(self, app: App, launch: Carried, term: int, reaper: int) -> None:
         while True:
             try:
-                for lost in await self.ledger.lost():
+                for lost in await self.ledger.lost(reaper):
+                    if self.clock.elapsed() < self._reaps_at:
+                        break
                     remember = partial(_remembered, machine=lost.name)
-                    now, generation = self.clock.now(), lost.generation
-                    taken = await self.ledger.reap(
-                        lost.name, generation, now=now, term=term, remember=remember
+                    now, who = self.clock.now(), (lost.name, lost.generation)
+                    reaping = self.ledger.reap(
+                        *who, now=now, term=term, reaper=reaper, remember=remember
                     )
+                    # Also if this is given up, no word is given while it is being written.
+                    self._reaping = asyncio.ensure_future(reaping)
+                    taken = await asyncio.shield(self._reaping)
                     # The event member_lost says it as a warning.
                     words = "node %s is lost; %d of its receipts were reclaimed"
                     log.debug(words, lost.name, len(taken))
@@ -555,8 +632,28 @@ class ClusterNode:
                 log.debug("not told of changes, trying again in %s: %s", AGAIN, error)
             await asyncio.sleep(AGAIN.total_seconds())
 
+    def last_known(self) -> LastKnownState:
+        """Return what is known without the database."""
+        own, worker, generation = self._own, self._worker, self._generation
+        assert own is not None, "a node is assembled before it answers"
+        going = () if worker is None else worker.going
+        return LastKnownState(
+            node=self.name,
+            at=self.clock.now(),
+            zone=self.config.zone or "UTC",
+            engine=own.facts(),
+            since=self.seen_at,
+            left=timedelta(0) if generation is None else max(timedelta(0), generation.most_left),
+            runs=going,
+            unrecorded=0 if worker is None else len(worker.runs) - len(going),
+            nodes=[
+                replace(each, runs=len(going) * (each.member.name == self.name)).data()
+                for each in self.members
+            ],
+        )
+
     async def events_after(self, number: int) -> tuple[list[Event], int]:
-        return await self.ledger.of_node(number, self.name, leads=self.leads)
+        return await self.ledger.of_node(number, self.name, leads=self.leading is not None)
 
     def assemble(self, ledger: SqlLedger, *, term: int | None = None) -> App:
         shared = ledger if term is not None and isinstance(ledger, PostgresLedger) else None

@@ -262,6 +262,12 @@ class Worker(Launch):
         return self._is_open and self.may_claim()
 
     @property
+    def going(self) -> tuple[Filed, ...]:
+        """What runs here now; what has ended and is not recorded yet does not."""
+        stories = self._stories.values()
+        return tuple(each.filed for each in stories if each.run is not None and not each.is_over)
+
+    @property
     def room(self) -> int:
         return self.card.slots - self._claiming - self._held
 

@@ -419,6 +419,9 @@ class Config:
     cluster_labels = optional(LABELS, "labels of this node, matched by `:HOST:`")
     cluster_runs = Setting(whole(1, 1024), 4, "maximum number of concurrent runs on this node")
     cluster_lease = Setting(LENGTH, "15s", "time after which a silent node counts as lost")
+    cluster_patience = Setting(
+        LENGTH_OR_ZERO, "5m", "time for which runs continue while no node reaches the database"
+    )
     cluster_branch = optional(ID, "branch that holds the plan; default: the current branch")
     cluster_address = optional(
         ADDRESS, "address at which other nodes reach this one; default: `listen`"

@@ -119,7 +119,7 @@ class ReasonCode(StrEnum):
     CANCELLED = "cancelled"  # the run was cancelled
     ENGINE_STOPPED = "engine_stopped"  # the engine or the node was stopped during the run
     ENGINE_EXITED = "engine_exited"  # the engine exited during the run
-    LEASE_EXPIRED = "lease_expired"  # the engine did not renew its lease in time
+    LEASE_EXPIRED = "lease_expired"  # the node did not renew its lease in time
     NODE_LOST = "node_lost"  # the node was lost during the run
     SUPERVISOR_LOST = "supervisor_lost"  # the supervisor of the run died
     RESULT_UNREADABLE = "result_unreadable"  # the result of the run cannot be read
@@ -357,7 +357,7 @@ def verdict(finish: RunFinish) -> Verdict:
         case EndCause.ENGINE:
             return Verdict(Status.INTERRUPTED, ENGINE_EXITED)
         case EndCause.LEASE:
-            words = "the engine did not renew its lease in time"
+            words = "the node did not reach the database in time to renew its lease"
             return Verdict(Status.INTERRUPTED, Reason(ReasonCode.LEASE_EXPIRED, words))
 
 

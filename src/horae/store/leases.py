@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from horae.cluster.lease import Leader, Membership, NodeDescription
+from horae.cluster.lease import Leader, Membership, NodeDescription, Renewal
 from horae.core.ports import LedgerError, StaleTermError, plain
 from horae.store.ledger import CallQueue, Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime, timedelta
 
     from horae.store.pg_wire import PostgresConnection
@@ -40,8 +40,7 @@ class Leases:
         self._line = CallQueue("ledger-leases")
 
     async def now(self) -> datetime:
-        moment: datetime = (await self._one("now"))[0]
-        return moment
+        return cast("datetime", (await self._one("now"))[0])
 
     async def lead(self, holder: str, lease: timedelta) -> int | None:
         """Lead in a new term if nobody else does; None: somebody does.
@@ -67,20 +66,12 @@ class Leases:
 
         return await self._do(lead)
 
-    async def renew_lead(self, term: int, lease: timedelta) -> bool:
-        """Lead for longer; False: somebody else does.
-
-        One that was late is renewed too, if nobody took its place: its term is still the last.
-        """
-        return await self._change("renew_lead", term=term, lease=lease)
-
     async def resign(self, term: int) -> None:
         await self._change("resign", term=term)
 
     async def leader(self) -> Leader | None:
         """Return who leads; None: nobody, or its lease is over."""
-        row = await self._one("leader")
-        return Leader(row["holder"], row["term"], row["until"]) if row["is_alive"] else None
+        return await self._do(_leader)
 
     async def join(self, member: NodeDescription, lease: timedelta) -> int:
         """Take in a member, and return its generation: one that nobody ever had."""
@@ -96,19 +87,39 @@ class Leases:
         )
         return int(row[0])
 
-    async def renew(self, name: str, generation: int, lease: timedelta) -> bool:
-        """Let a member live longer; False: its lease is over, or it joined anew.
+    async def renew(
+        self,
+        name: str,
+        generation: int,
+        lease: timedelta,
+        *,
+        term: int | None = None,
+        patience: timedelta | None = None,
+        peers: Sequence[int] = (),
+    ) -> Renewal | None:
+        """Let a member live longer, and lead for longer in a term.
 
-        One that is over stays over: the leader may have given its work away.
+        None: it joined anew, or its work was given away; one that is only late is renewed. After
+        its lease its runs may go on for its *patience*, while no *peer* reaches the database.
         """
-        return await self._change("renew", name=name, generation=generation, lease=lease)
+        known = {"patience": patience, "peers": json.dumps([*peers]) if patience else None}
+
+        def renew(tx: Transaction) -> Renewal | None:
+            row = {"name": name, "generation": generation, "lease": lease, **known}
+            if not tx.change("member.renew", **row):
+                return None
+            if term is not None:
+                tx.change("member.renew_lead", term=term, lease=lease)
+            return Renewal(_members(tx), _leader(tx))
+
+        return await self._do(renew)
 
     async def leave(self, name: str, generation: int) -> None:
         await self._change("leave", name=name, generation=generation)
 
     async def members(self) -> list[Membership]:
-        """Return every member that ever was and is not forgotten, by name."""
-        return await self._do(lambda tx: tx.every(_membership, "member.all"))
+        """Return every member that ever was, by name."""
+        return await self._do(_members)
 
     async def drain(self, name: str, is_draining: bool = True) -> bool:
         """Say whether a member is to get nothing more to run; False: there is none."""
@@ -126,6 +137,15 @@ class Leases:
 
     async def _change(self, query: str, **values: Any) -> bool:
         return await self._do(lambda tx: tx.change(f"member.{query}", **values) > 0)
+
+
+def _leader(tx: Transaction) -> Leader | None:
+    row = tx.row("member.leader")
+    return Leader(row["holder"], row["term"], row["until"]) if row["is_alive"] else None
+
+
+def _members(tx: Transaction) -> list[Membership]:
+    return tx.every(_membership, "member.all")
 
 
 def _membership(row: Any) -> Membership:

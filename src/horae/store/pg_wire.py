@@ -263,7 +263,7 @@ class PostgresConnection:
                 return work(self)
 
     def begin(self, fences: Fences) -> tuple[int, set[tuple[str, int]]]:
-        """Begin to write; return what a node must know, and the members whose lease is not over.
+        """Begin to write; return what a node must know, and the members whose work is their own.
 
         Events that are written come after the number that is announced here, by a lock that ends
         with the transaction: who reads them stops there (`event.through`).
@@ -368,7 +368,7 @@ class PostgresConnection:
 
 _ALIVE_MEMBERS: Final = (
     "; SELECT name, generation FROM member WHERE (name, generation) IN ({})"
-    " AND until > clock_timestamp() AND left_at IS NULL ORDER BY name FOR KEY SHARE"
+    " AND NOT is_reaped AND left_at IS NULL ORDER BY name FOR KEY SHARE"
 )
 # What is outside of a transaction of ours is the carrier's, and is written again if it is lost.
 _LIGHT: Final = (

@@ -1,10 +1,10 @@
 """The ledger on PostgreSQL: one for many nodes, which write beside each other.
 
-A transaction of the leader locks the row of the term against a change of it, one of a member the
-row of its own lease, which is checked by the database's clock; then the rows that it moves, in the
-order of receipts, runs and entries, each by number. What is not of one run or one decision (a scan,
-a pause, a prune) is written while nothing else is. A deadlock is a race that was lost: it is tried
-again, each call by itself.
+A transaction of the leader locks the row of the term against a change of it, one of a member its
+own row, which says whether its work was given away; then the rows that it moves, in the order of
+receipts, runs and entries, each by number. What is not of one run or one decision (a scan, a pause,
+a prune) is written while nothing else is. A deadlock is a race that was lost: it is tried again,
+each call by itself.
 """
 
 from __future__ import annotations
@@ -199,6 +199,9 @@ class PostgresLedger(SqlLedger):
         own = self.worker
         return [each for each in found if own is None or each[1].member == own.name]
 
+    async def nodes(self) -> list[dict[str, Any]]:
+        return [each.data() for each in await self.leases.members()]
+
     async def machines(self) -> tuple[Machine, ...]:
         return machines_of(await self.leases.members())
 
@@ -235,8 +238,9 @@ class PostgresLedger(SqlLedger):
         rows = await self.read(lambda tx: tx.rows("member.homes", most=_RECENT))
         return {row[0]: row[1] for row in rows}
 
-    async def lost(self) -> list[NodeJoin]:
-        rows = await self.read(lambda tx: tx.rows("member.lost"))
+    async def lost(self, reaper: int = 0) -> list[NodeJoin]:
+        """Return whose runs have ended for certain, as the generation of a leader may conclude."""
+        rows = await self.read(lambda tx: tx.rows("member.lost", reaper=reaper))
         return [NodeJoin(row[0], row[1]) for row in rows]
 
     async def reap(
@@ -246,16 +250,17 @@ class PostgresLedger(SqlLedger):
         *,
         now: datetime,
         term: int,
+        reaper: int = 0,
         remember: Callable[[str, tuple[str, ...]], str] | None = None,
     ) -> list[int]:
-        """Give away the work of a member whose lease is over; return the receipts it was.
+        """Give away the work of a member that is lost; return the receipts it was.
 
         What was about to start waits again; what ran was interrupted. One
         that is alive, or has joined again, keeps all: it knows how its runs have ended.
         *remember* says what an agent whose tick it was remembers after it.
         """
         lost = NodeJoin(plain(name), generation)
-        return await self.write(term, lambda tx: _reap(tx, lost, now=now, remember=remember))
+        return await self.write(term, lambda tx: _reap(tx, lost, reaper, now, remember))
 
     # What members share
 
@@ -350,13 +355,13 @@ class PostgresLedger(SqlLedger):
 def _reap(
     tx: Transaction,
     lost: NodeJoin,
-    *,
+    reaper: int,
     now: datetime,
     remember: Callable[[str, tuple[str, ...]], str] | None,
 ) -> list[int]:
     member = lost._asdict()
     tx.row("member.lock", name=lost.name)
-    if tx.row("member.is_back", **member) is not None:
+    if tx.row("member.is_back", **member, reaper=reaper) is not None:
         return []
     touched = []
     for number, receipt, status in tx.rows("member.open_runs_of", **member):

@@ -8,15 +8,21 @@ loopback, and what a browser sends of itself stays here.
 from __future__ import annotations
 
 import asyncio
+import hmac
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from http import HTTPStatus
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote
 
 import h11
 
-from horae.core.scope import scope_words
+from horae.config import ListenAddress
+from horae.core.actor import ENGINE
+from horae.core.scope import Scope as TokenScope, scope_words
 from horae.errors import Exit, HoraeError
 from horae.web import ACTOR, RUN, SCOPES
 from horae.web.answer import refused
@@ -24,12 +30,13 @@ from horae.web.keys import caller_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from horae.config import ListenAddress
-
     Where: TypeAlias = "Callable[[], tuple[str, ListenAddress] | None]"
+
+log = logging.getLogger(__name__)
 
 CONNECT: Final = 3.0  # seconds
 LEAVING: Final = 1.0  # seconds for an answer to come, although who asked has gone
@@ -112,6 +119,62 @@ class Forwarder:
             writer.close()
             with suppress(OSError):  # the other side has closed it
                 await writer.wait_closed()
+
+
+AWAY: Final = "/api/v1/nodes/away"  # what nodes ask each other, each time with another query
+
+
+def word_of(name: str, question: bytes, promise: timedelta, secret: str) -> bytes:
+    """Return by what a node says, to one question, that it is away, and for how long it stays so.
+
+    It stays so in what it does: for that long it records no node as lost.
+    """
+    said = b"%s %s %s" % (question, name.encode(), str(promise).encode())
+    return hmac.new(secret.encode(), said, sha256).hexdigest().encode()
+
+
+async def gives_word(
+    other: str, address: str, *, name: str, promise: timedelta, secret: str, within: float
+) -> bool:
+    """Ask another node whether it does not reach the database; silence counts as reaching it."""
+    question = token_hex(16)
+    try:
+        async with asyncio.timeout(within):
+            said = await _fetch(address_of(address), f"{AWAY}?{question}", secret, name)
+    except (OSError, ValueError) as error:  # a timeout is one
+        log.debug("%s does not say whether it reaches the database: %s", other, error)
+        return False
+    return hmac.compare_digest(said, word_of(other, question.encode(), promise, secret))
+
+
+def address_of(text: str) -> ListenAddress:
+    host, _, port = text.rpartition(":")
+    return ListenAddress(host.strip("[]"), int(port))
+
+
+async def _fetch(address: ListenAddress, target: str, secret: str, name: str) -> bytes:
+    """Return what a node answers to another one, which asks in its own name; OSError: nothing."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    wire, said = h11.Connection(h11.CLIENT), b""
+    own = {"host": "localhost", FROM.decode(): name, "authorization": f"Bearer {secret}"}
+    own |= {ACTOR: ENGINE, SCOPES: TokenScope.READ.value, "connection": "close"}
+    try:
+        request = h11.Request(method="GET", target=target, headers=[*own.items()])
+        writer.write((wire.send(request) or b"") + (wire.send(h11.EndOfMessage()) or b""))
+        while not isinstance(event := wire.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                wire.receive_data(await reader.read(CHUNK))
+            elif isinstance(event, h11.Response) and event.status_code != HTTPStatus.OK:
+                raise ConnectionRefusedError(f"status {event.status_code}")
+            elif isinstance(event, h11.Data):
+                said += event.data
+            elif isinstance(event, h11.ConnectionClosed) or len(said) > CHUNK:
+                raise ConnectionResetError("no whole answer")
+    except h11.RemoteProtocolError as error:
+        raise ConnectionResetError(str(error)) from None
+    finally:
+        writer.close()
+    return said
 
 
 def _request(scope: Scope, body: bytes, secret: str, name: str) -> h11.Request:

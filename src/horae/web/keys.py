@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from stat import S_IMODE, S_ISREG
@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from horae.core.access import SESSION_RENEWED, TOUCHED, NoTokenError, Token, TokenTakenError
-from horae.core.ports import Clock, LedgerError
+from horae.core.ports import Clock, LedgerBusyError, LedgerError, LedgerWriteError
 from horae.core.private import replace_durably
-from horae.core.scope import OPERATOR, Scope, check_token_name
+from horae.core.scope import OPERATOR, Scope, allows, check_token_name
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ NAME: Final = "token"  # in the data directory
 HOST: Final = "host"  # beside it: what the name of the page is made from
 CODE: Final = timedelta(minutes=10)  # how long a login link is good
 MOST_CODES: Final = 20  # links that are good at the same time
+SEEN: Final = timedelta(minutes=10)  # for which a caller may look while the ledger is away
+MOST_SEEN: Final = 1000  # callers that are remembered for that
 
 _TOKEN: Final = re.compile(rb"[0-9a-f]{64}")
 _PREFIX: Final = "horae_"  # by which people and secret scanners know a named token
@@ -163,6 +165,8 @@ class Keys:
     _revoked: int = 0  # how many times a token was revoked
     _touched: dict[str, timedelta] = field(default_factory=dict)
     _touching: set[asyncio.Task[None]] = field(default_factory=set)
+    # By digest: who was known when, for a while in which the ledger cannot be asked.
+    _seen: dict[str, tuple[timedelta, Caller]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.token = read_token(self.directory) or write_token(self.directory)
@@ -177,6 +181,7 @@ class Keys:
 
     def end(self, name: str, session: str = "") -> None:
         self._revoked += 1
+        self._seen.clear()
         for each in [key for key in self._ends if key.startswith(f"{name}/{session}")]:
             self._ends.pop(each).set()
         if not session:
@@ -212,21 +217,28 @@ class Keys:
             return None
         # By its digest: how long a search takes tells nothing of what would be right.
         digest, tokens = _digest(given), self.tokens
-        found = await self._found(lambda: tokens.find(digest))
+        try:
+            found = await self._found(lambda: tokens.find(digest))
+        except (LedgerBusyError, LedgerWriteError):
+            return self._remembered(digest)
         if found is None:
             return None
         elapsed = self.clock.elapsed()
         if elapsed - self._touched.get(found.name, elapsed - TOUCHED) >= TOUCHED:
             self._touched[found.name] = elapsed
             self._later(tokens.touch(found.name, now=self.clock.now()))
-        return Caller(f"token:{found.name}", found.scopes, self.ended_of(found.name))
+        caller = Caller(f"token:{found.name}", found.scopes, self.ended_of(found.name))
+        return self._remember(digest, caller)
 
     async def session(self, cookie: str) -> Caller | None:
         sessions, now = self.sessions, self.clock.now()
         if sessions is None:
             return None
-        # Another digest if the operator's token was replaced meanwhile, which ends the session.
-        found = await self._found(lambda: sessions.find(self._session(cookie), now=now))
+        try:
+            # Another digest if the operator's token was replaced meanwhile: the session has ended.
+            found = await self._found(lambda: sessions.find(self._session(cookie), now=now))
+        except (LedgerBusyError, LedgerWriteError):
+            return self._remembered(self._session(cookie))
         if found is None:
             return None
         is_renewed = now - found.used_at >= SESSION_RENEWED
@@ -234,7 +246,24 @@ class Keys:
             self._later(sessions.renew(self._session(cookie), now=now))
         ended = self.ended_of(found.token, found.id)
         actor = f"session:{found.token}"
-        return Caller(actor, found.scopes, ended, session=found.id, is_renewed=is_renewed)
+        caller = Caller(actor, found.scopes, ended, session=found.id, is_renewed=is_renewed)
+        return self._remember(self._session(cookie), caller)
+
+    def _remember(self, digest: str, caller: Caller) -> Caller:
+        self._seen.pop(digest, None)
+        self._seen[digest] = self.clock.elapsed(), caller
+        while len(self._seen) > MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return caller
+
+    def _remembered(self, digest: str) -> Caller:
+        """Return who may still look while the ledger cannot be asked; LedgerError: nobody."""
+        at, caller = self._seen.get(digest, (timedelta(0), None))
+        if caller is None or caller.ended.is_set() or self.clock.elapsed() - at > SEEN:
+            raise LedgerBusyError("the ledger", "it cannot be read", remedy="try again")
+        can_read = allows(caller.scopes, Scope.READ)
+        scopes = frozenset({Scope.READ}) if can_read else frozenset[Scope]()
+        return replace(caller, scopes=scopes, is_renewed=False)
 
     async def begin_session(self, name: str, agent: str) -> str | None:
         cookie, now = secrets.token_urlsafe(32), self.clock.now()

@@ -39,14 +39,16 @@ ON CONFLICT (name) DO UPDATE SET
   generation = excluded.generation, address = excluded.address, labels = excluded.labels,
   version = excluded.version, slots = excluded.slots, may_lead = excluded.may_lead,
   joined_at = excluded.joined_at, seen_at = excluded.seen_at, until = excluded.until,
-  left_at = NULL, is_reaped = false
+  left_at = NULL, is_reaped = false, peers = NULL, patient_until = NULL
 RETURNING generation;
 
 -- name: renew
--- Let a member live longer, unless its lease is over or it joined anew.
-UPDATE member SET seen_at = clock_timestamp(), until = clock_timestamp() + :lease
-WHERE name = :name AND generation = :generation
-  AND until > clock_timestamp() AND left_at IS NULL;
+-- Let a member live longer, unless its work was given away or it joined anew. Its peers are those of
+-- an answer that it has got.
+UPDATE member SET seen_at = clock_timestamp(), until = clock_timestamp() + :lease,
+  peers = CAST(:peers AS jsonb),
+  patient_until = clock_timestamp() + :lease + CAST(:patience AS interval)
+WHERE name = :name AND generation = :generation AND NOT is_reaped AND left_at IS NULL;
 
 -- name: leave
 -- End a member's lease.
@@ -75,22 +77,20 @@ ORDER BY member.name;
 SELECT 1 FROM member WHERE name = :name FOR UPDATE;
 
 -- name: is_back
--- Whether a member of a generation, or of a newer one, may write.
+-- Whether a member of a generation, or of a newer one, may have runs that go on.
 SELECT 1 FROM member
-WHERE name = :name AND generation >= :generation
-  AND until > clock_timestamp() AND left_at IS NULL;
+WHERE name = :name AND generation >= :generation AND may_run(member, :reaper);
 
 -- name: lost
--- Whose lease is over, of whom it was not noted yet, and of whom something is open. One that has
--- joined again knows best what became of the runs that it made before.
-SELECT name, generation FROM member
-WHERE NOT is_reaped AND (until <= clock_timestamp() OR left_at IS NOT NULL)
+-- Whose runs have all ended, of whom it was not noted yet, and of whom something is open. One that
+-- has joined again knows best what became of the runs that it made before.
+SELECT name, generation FROM member WHERE NOT is_reaped AND NOT may_run(member, :reaper)
 UNION
 SELECT run.member, run.generation FROM run
 WHERE run.ended_at IS NULL AND run.member IS NOT NULL AND NOT EXISTS (
-  SELECT 1 FROM member
-  WHERE member.name = run.member AND member.generation >= run.generation
-    AND member.until > clock_timestamp() AND member.left_at IS NULL)
+  SELECT 1 FROM member AS known
+  WHERE known.name = run.member AND known.generation >= run.generation
+    AND may_run(known, :reaper))
 ORDER BY name, generation;
 
 -- name: open_runs_of

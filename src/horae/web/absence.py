@@ -1,0 +1,102 @@
+"""What a node shows while its database cannot be reached: the last that it knows by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
+from starlette.responses import HTMLResponse
+
+from horae.core.explain import length_text
+from horae.core.receipt import Filed, Status
+from horae.core.text import moment_text
+from horae.core.views import EngineFacts, ReceiptLine, StatusReport
+from horae.timing.rfc3339 import parse_rfc3339
+from horae.web.answer import HEADERS, as_json
+from horae.web.forward import NoLeaderError, refuse
+from horae.web.page import sheet
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Scope
+
+_STATIC: Final = Path(__file__).parent / "page" / "static"
+_EVERY: Final = 5  # seconds after which the page is asked for again
+
+
+@dataclass(frozen=True, slots=True)
+class LastKnownState:
+    node: str
+    at: datetime
+    zone: str
+    engine: EngineFacts
+    since: datetime | None  # when the database was last reached
+    left: timedelta  # for which runs may continue without it, at most
+    runs: Sequence[Filed]  # of this node
+    unrecorded: int  # runs of this node that have ended since
+    nodes: Sequence[Mapping[str, Any]]  # as they were then
+
+    @property
+    def words(self) -> str:
+        since = "" if self.since is None else f" since {moment_text(self.since, self.zone)}"
+        said = [f"{self.node} has not reached the database{since}, and nothing starts"]
+        if self.runs:
+            said.append(f"its runs continue for at most {length_text(self.left)}")
+        if self.unrecorded:
+            said.append(f"{self.unrecorded} ended, to be recorded when the database is back")
+        return f"{'; '.join(said)}. This is the last known state."
+
+    def status(self) -> StatusReport:
+        lines = []
+        for filed in self.runs:
+            receipt = structs.replace(filed.receipt, status=Status.RUNNING)
+            shown = structs.replace(filed, receipt=receipt, machine=self.node)
+            lines.append(ReceiptLine(shown, filed.title, self.zone))
+        engine, counts = replace(self.engine, stall=self.words), {Status.RUNNING: len(lines)}
+        told = self.engine.problems
+        return StatusReport(self.at, self.zone, engine, 0, counts, running=(*lines,), problems=told)
+
+    def answer(self, scope: Scope) -> ASGIApp:
+        path = scope["path"]
+        if scope["method"] in {"GET", "HEAD"}:
+            if path == "/api/v1/status":
+                return as_json(self.status().data())
+            if path == "/api/v1/nodes":
+                return as_json({"nodes": [*self.nodes]})
+            if not path.startswith("/api/") and b"text/html" in dict(scope["headers"]).get(
+                b"accept", b""
+            ):
+                return HTMLResponse(self._page().encode(errors="replace"), headers=HEADERS)
+        return refuse(NoLeaderError(self.words.removesuffix(".")), scope)
+
+    def _page(self) -> str:
+        version = _static_version()
+        nodes = [{**row, "seen_at": parse_rfc3339(row["seen_at"])} for row in self.nodes]
+        return (
+            sheet.templates(())
+            .get_template("absence.html")
+            .render(
+                look=sheet.PageTime(self.at, self.zone),
+                title="Last known state",
+                nav="",
+                every=_EVERY,
+                event=0,
+                static=f"/static/{version}",
+                version=version,
+                trouble=None,
+                started_at=None,
+                words=self.words,
+                node=self.node,
+                running=self.status().running,
+                nodes=nodes,
+            )
+        )
+
+
+@cache
+def _static_version() -> str:
+    return sheet.Static.read(_STATIC).version
