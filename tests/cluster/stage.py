@@ -40,6 +40,7 @@ zone = "UTC"
 local = ["{origin}"]
 [cluster]
 lease = "{lease}s"
+patience = "20s"
 runs = 8
 [watch]
 poll = "1s"

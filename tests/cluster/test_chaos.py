@@ -138,6 +138,8 @@ class Chaos:
             "SELECT count(*) FROM run WHERE member = %s AND generation = %s AND ended_at IS NULL"
         )
         self.stage.until(lambda: self.stage.do(is_open, node.name, generation) == [(0,)])
+        is_reaped = "SELECT 1 FROM member WHERE name = %s AND is_reaped"
+        self.stage.until(lambda: self.stage.do(is_reaped, node.name))
         before = self._runs_of(node, generation)
         assert time.monotonic() - frozen_at > LEASE * 0.5
         node.send(signal.SIGCONT)

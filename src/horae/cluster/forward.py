@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
@@ -75,12 +75,8 @@ class Porter:
 
     async def are_away(self, others: Sequence[NodeDescription]) -> bool:
         """Ask nodes whether none of them reaches the database, or records one as lost soon."""
-        lease, name, secret = self.member.lease, self.member.name, self._secret
-        own: dict[str, Any] = {"name": name, "promise": lease, "secret": secret}
-        ask = (
-            forward.gives_word(each.name, each.address, **own, within=lease.total_seconds() / 6)
-            for each in others
-        )
+        own = self.member.name, self.member.lease, self._secret
+        ask = (forward.gives_word(each.name, each.address, *own) for each in others)
         return all(await asyncio.gather(*ask))
 
     @property

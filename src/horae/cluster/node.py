@@ -166,10 +166,9 @@ class Generation:
         """Renew the lease; None: it could not be asked for, and what there is still holds."""
         began, patience = self.clock.elapsed(), self.patience if self.peers else None
         sent = [each.generation for each in self.peers]
+        known = self.name, self.number, self.lease
         try:
-            found = await self.leases.renew(
-                self.name, self.number, self.lease, term=term, patience=patience, peers=sent
-            )
+            found = await self.leases.renew(*known, term=term, patience=patience, peers=sent)
         except (LedgerBusyError, LedgerWriteError):
             if self.left <= timedelta(0):
                 raise LeaseLostError(self.name) from None
@@ -369,7 +368,6 @@ class ClusterNode:
             await self.clock.wait(self._to_beat, until=self.clock.now() + pause)
 
     async def _endure(self, generation: Generation) -> None:
-        """Let runs outlive the lease while no node reaches the database."""
         while True:
             await asyncio.sleep(self.lease.total_seconds() / 15)
             if generation.left <= self.lease / 3:  # it was to be renewed before
@@ -633,24 +631,15 @@ class ClusterNode:
             await asyncio.sleep(AGAIN.total_seconds())
 
     def last_known(self) -> LastKnownState:
-        """Return what is known without the database."""
         own, worker, generation = self._own, self._worker, self._generation
         assert own is not None, "a node is assembled before it answers"
         going = () if worker is None else worker.going
-        return LastKnownState(
-            node=self.name,
-            at=self.clock.now(),
-            zone=self.config.zone or "UTC",
-            engine=own.facts(),
-            since=self.seen_at,
-            left=timedelta(0) if generation is None else max(timedelta(0), generation.most_left),
-            runs=going,
-            unrecorded=0 if worker is None else len(worker.runs) - len(going),
-            nodes=[
-                replace(each, runs=len(going) * (each.member.name == self.name)).data()
-                for each in self.members
-            ],
-        )
+        ended = 0 if worker is None else len(worker.runs) - len(going)
+        left = timedelta(0) if generation is None else max(timedelta(0), generation.most_left)
+        runs = {self.name: len(going)}
+        nodes = [replace(m, runs=runs.get(m.member.name, 0)).data() for m in self.members]
+        known = self.name, self.clock.now(), self.config.zone or "UTC", own.facts(), self.seen_at
+        return LastKnownState(*known, left, going, ended, nodes)
 
     async def events_after(self, number: int) -> tuple[list[Event], int]:
         return await self.ledger.of_node(number, self.name, leads=self.leading is not None)

@@ -264,8 +264,7 @@ class Worker(Launch):
     @property
     def going(self) -> tuple[Filed, ...]:
         """What runs here now; what has ended and is not recorded yet does not."""
-        stories = self._stories.values()
-        return tuple(each.filed for each in stories if each.run is not None and not each.is_over)
+        return tuple(s.filed for s in self._stories.values() if s.run and not s.is_over)
 
     @property
     def room(self) -> int:

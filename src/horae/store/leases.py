@@ -50,8 +50,7 @@ class Leases:
         name = plain(holder)
 
         def lead(tx: Transaction) -> int | None:
-            row = tx.row("member.leader")
-            if row["is_alive"] and row["holder"] != name:
+            if (now := _leader(tx)) is not None and now.holder != name:
                 return None
             with self._wire.raw.transaction():
                 row = tx.row("member.lock_leader")
@@ -118,7 +117,6 @@ class Leases:
         await self._change("leave", name=name, generation=generation)
 
     async def members(self) -> list[Membership]:
-        """Return every member that ever was, by name."""
         return await self._do(_members)
 
     async def drain(self, name: str, is_draining: bool = True) -> bool:

@@ -133,13 +133,11 @@ def word_of(name: str, question: bytes, promise: timedelta, secret: str) -> byte
     return hmac.new(secret.encode(), said, sha256).hexdigest().encode()
 
 
-async def gives_word(
-    other: str, address: str, *, name: str, promise: timedelta, secret: str, within: float
-) -> bool:
+async def gives_word(other: str, address: str, name: str, promise: timedelta, secret: str) -> bool:
     """Ask another node whether it does not reach the database; silence counts as reaching it."""
     question = token_hex(16)
     try:
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(promise.total_seconds() / 6):
             said = await _fetch(address_of(address), f"{AWAY}?{question}", secret, name)
     except (OSError, ValueError) as error:  # a timeout is one
         log.debug("%s does not say whether it reaches the database: %s", other, error)
