@@ -14,9 +14,10 @@ from core.world import story
 from horae.core.access import SESSION_LASTS, SESSION_RENEWED
 from horae.core.actor import acting
 from horae.core.clock import SystemClock
+from horae.core.ports import LedgerError, LedgerWriteError
 from horae.core.scope import OPERATOR, Scope
 from horae.testing import ManualClock
-from horae.web.keys import Keys, add_token
+from horae.web.keys import SEEN, Keys, add_token
 from web.stage import COOKIE, engine, keyed, logged_in
 
 if TYPE_CHECKING:
@@ -55,6 +56,36 @@ async def test_a_session_lasts_twelve_hours_since_its_last_use(tmp_path: Path) -
         await clock.advance(SESSION_LASTS)
         assert await keys.session(cookie) is None
         assert await sessions_of(keys, clock.now()) == []
+
+
+@story
+async def test_a_known_session_can_read_for_ten_minutes_while_the_ledger_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(NOW)
+    async with keyed(tmp_path, clock=clock) as keys:
+        cookie, other, ended = [await keys.begin_session(OPERATOR, "Firefox") for _ in range(3)]
+        assert cookie is not None
+        assert other is not None
+        assert ended is not None
+        last = await keys.session(ended)
+        assert last is not None
+        keys.end(OPERATOR, last.session)
+        assert await keys.session(cookie) is not None
+
+        async def away(*_: object, **__: object) -> None:
+            raise LedgerWriteError("the database", "it cannot be reached", remedy="wait")
+
+        monkeypatch.setattr(keys.sessions, "find", away)
+        caller = await keys.session(cookie)
+        assert caller is not None
+        assert caller.scopes == {Scope.READ}
+        for each in (other, ended):
+            with pytest.raises(LedgerError):
+                await keys.session(each)
+        await clock.advance(SEEN + SECOND)
+        with pytest.raises(LedgerError):
+            await keys.session(cookie)
 
 
 @story
