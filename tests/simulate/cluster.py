@@ -187,6 +187,13 @@ class Cluster(World):
         # What is over cannot be renewed, even if nobody else leads yet.
         life.is_expired &= life in self._ghosts
         self.loop.thaw(life)
+        if life in self._ghosts:
+            # It renews its lease before a third of that is over, and is told that it leads no more.
+            self._at(self.loop.time() + LEASE.total_seconds() / 3, self._is_deposed, life)
+
+    def _is_deposed(self, life: Life) -> None:
+        if not life.is_over:
+            self.crash(f"of engine {life.number}: its lease is over", life)
 
     def _expire(self, life: Life) -> None:
         """Let supervisors end the runs of an engine that they have not heard of."""
