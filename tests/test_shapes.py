@@ -347,13 +347,15 @@ def test_what_stands_for_the_settings_or_the_data_is_refused_at_the_start_in_wor
     ground.restore("horae.toml")
     if shape not in EXCHANGED:
         ground.put(".horae", shape)
-        with pytest.raises(LedgerWriteError, match=r"\.horae: not a directory; move or remove it"):
+        with pytest.raises(
+            LedgerWriteError, match=r"\.horae: not a directory; move it, or name another directory"
+        ):
             asyncio.run(start())
         code = run(horae, name="horae", args=["up", str(ground.root), "--seconds", "0"])
         said = capsys.readouterr().err
         assert (code, said) == (
             Exit.TEMPORARY,
-            f"horae: {ground.root}/.horae: not a directory; move or remove it\n",
+            f"horae: {ground.root}/.horae: not a directory; move it, or name another directory\n",
         )
         ground.restore(".horae")
     asyncio.run(start())

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 
 import click
 import pytest
@@ -208,7 +209,7 @@ def test_stop_ends_the_engine_and_tells_what_it_waits_for(call: Call, tmp_path: 
         error = json.loads(late.err)["error"]
         assert (late.code, error["code"]) == (124, "not_stopped")
         assert error["facts"]["runs"] == ["Digest"]
-        (tmp_path / "go").touch()
+        Timer(0.5, (tmp_path / "go").touch).start()  # not before: it would stop meanwhile
         ending = call("stop")
         assert (ending.code, ending.out) == (0, f"the engine (process {process.pid}) has stopped\n")
         assert process.wait(10) == 0

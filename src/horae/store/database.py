@@ -94,7 +94,7 @@ def prepare(directory: Path) -> None:
         except (FileExistsError, FileNotFoundError, PermissionError) as error:
             reason, remedy = f"cannot be created ({error.strerror})", "use another directory"
             if isinstance(error, FileExistsError):
-                reason, remedy = "not a directory", "name another directory"
+                reason, remedy = "not a directory", "move it, or name another directory"
             raise LedgerWriteError(str(directory), reason, remedy=remedy) from error
         if directory.stat().st_mode & 0o077:
             directory.chmod(0o700)
