@@ -14,9 +14,9 @@ from horae.timing import backoff
 
 # Expand: older nodes know nothing of the column, and go on. Contract: they could not write.
 SCRATCH = (
-    "-- oldest: 10\nALTER TABLE run_log ADD COLUMN size BIGINT;",
+    "-- oldest: 12\nALTER TABLE run_log ADD COLUMN size BIGINT;",
     """\
--- oldest: 12
+-- oldest: 13
 UPDATE run_log SET size = length(body) WHERE size IS NULL;
 ALTER TABLE run_log ALTER COLUMN size SET NOT NULL;
 """,
@@ -26,10 +26,11 @@ KEEP_LOG = "INSERT INTO run_log (run, body, size) VALUES (:run, :body, length(:b
 
 def come_from_the_future(versions: int) -> None:
     from horae.cluster import node
-    from horae.store import pg_wire, sql
+    from horae.store import pg_schema, pg_wire, sql
 
     known = (*sql.migrations("postgres"), *SCRATCH[:versions])
-    vars(pg_wire)["migrations"] = lambda _: known
+    for module in (pg_schema, pg_wire):
+        vars(module)["migrations"] = lambda _: known
     sql.named("postgres")["member.keep_log"] = KEEP_LOG
     vars(node)["__version__"] = f"0.{1 + versions}.0"
 

@@ -33,7 +33,7 @@ from horae.core.receipt import ReasonCode, Status
 from horae.core.scope import Scope
 from horae.core.source import Scan
 from horae.sources.triggers.store import TriggerStore
-from horae.store import moving, pg_wire, postgres
+from horae.store import moving, pg_schema, pg_wire, postgres
 from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
 from horae.store.ledger import ANYBODY, NodeJoin
@@ -987,7 +987,8 @@ class TestSchema:
 
         async def upgrade(*scripts: str) -> None:
             with monkeypatch.context() as patch:
-                patch.setattr(pg_wire, "migrations", lambda _: (*known, *scripts))
+                for module in (pg_schema, pg_wire):
+                    patch.setattr(module, "migrations", lambda _: (*known, *scripts))
                 await (await PostgresLedger.open(url, schema="future")).close()
 
         server().drop("future")
