@@ -109,7 +109,7 @@ class Leases:
                 return None
             if term is not None:
                 tx.change("member.renew_lead", term=term, lease=lease)
-            return Renewal(_members(tx), _leader(tx))
+            return Renewal(tx.every(_membership, "member.all"), _leader(tx))
 
         return await self._do(renew)
 
@@ -117,7 +117,7 @@ class Leases:
         await self._change("leave", name=name, generation=generation)
 
     async def members(self) -> list[Membership]:
-        return await self._do(_members)
+        return await self._do(lambda tx: tx.every(_membership, "member.all"))
 
     async def drain(self, name: str, is_draining: bool = True) -> bool:
         """Say whether a member is to get nothing more to run; False: there is none."""
@@ -140,10 +140,6 @@ class Leases:
 def _leader(tx: Transaction) -> Leader | None:
     row = tx.row("member.leader")
     return Leader(row["holder"], row["term"], row["until"]) if row["is_alive"] else None
-
-
-def _members(tx: Transaction) -> list[Membership]:
-    return tx.every(_membership, "member.all")
 
 
 def _membership(row: Any) -> Membership:
