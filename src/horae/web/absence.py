@@ -16,10 +16,10 @@ from horae.core.explain import length_text
 from horae.core.receipt import Filed, Status
 from horae.core.text import moment_text
 from horae.core.views import EngineFacts, ReceiptLine, StatusReport
-from horae.timing.rfc3339 import parse_rfc3339
 from horae.web.answer import HEADERS, as_json
 from horae.web.forward import NoLeaderError, refuse
 from horae.web.page import sheet
+from horae.web.page.now import node_rows
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Scope
@@ -75,7 +75,6 @@ class LastKnownState:
 
     def _page(self) -> str:
         version = _static_version()
-        nodes = [{**row, "seen_at": parse_rfc3339(row["seen_at"])} for row in self.nodes]
         return (
             sheet.templates(())
             .get_template("absence.html")
@@ -92,7 +91,7 @@ class LastKnownState:
                 words=self.words,
                 node=self.node,
                 running=self.status().running,
-                nodes=nodes,
+                nodes=node_rows(self.nodes),
             )
         )
 

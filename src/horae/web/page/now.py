@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.core.receipt import ENDS, Status
 from horae.timing.rfc3339 import parse_rfc3339
@@ -14,7 +14,7 @@ from horae.web.page.timeline import RECEIPTS, Scale, TimelineMark, coming
 from horae.web.router import tag_of_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from horae.core.ports import Run
     from horae.core.views import ReceiptLine
@@ -73,10 +73,13 @@ async def _band(asked: PageRequest) -> list[TimelineMark]:
 
 
 async def nodes(asked: PageRequest) -> Sheet:
-    rows = (await asked.front.node_list())["nodes"]
+    rows = node_rows((await asked.front.node_list())["nodes"])
+    return Sheet("nodes.html", "Nodes", "nodes", {"nodes": rows}, every=5)
+
+
+def node_rows(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     times = ("since", "seen_at", "lease_until")
-    shown = [{**row, **{each: parse_rfc3339(row[each]) for each in times}} for row in rows]
-    return Sheet("nodes.html", "Nodes", "nodes", {"nodes": shown}, every=5)
+    return [{**row, **{each: parse_rfc3339(row[each]) for each in times}} for row in nodes]
 
 
 VIEWS: Final = (PageView("/", now, "now", "Now"),)
