@@ -352,14 +352,16 @@ class ClusterNode:
         while True:
             self._to_beat.clear()  # before the look: what is changed after it is told of again
             pause = min(AGAIN, self.lease / 10)
-            found = await generation.renew(self._term)
+            found = await generation.renew(term := self._term)
             self.turned()
             self._note_contact(is_away=found is None)
             self._renewing.set()
             if found is None:
                 self._keep_from_reaping()  # until others have renewed their leases, too
             else:
-                self.members, self.leader = found.members, found.leader
+                self.members = found.members
+                if self._term == term:  # else it was asked before this node began or ceased to lead
+                    self.leader = found.leader
                 looked, self._has_looked = self._has_looked, asyncio.Event()
                 looked.set()
                 pause = self.lease / 3 if generation.is_confirmed else timedelta(0)
